@@ -9,10 +9,10 @@ type member struct {
 	value []byte
 }
 
-// few is up to how many members a key is looked for one by one.
-const few = 16
+// linearMax is the number of members up to which a linear search is used.
+const linearMax = 16
 
-// compare writes the operations that turn the value va into vb, both without space around them.
+// compare writes the operations that turn the value va into vb, both without surrounding space.
 func (d *differ) compare(va, vb []byte) error {
 	if bytes.Equal(va, vb) {
 		return nil
@@ -38,7 +38,7 @@ func (d *differ) compare(va, vb []byte) error {
 }
 
 func (d *differ) compareObjects(va, vb []byte) error {
-	var bufA, bufB [few]member
+	var bufA, bufB [linearMax]member
 	as, _, err := appendMembers(bufA[:0], va, 1)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (d *differ) compareObjects(va, vb []byte) error {
 
 	top := len(d.path) - 1
 	var index memberIndex
-	kept := make([]bool, 0, 2*few) // of bs: has a partner in as
+	kept := make([]bool, 0, 2*linearMax) // of bs: has a partner in as
 	kept = append(kept, make([]bool, len(bs))...)
 	hint := 0
 	for k := range as {
@@ -79,10 +79,11 @@ func (d *differ) compareObjects(va, vb []byte) error {
 	return nil
 }
 
-// compareArrays sets apart what is equal at both ends, then, where elements were put in or taken out, what is alike at both
-// ends: the operations of a container that was put before another then name only the new one. The rest is paired in order.
+// compareArrays first skips the equal elements at both ends. If the lengths differ, it then pairs the elements at both ends
+// that are versions of each other. The patch for an inserted container thus contains only the new one. All other elements
+// are paired in order.
 func (d *differ) compareArrays(va, vb []byte) error {
-	var bufA, bufB [few][]byte
+	var bufA, bufB [linearMax][]byte
 	as, err := appendElements(bufA[:0], va)
 	if err != nil {
 		return err
@@ -119,7 +120,7 @@ func (d *differ) compareArrays(va, vb []byte) error {
 			return err
 		}
 	}
-	// Removed from the last to the first, so that each index is the one the element has in before.
+	// Removals run from the last element to the first, so that each index is the element's index in before.
 	for k := len(as) - tail - 1; k >= pairs; k-- {
 		d.path[top].index = base + k
 		d.emit(opRemove, nil)
@@ -128,7 +129,7 @@ func (d *differ) compareArrays(va, vb []byte) error {
 		d.path[top].index = base + k
 		d.emit(opAdd, bs[k])
 	}
-	// By now what is behind has the indexes that it has in after.
+	// The remaining elements now have their indexes of after.
 	for k := len(bs) - tail; k < len(bs); k++ {
 		d.path[top].index = base + k
 		if err := d.compare(as[k+len(as)-len(bs)], bs[k]); err != nil {
@@ -138,8 +139,8 @@ func (d *differ) compareArrays(va, vb []byte) error {
 	return nil
 }
 
-// alike tells whether two elements seem to be versions of one: objects with the same first member, which in Kubernetes'
-// lists is nearly always what tells their elements apart (name, type, key).
+// alike reports whether two elements seem to be versions of each other: objects with the same first member, which in
+// Kubernetes' lists is nearly always the key of the list (name, type, key).
 func alike(a, b []byte) bool {
 	if a[0] != '{' || len(a) < 2 || a[1] != '"' {
 		return false
@@ -152,11 +153,11 @@ func alike(a, b []byte) bool {
 	return err == nil && i < len(a) && i < len(b) && bytes.Equal(a[:i], b[:i]) && (b[i] == ',' || b[i] == '}')
 }
 
-// memberIndex finds members by key. The map is made only when it is needed: members nearly always come in the same order.
+// memberIndex finds members by key. It creates the map only if necessary: members nearly always have the same order.
 type memberIndex struct{ byKey map[string]int }
 
 func (x *memberIndex) find(ms []member, key []byte) int {
-	if len(ms) <= few {
+	if len(ms) <= linearMax {
 		for n := range ms {
 			if bytes.Equal(ms[n].key, key) {
 				return n
@@ -176,7 +177,7 @@ func (x *memberIndex) find(ms []member, key []byte) int {
 	return -1
 }
 
-// lastOfEach drops, in place, members that a later one of the same key hides.
+// lastOfEach removes, in place, members that a later one with the same key overrides.
 func lastOfEach(ms []member) []member {
 	sorted := true
 	for k := 1; k < len(ms) && sorted; k++ {
@@ -186,13 +187,13 @@ func lastOfEach(ms []member) []member {
 		return ms
 	}
 	out := ms[:0]
-	if len(ms) <= few {
+	if len(ms) <= linearMax {
 		for k := range ms {
-			hidden := false
+			overridden := false
 			for _, later := range ms[k+1:] {
-				hidden = hidden || bytes.Equal(later.key, ms[k].key)
+				overridden = overridden || bytes.Equal(later.key, ms[k].key)
 			}
-			if !hidden {
+			if !overridden {
 				out = append(out, ms[k])
 			}
 		}
@@ -210,7 +211,7 @@ func lastOfEach(ms []member) []member {
 	return out
 }
 
-// appendMembers appends the members of an object, from the one at doc[i] on. end is the index of the bracket behind them.
+// appendMembers appends the members of an object, starting with the one at doc[i]. end is the index of the closing bracket.
 func appendMembers(ms []member, doc []byte, i int) (_ []member, end int, err error) {
 	for first := true; ; first = false {
 		i = skipSpace(doc, i)

@@ -8,45 +8,46 @@ import (
 )
 
 const (
-	// maxDepth is how deep AppendPatch looks. What lies deeper is compared byte by byte and replaced as a whole: that
-	// bounds the stack, and the work of the indexed comparison, which reads a document once per level.
+	// maxDepth is the depth to which AppendPatch descends. Deeper values are compared byte by byte and replaced as a whole.
+	// This bounds the stack, and the work of the indexed comparison, which reads a document once per level.
 	maxDepth = 100
 
-	// patchSlack is by how many bytes the operations inside a value may outgrow the value before one replacement takes
-	// their place. Not 0: a few paths say more to a reader than a slightly shorter copy of a whole object.
+	// patchSlack is how many bytes longer than a value the operations inside it may be before one replacement takes their
+	// place. It is not 0: a few paths are more readable than a slightly shorter copy of a whole object.
 	patchSlack = 512
 )
 
-// AppendPatch appends to dst the RFC 6902 patch that turns before into after, as a JSON array of add, remove and
-// replace operations, [] where there is nothing to do. It is at most 600 bytes longer than after.
+// AppendPatch appends to dst the RFC 6902 patch that turns before into after, as a JSON array of add, remove and replace
+// operations; [] if the documents are equal. The patch is at most 600 bytes longer than after.
 //
-// Strings are compared by what they mean ("a" is "\u0061"), numbers by how they are written (1 is not 1.0): at worst a
-// replacement too many. Of duplicate keys the last one counts, as in encoding/json.
+// Strings are compared by meaning ("a" is "\u0061"), numbers by notation (1 is not 1.0): at worst this causes a redundant
+// replacement. The last of duplicate keys counts, as in encoding/json.
 //
-// Both documents have to be valid JSON in UTF-8. Anything else is an error or a senseless patch, never a panic. They may
-// lie in the array behind dst, but only below its length.
+// Both documents must be valid JSON in UTF-8. For other input the result is an error or a meaningless patch, never a panic.
+// The documents may be in the array of dst, but only below its length.
 func AppendPatch(dst, before, after []byte) ([]byte, error) {
 	var d differ
 	return d.append(dst, before, after)
 }
 
-// differ walks two documents in lockstep. As versions of one object are mostly equal, it mostly reads only one: a[i:same]
-// and the bytes of b from j on are known to be equal, which a comparison of whole words found out, and inside of that only
-// a's tokens are looked at. Where the two part, inside a scalar, both are skipped and the walk goes on behind it; where
-// they part between members or elements, that object or array is compared anew with an index (index.go).
+// differ traverses two documents in lockstep. Versions of one object are mostly equal, so it mostly reads only one of them.
+// A comparison of whole words finds that a[i:same] equals the bytes of b from j on; inside that part only the tokens of a
+// are read. If the documents diverge inside a scalar, both scalars are skipped and the traversal continues after them. If
+// they diverge between members or elements, the enclosing object or array is compared again with an index (index.go).
 //
-// What it allocates it keeps for the next patch.
+// It keeps its allocations for the next patch.
 type differ struct {
 	dst  []byte
 	a, b []byte
 	i, j int // the next byte of each
-	same int // a[i:same] == b[j:j+same-i], and same is as far as that goes
-	// parting are where the objects and arrays in a begin, inside of each other, in which the documents part at same. None: not known.
-	parting []int
-	open    []int // what parting lies in
+	same int // a[i:same] == b[j:j+same-i], and same is maximal
+	// diverging has the starts, in a, of the nested objects and arrays that contain same, where the documents diverge.
+	// Empty: not known.
+	diverging []int
+	open      []int // the memory of diverging
 
 	path []segment
-	keys []span // of the members read in the objects that are open, innermost last, in a
+	keys []span // of the members read in the current objects, innermost last, in a
 }
 
 // segment is one step of a JSON pointer.
@@ -62,7 +63,7 @@ func (d *differ) append(dst, before, after []byte) ([]byte, error) {
 		d.path = make([]segment, 0, 32)
 		d.keys = make([]span, 0, 128)
 	}
-	d.path, d.keys, d.parting = d.path[:0], d.keys[:0], nil
+	d.path, d.keys, d.diverging = d.path[:0], d.keys[:0], nil
 	d.a, d.b = before, after
 	d.dst = append(dst, '[')
 	d.resync(0, 0)
@@ -73,7 +74,7 @@ func (d *differ) append(dst, before, after []byte) ([]byte, error) {
 		}
 	}
 	out := append(d.dst, ']')
-	// Hold on to neither document; keys, which hold no pointer, are as many as the widest objects had.
+	// Release both documents. keys has no pointers, but is as long as the members of the widest objects.
 	d.a, d.b, d.dst = nil, nil, nil
 	clear(d.path[:cap(d.path)])
 	if cap(d.keys) > maxKept/16 {
@@ -85,15 +86,15 @@ func (d *differ) append(dst, before, after []byte) ([]byte, error) {
 	return out, nil
 }
 
-// mark is where an object or array began.
+// mark is the state at the start of an object or array.
 type mark struct{ i, j, dst, keys int }
 
 func (d *differ) mark() mark { return mark{d.i, d.j, len(d.dst), len(d.keys)} }
 
 // resync moves to i and j and finds how far the documents agree from there. Each byte is compared once: the next call
-// comes only when the walk has left the part that agrees.
+// happens only after the traversal has left the equal part.
 func (d *differ) resync(i, j int) {
-	d.i, d.j, d.parting = i, j, nil
+	d.i, d.j, d.diverging = i, j, nil
 	a, b := d.a[i:], d.b[j:]
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
@@ -110,7 +111,7 @@ func (d *differ) resync(i, j int) {
 	d.same = i + k
 }
 
-// next is the first byte of the next token of each document, 0 at the end.
+// next returns the first byte of the next token of each document, 0 at the end.
 func (d *differ) next() (ca, cb byte) {
 	if d.i < d.same {
 		if c := d.a[d.i]; c > ' ' {
@@ -147,7 +148,7 @@ func (d *differ) value() error {
 	if err != nil {
 		return err
 	}
-	// Below same even the byte behind the value is equal, so a number cannot go on in the other document.
+	// Below same even the byte after the value is equal, so the value cannot be the beginning of a longer number.
 	if i < d.same {
 		d.j += i - d.i
 		d.i = i
@@ -164,16 +165,17 @@ func (d *differ) value() error {
 	return nil
 }
 
-// skipEqual skips an object or array that ends before the documents part, and reports whether it did. Otherwise it notes which of those inside
-// of it do not end before either: so it reads no byte more than once. The outermost one is always walked, which checks the syntax.
+// skipEqual skips an object or array that ends before the documents diverge, and reports whether it did. Otherwise it
+// records which objects and arrays inside contain the divergence, so that it reads each byte at most once. The outermost one
+// is always traversed, which checks the syntax.
 func (d *differ) skipEqual() bool {
 	end := 0
 	switch {
 	case len(d.path) == 0:
-	case len(d.parting) == 0:
-		end = d.part()
-	case d.parting[0] == d.i:
-		d.parting = d.parting[1:]
+	case len(d.diverging) == 0:
+		end = d.diverge()
+	case d.diverging[0] == d.i:
+		d.diverging = d.diverging[1:]
 	default:
 		end, _ = skipValue(d.a[:d.same], d.i)
 	}
@@ -184,8 +186,8 @@ func (d *differ) skipEqual() bool {
 	return true
 }
 
-// part returns the index after the object or array that begins at a[i], 0 if it ends after the documents differ.
-func (d *differ) part() int {
+// diverge returns the index after the object or array that begins at a[i], 0 if it ends after the documents diverge.
+func (d *differ) diverge() int {
 	open, doc := d.open[:0], d.a[:d.same]
 	for i := d.i; i < len(doc); {
 		c := doc[i]
@@ -199,7 +201,7 @@ func (d *differ) part() int {
 			}
 			continue
 		}
-		switch c | ' ' { // a bracket and the brace differ by that bit
+		switch c | ' ' { // the bracket and the brace differ only by this bit
 		case '{':
 			open = append(open, i)
 		case '}':
@@ -210,7 +212,7 @@ func (d *differ) part() int {
 		i++
 	}
 	if d.open = open; len(open) > 0 {
-		d.parting = open[1:]
+		d.diverging = open[1:]
 	}
 	return 0
 }
@@ -257,7 +259,7 @@ func (d *differ) object() error {
 		d.keys = append(d.keys, span{d.i + 1, end - 1})
 		d.j += end - d.i
 		d.i = end
-		if d.i >= d.same || d.a[d.i] != ':' { // there may be space before it
+		if d.i >= d.same || d.a[d.i] != ':' { // the colon may follow white space
 			if ca, cb = d.next(); ca != ':' || cb != ':' {
 				return errSyntax
 			}
@@ -270,8 +272,8 @@ func (d *differ) object() error {
 	}
 	d.i++
 	d.j++
-	// Where nothing differs duplicate keys are harmless. Otherwise an operation may have been written for a member that
-	// a later one of the same name hides.
+	// Duplicate keys are harmless if nothing differs. Otherwise an operation may apply to a member that a later duplicate
+	// overrides.
 	if len(d.dst) > m.dst && repeats(d.a, d.keys[m.keys:]) {
 		return d.indexed(m)
 	}
@@ -311,10 +313,10 @@ func (d *differ) array() error {
 	return nil
 }
 
-// rest writes the operations for the members from the comma at doc[i] on, which are at the end of one of two objects that began at m
-// and are alike up to there.
+// rest writes the operations for the members after the comma at doc[i]. They end one of two objects that began at m and are
+// equal up to there.
 func (d *differ) rest(m mark, doc []byte, i int, op string) error {
-	var buf [few]member
+	var buf [linearMax]member
 	ms, end, err := appendMembers(buf[:0], doc, i+1)
 	switch {
 	case err != nil:
@@ -322,7 +324,7 @@ func (d *differ) rest(m mark, doc []byte, i int, op string) error {
 	case len(ms) == 0:
 		return errSyntax
 	}
-	if keys := d.keys[m.keys:]; len(ms) > few || len(keys) > few || repeats(d.a, keys) || d.amongst(keys, ms) {
+	if keys := d.keys[m.keys:]; len(ms) > linearMax || len(keys) > linearMax || repeats(d.a, keys) || d.duplicates(keys, ms) {
 		return d.indexed(m)
 	}
 	for k := range ms {
@@ -342,8 +344,8 @@ func (d *differ) rest(m mark, doc []byte, i int, op string) error {
 	return nil
 }
 
-// amongst reports whether a member may have one of the keys, or that of another one.
-func (d *differ) amongst(keys []span, ms []member) bool {
+// duplicates reports whether a member may have one of the keys, or the key of another member.
+func (d *differ) duplicates(keys []span, ms []member) bool {
 	for k := range ms {
 		raw := ms[k].raw
 		if bytes.IndexByte(raw, '\\') >= 0 {
@@ -370,7 +372,7 @@ func (d *differ) close(m mark) {
 	d.bound(m.dst, d.b[m.j:d.j])
 }
 
-// bound replaces the operations behind from, all of them inside of one value, by that value where they outgrow it.
+// bound replaces the operations in dst[from:], all of them inside one value, by that value if they are too long.
 func (d *differ) bound(from int, value []byte) {
 	if len(d.dst)-from > len(value)+patchSlack {
 		d.dst = d.dst[:from]
@@ -378,8 +380,8 @@ func (d *differ) bound(from int, value []byte) {
 	}
 }
 
-// indexed takes back what has been written since m and compares the object or array that began there with an index. It
-// never comes back to the lockstep for what is inside, else nested restarts would double the work with each level.
+// indexed discards the output since m and compares the object or array that began there with an index. It does not return to
+// lockstep inside: nested restarts would double the work with each level.
 func (d *differ) indexed(m mark) error {
 	d.dst = d.dst[:m.dst]
 	d.keys = d.keys[:m.keys]
@@ -423,8 +425,8 @@ func (d *differ) emit(op string, value []byte) {
 	d.dst = append(d.dst, '}')
 }
 
-// repeats tells whether two of the keys may be equal. A key with an escape counts as a repetition: it may equal one that
-// is written without.
+// repeats reports whether two of the keys may be equal. A key with an escape counts as a repetition: it may equal an
+// unescaped key.
 func repeats(doc []byte, keys []span) bool {
 	sorted := true
 	for k := range keys {
@@ -437,7 +439,7 @@ func repeats(doc []byte, keys []span) bool {
 		}
 	}
 	switch {
-	case sorted: // as maps are written
+	case sorted: // maps are written in this order
 		return false
 	case len(keys) <= 24:
 		for k := range keys {

@@ -16,30 +16,31 @@ import (
 )
 
 const (
-	// hidden is the variable that holds the evaluation, and ask the function of it that changed and changedOnly become. No
-	// expression can name them.
+	// hidden is the variable that holds the evaluation. The macros changed and changedOnly expand to calls of the function
+	// ask with it. No expression can contain these names.
 	hidden = "@delta"
 	ask    = "@ask"
 
-	// maxExpression is how long an expression may be, in characters.
+	// maxExpression is the maximum length of an expression, in characters.
 	maxExpression = 16 << 10
-	// maxCost limits one evaluation, in CEL's units: some milliseconds, where strings are made in loops some tens of them.
+	// maxCost limits one evaluation, in CEL's units: a few milliseconds, or some tens of them if strings are built in loops.
 	maxCost = 100_000
-	// bytesPerCost is what comparing objects costs: about as much time as other things of that cost.
+	// bytesPerCost is the number of compared bytes that cost one unit: they take about as long as other operations of that
+	// cost.
 	bytesPerCost = 64
 )
 
-// expression is a compiled one. It is safe for concurrent use.
+// expression is a compiled expression. It is safe for concurrent use.
 type expression struct {
 	program   cel.Program
 	questions []question
-	asks      []Ask // what each question is
+	asks      []Ask // the call of each question
 
 	env     *cel.Env
 	checked *cel.Ast
 }
 
-// compile type-checks an expression. Its errors are *ExpressionError, joined where there are several.
+// compile type-checks an expression. Its errors are *ExpressionError, joined if there are several.
 func compile(text string) (*expression, error) {
 	x := &expression{}
 	env, err := cel.NewEnv(
@@ -61,7 +62,7 @@ func compile(text string) (*expression, error) {
 			})),
 			cel.GlobalVarArgMacro("changedOnly", x.macro(func(paths []string) (question, error) {
 				if len(paths) == 0 {
-					return nil, errors.New(`changedOnly takes paths, as in changedOnly("status", "metadata.annotations")`)
+					return nil, errors.New(`changedOnly takes one or more paths, as in changedOnly("status", "metadata.annotations")`)
 				}
 				return newChangedOnly(paths)
 			})),
@@ -80,9 +81,9 @@ func compile(text string) (*expression, error) {
 		return nil, expressionErrors(issues.Errors())
 	}
 	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) {
-		msg := fmt.Sprintf("is of type %s, not bool", t)
+		msg := fmt.Sprintf("has type %s, want bool", t)
 		if t.IsExactType(cel.DynType) {
-			msg = "may be of any type, not only bool: compare it with something, as in after.spec.paused == true"
+			msg = "may have any type, want bool: compare it with something, as in after.spec.paused == true"
 		}
 		return nil, &ExpressionError{Line: 1, Column: 1, Message: msg}
 	}
@@ -92,20 +93,20 @@ func compile(text string) (*expression, error) {
 		cel.CostLimit(maxCost),
 		cel.CostTracking(costs{}),
 	); err != nil {
-		// What is left after the check are constants that cannot be: a regular expression, a number.
+		// Only invalid constants remain after the check: a regular expression, a number.
 		return nil, &ExpressionError{Line: 1, Column: 1, Message: err.Error()}
 	}
 	return x, nil
 }
 
-// macro makes a call with literal paths a question, and the call that asks it.
+// macro replaces a call with literal paths by a call of ask with the index of its question.
 func (x *expression) macro(make func(paths []string) (question, error)) cel.MacroFactory {
 	return func(h cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
 		var paths []string
 		for _, arg := range args {
 			path, ok := literal(arg)
 			if !ok {
-				return nil, h.NewError(arg.ID(), `a path is written in quotes, as in changed("spec")`)
+				return nil, h.NewError(arg.ID(), `a path must be a quoted string, as in changed("spec")`)
 			}
 			paths = append(paths, path)
 		}
@@ -131,7 +132,7 @@ func literal(e ast.Expr) (string, bool) {
 	return string(s), ok
 }
 
-// answer is the function ask: each question is answered once for a delta.
+// answer implements the function ask. It evaluates each question once per delta.
 func (x *expression) answer(delta, number ref.Val) ref.Val {
 	e, ok := delta.(*evaluation)
 	i, okay := number.(types.Int)
@@ -145,7 +146,7 @@ func (x *expression) answer(delta, number ref.Val) ref.Val {
 		}
 		yea, err := x.questions[i].ask(before, after)
 		if err != nil {
-			return types.WrapErr(err) // and once more where it is asked again
+			return types.WrapErr(err) // repeated if it is asked again
 		}
 		if e.answers[i] = no; yea {
 			e.answers[i] = yes
@@ -154,7 +155,8 @@ func (x *expression) answer(delta, number ref.Val) ref.Val {
 	return types.Bool(e.answers[i] == yes)
 }
 
-// costs tells what ask costs, and the operators that read a whole object or array: CEL counts their members alone, or one for all.
+// costs estimates the cost of ask and of operators that read a whole object or array: CEL counts only their members, or one
+// unit in all.
 type costs struct{}
 
 // CallCost implements cost.ActualCostEstimator.
@@ -177,13 +179,13 @@ func (costs) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
 		}
 	}
 	if function != ask && read == 0 {
-		return nil // as CEL has it
+		return nil // CEL's own estimate
 	}
 	cost := 1 + uint64(read)/bytesPerCost
 	return &cost
 }
 
-// sizeOf is how many bytes an object or array of JSON has; 0 of all else.
+// sizeOf returns the number of bytes of a JSON object or array, 0 for other values.
 func sizeOf(v ref.Val) int {
 	switch v := v.(type) {
 	case *mapping:
@@ -209,7 +211,7 @@ func (x *expression) holds(e *evaluation) (bool, error) {
 
 var errNoBool = errors.New("not a bool")
 
-// kindOf tells an error without its words, which may hold values of the object.
+// kindOf returns the kind of an error without its text, which may contain values of the object.
 func kindOf(err error) string {
 	var cancelled interpreter.EvalCancelledError
 	switch text := err.Error(); {
@@ -233,7 +235,7 @@ func expressionErrors(found []*cel.Error) error {
 		message, _, _ := strings.Cut(e.Message, " (in container")
 		message = strings.ReplaceAll(strings.TrimPrefix(message, "Syntax error: "), namespaceVariable, "namespace")
 		if strings.HasPrefix(message, "undeclared reference to") {
-			message += `; there are op, before, after, resource, namespace, name, labels, changed("path") and changedOnly("path", …)`
+			message += `; available: op, before, after, resource, namespace, name, labels, changed("path") and changedOnly("path", …)`
 		}
 		errs = append(errs, &ExpressionError{Line: max(e.Location.Line(), 1), Column: max(e.Location.Column(), 0) + 1, Message: message})
 	}

@@ -209,22 +209,22 @@ func TestWhereIsWrong(t *testing.T) {
 		`op == "u`:                           "column 7: token recognition error",
 		`op == 1`:                            "column 4: found no matching overload for '_==_'",
 		`op ==`:                              "column 6: mismatched input '<EOF>'",
-		`ater.spec == 1`:                     "column 1: undeclared reference to 'ater' (did you mean 'after'?); there are op, before",
+		`ater.spec == 1`:                     "column 1: undeclared reference to 'ater' (did you mean 'after'?); available: op, before",
 		"op == \"u\" &&\n  chnged(\"x\")":    "line 2, column 9: undeclared reference to 'chnged'",
-		`after.spec.paused`:                  "column 1: may be of any type, not only bool",
+		`after.spec.paused`:                  "column 1: may have any type, want bool",
 		`namespace == 1`:                     "column 11: found no matching overload for '_==_' applied to '(string, int)'",
 		`names.namespace == namespace.x`:     "column 1: undeclared reference to 'names'",
-		`"x"`:                                "column 1: is of type string, not bool",
-		`changed(name)`:                      `column 9: a path is written in quotes`,
-		`op == "u" && changed(1)`:            `column 22: a path is written in quotes`,
+		`"x"`:                                "column 1: has type string, want bool",
+		`changed(name)`:                      `column 9: a path must be a quoted string`,
+		`op == "u" && changed(1)`:            `column 22: a path must be a quoted string`,
 		`changed()`:                          `column 8: changed takes one path`,
 		`changed("a", "b")`:                  `column 8: changed takes one path`,
-		`changedOnly()`:                      `column 12: changedOnly takes paths`,
-		`changed("spec..x")`:                 `column 9: path "spec..x": at its character 6: expected a name`,
-		`changedOnly("a", "b[")`:             `column 18: path "b[": at its character 3: expected [*] or ["name"]`,
-		`changed("metadata.labels.a.b/c")`:   `column 9: path "metadata.labels.a.b/c": at its character 1: names nothing: a name with dots`,
-		`changedOnly("metadata.labels.a.b")`: `column 13: path "metadata.labels.a.b": at its character 1: names nothing: a name with dots`,
-		`changed("*")`:                       `column 9: path "*": at its character 1: each element, or member, is written [*]`,
+		`changedOnly()`:                      `column 12: changedOnly takes one or more paths`,
+		`changed("spec..x")`:                 `column 9: path "spec..x": character 6: expected a name`,
+		`changedOnly("a", "b[")`:             `column 18: path "b[": character 3: expected [*] or ["name"]`,
+		`changed("metadata.labels.a.b/c")`:   `column 9: path "metadata.labels.a.b/c": character 1: names nothing: a name with dots`,
+		`changedOnly("metadata.labels.a.b")`: `column 13: path "metadata.labels.a.b": character 1: names nothing: a name with dots`,
+		`changed("*")`:                       `column 9: path "*": character 1: each element, or member, is written [*]`,
 		`name.matches("(")`:                  "column 1: ",
 		strings.Repeat("!", 20<<10) + "true": "column 1: ",
 		`@delta == 1`:                        "column 1: token recognition error",
@@ -362,7 +362,7 @@ func TestErrorsBeginAtZero(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := "# HELP kubecdc_filter_errors_total Changes for which the rule's where could not be evaluated; onError says what became of them.\n" +
+	want := "# HELP kubecdc_filter_errors_total Changes for which the rule's where could not be evaluated; onError decides whether they were sent.\n" +
 		"# TYPE kubecdc_filter_errors_total counter\nkubecdc_filter_errors_total{rule=\"watch[0]\"} 0\n"
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)

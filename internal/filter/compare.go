@@ -8,24 +8,24 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// comparison tells whether two objects are the same but for what paths name. It is immutable.
+// comparison compares two objects except for the values at paths. It is immutable.
 //
-// An object that holds nothing but what they name is as if it were not there: the first annotation of an object brings
-// metadata.annotations with it, and the last one takes them along.
+// An object that contains only values at the paths counts as absent: the first annotation of an object adds
+// metadata.annotations too, and removing the last annotation removes metadata.annotations.
 type comparison struct {
 	paths  []string
 	mask   *object.Mask
 	around []surrounding
 }
 
-// surrounding is an object around what a path names.
+// surrounding is an object that contains values at the paths.
 type surrounding struct {
 	path *object.Path
-	// inside compares it with {}; nil: whatever it holds is named.
+	// inside compares it with {}; nil: the paths cover all of its content.
 	inside *comparison
 }
 
-// pathError says which of several paths is wrong.
+// pathError names the invalid one of several paths.
 type pathError struct {
 	index int
 	err   error
@@ -34,7 +34,7 @@ type pathError struct {
 func (e *pathError) Error() string {
 	var wrong *object.PathError
 	if errors.As(e.err, &wrong) {
-		return fmt.Sprintf("path %q: at its character %d: %s", wrong.Path, wrong.Column, wrong.Msg)
+		return fmt.Sprintf("path %q: character %d: %s", wrong.Path, wrong.Column, wrong.Msg)
 	}
 	return e.err.Error()
 }
@@ -51,18 +51,18 @@ func newComparison(paths []string) (*comparison, error) {
 		return nil, err
 	}
 	c := &comparison{paths: paths, mask: mask}
-	inside := map[string][]string{} // what of it is named
+	inside := map[string][]string{} // the paths relative to the parent
 	var order []string
 	for _, path := range paths {
 		steps := stepsOf(path)
 		for _, s := range steps[:len(steps)-1] {
 			rest := strings.TrimPrefix(path[s.end:], ".")
 			if s.each || strings.HasPrefix(rest, "[*]") && rest != "[*]" {
-				break // of elements there is no such thing
+				break // this does not apply to elements
 			}
 			parent := path[:s.end]
 			if parent == "metadata" {
-				continue // is always there
+				continue // always exists
 			}
 			if _, ok := inside[parent]; !ok {
 				order = append(order, parent)
@@ -89,7 +89,7 @@ func newComparison(paths []string) (*comparison, error) {
 	return c, nil
 }
 
-// same compares two objects in JSON.
+// same compares two JSON objects.
 func (c *comparison) same(a, b []byte) (bool, error) {
 	same, err := object.SameBut(a, b, c.mask)
 	if err != nil || same {
@@ -117,7 +117,7 @@ func (c *comparison) same(a, b []byte) (bool, error) {
 	return same, damaged(err)
 }
 
-// blank tells whether one of two objects has the surrounding, with nothing in it but what is named, and the other has not.
+// blank reports whether exactly one of two objects has the surrounding, with no content except values at the paths.
 func (s *surrounding) blank(a, b []byte) (bool, error) {
 	x, err := object.Locate(a, s.path)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *surrounding) blank(a, b []byte) (bool, error) {
 	return s.inside.same([]byte("{}"), x)
 }
 
-// kind is the first byte of a value, 0 where there is none.
+// kind returns the first byte of a value, 0 if there is none.
 func kind(raw []byte) byte {
 	if len(raw) == 0 {
 		return 0
@@ -147,11 +147,11 @@ func kind(raw []byte) byte {
 // step is one step of a path.
 type step struct {
 	name string
-	each bool // of an array's elements, or an object's members
-	end  int  // where it ends in the path
+	each bool // any element of an array, or any member of an object
+	end  int  // its end in the path
 }
 
-// stepsOf takes a path apart that is known to be right.
+// stepsOf splits a valid path.
 func stepsOf(path string) []step {
 	var steps []step
 	for i := 0; i < len(path); {

@@ -12,8 +12,8 @@ import (
 
 const docs = "../../docs/guides/select.md"
 
-// told are the changes in docs/guides/select.md.
-func told(t *testing.T) map[string]*object.Delta {
+// guideChanges returns the changes in docs/guides/select.md.
+func guideChanges(t *testing.T) map[string]*object.Delta {
 	t.Helper()
 	of := func(r *object.Resource, op object.Op, before, after string) *object.Delta {
 		return deltaOf(r, "default", "web", op, before, after)
@@ -75,7 +75,7 @@ func TestDocsExamples(t *testing.T) {
 	if n := strings.Count(page, "```cel"); n < 10 || n != len(examples) {
 		t.Fatalf("%d examples, %d of them with a table", n, len(examples))
 	}
-	changes := told(t)
+	changes := guideChanges(t)
 	for _, e := range examples {
 		where := e[1]
 		f, err := filter.New(filter.Options{Where: where, OnError: "drop"})

@@ -15,35 +15,35 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Options say what is sent. The zero value withholds nothing.
+// Options define which deltas are sent. The zero value withholds nothing.
 type Options struct {
-	// Operations are those of "created", "updated" and "deleted" that are sent; none: all. What is read, entered or left
-	// is always sent.
+	// Operations has the ops of "created", "updated" and "deleted" that are sent; empty: all. Read, Entered and Left are
+	// always sent.
 	Operations []string
-	// Where is a CEL expression; what it does not hold for is withheld. "": it holds.
+	// The CEL expression Where withholds the deltas for which it is false. "": no expression.
 	Where string
-	// OnError is what becomes of a delta for which Where cannot be evaluated: "send" or "drop"; "": send.
+	// OnError is the action for a delta for which Where cannot be evaluated: "send" or "drop"; "": send.
 	OnError string
-	// Noise are names of ready-made filters, see NoiseNames.
+	// Noise has names of ready-made filters, see NoiseNames.
 	Noise []string
-	// Removes tells whether redaction removes values from objects of the resource, in place of hashing them. A change of
-	// such a value alone looks like no change at all, and is not to be taken for noise. nil: from Secrets.
+	// Removes reports whether redaction removes values of the resource's objects, instead of hashing them. A change of only
+	// such a value is invisible, and must not count as noise. nil: true for Secrets only.
 	Removes func(r *object.Resource) bool
 	// Rule names the rule in metrics and in the log: "watch[0]".
 	Rule    string
-	Log     *slog.Logger // nil: nothing is logged
-	Metrics *Metrics     // nil: nothing is counted
+	Log     *slog.Logger // nil: no logging
+	Metrics *Metrics     // nil: no metrics
 }
 
-// The reasons for which a delta is withheld; that of noise is "noise:" and the name of the filter.
+// The reasons to withhold a delta; the reason of a noise filter is "noise:" and its name.
 const (
 	ReasonOperations = "operations"
-	ReasonWhere      = "where" // it does not hold
+	ReasonWhere      = "where" // it is false
 	ReasonError      = "error" // it cannot be evaluated, and OnError is drop
 	reasonNoise      = "noise:"
 )
 
-// warnEvery is how often a rule's errors are logged.
+// warnEvery is the interval between log lines about a rule's errors.
 const warnEvery = time.Minute
 
 // Filter is the filter of one rule. It is immutable and safe for concurrent use.
@@ -51,18 +51,18 @@ type Filter struct {
 	withheld []object.Op // by operations
 	noise    []*noise
 	where    *expression // nil: none
-	drop     bool        // what cannot be evaluated
+	drop     bool        // drop deltas for which the evaluation fails
 	removes  func(r *object.Resource) bool
 
 	rule   string
 	log    *slog.Logger
 	errors prometheus.Counter
-	warned atomic.Int64 // when, in nanoseconds since 1970
+	warned atomic.Int64 // the last warning, in nanoseconds since 1970
 
 	pool sync.Pool // of *evaluation
 }
 
-// New compiles the filter of a rule. All that is wrong is returned at once; an expression's errors are *ExpressionError.
+// New compiles the filter of a rule. It returns all errors at once; the errors of an expression are *ExpressionError.
 func New(o Options) (*Filter, error) {
 	f := &Filter{rule: o.Rule, log: o.Log, removes: o.Removes}
 	var errs []error
@@ -118,8 +118,8 @@ func New(o Options) (*Filter, error) {
 	return f, nil
 }
 
-// For is what the filter does to one resource; nil: it withholds nothing of it. (A nil *Resourced in an interface is not nil:
-// look before it is put into one.)
+// For returns the filter for one resource; nil if it withholds none of its deltas. (A nil *Resourced in an interface is not
+// nil: check it before the conversion.)
 func (f *Filter) For(r *object.Resource) *Resourced {
 	if f == nil {
 		return nil
@@ -137,14 +137,14 @@ func (f *Filter) For(r *object.Resource) *Resourced {
 	return x
 }
 
-// Resourced is a Filter as it is for one resource. It is safe for concurrent use.
+// Resourced is a Filter for one resource. It is safe for concurrent use.
 type Resourced struct {
 	f        *Filter
 	resource string
 	noise    []*masked
 }
 
-// Withholds is the reason for which d is withheld, "" where it is sent. A stream event always is.
+// Withholds returns the reason to withhold d, "" if d is sent. Stream events are always sent.
 func (x *Resourced) Withholds(d *object.Delta) (reason string) {
 	if d.Stream != nil {
 		return ""
@@ -180,7 +180,7 @@ func (x *Resourced) Withholds(d *object.Delta) (reason string) {
 	return ""
 }
 
-// failed counts an expression that could not be evaluated, and logs the first in each window.
+// failed counts a failed evaluation, and logs the first in each window.
 func (x *Resourced) failed(d *object.Delta, err error) string {
 	f := x.f
 	f.errors.Inc()
@@ -190,16 +190,16 @@ func (x *Resourced) failed(d *object.Delta, err error) string {
 	}
 	now, last := time.Now().UnixNano(), f.warned.Load()
 	if (last == 0 || now-last >= int64(warnEvery)) && f.warned.CompareAndSwap(last, now) {
-		f.log.Warn("where could not be evaluated for a change; further ones of this rule are counted, and logged once a minute",
+		f.log.Warn("cannot evaluate where for a change; further failures of this rule are counted, and logged once a minute",
 			"rule", f.rule, "resource", x.resource, "namespace", d.Ref.Namespace(), "name", d.Ref.Name(), "op", string(d.Op),
 			"error_kind", kindOf(err), "on_error", what)
 	}
 	return reason
 }
 
-// ExpressionError says where an expression is wrong.
+// ExpressionError is an error at a position of an expression.
 type ExpressionError struct {
-	Line, Column int // from 1; of characters
+	Line, Column int // from 1, in characters
 	Message      string
 }
 
@@ -210,7 +210,7 @@ func (e *ExpressionError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
 }
 
-// NoiseNames are the names of the ready-made filters, sorted.
+// NoiseNames returns the names of the ready-made filters, sorted.
 func NoiseNames() []string {
 	var names []string
 	for i := range noises() {

@@ -2,16 +2,16 @@ package filter
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are those of all filters of a process, which are told apart by the label rule. nil counts nothing.
+// Metrics are shared by all filters of a process; the label rule distinguishes them. A nil *Metrics counts nothing.
 type Metrics struct {
 	errors *prometheus.CounterVec
 }
 
-// NewMetrics registers with reg, unless that is nil.
+// NewMetrics registers with reg, unless reg is nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "kubecdc", Subsystem: "filter", Name: "errors_total",
-		Help: "Changes for which the rule's where could not be evaluated; onError says what became of them.",
+		Help: "Changes for which the rule's where could not be evaluated; onError decides whether they were sent.",
 	}, []string{"rule"})}
 	if reg != nil {
 		reg.MustRegister(m.errors)
@@ -19,7 +19,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// of is the counter of one rule, 0 from the start. It is registered nowhere where m is nil.
+// of returns the counter of one rule, which starts at 0. If m is nil the counter is not registered.
 func (m *Metrics) of(rule string) prometheus.Counter {
 	if m == nil {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "kubecdc_filter_errors_total", Help: "Not shown."})

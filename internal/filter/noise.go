@@ -8,22 +8,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// noise is a ready-made filter: it withholds an update in which nothing differs but what its paths name.
+// noise is a ready-made filter: it withholds an update in which nothing differs except for its paths.
 type noise struct {
 	name      string
-	resources []string // of whose objects; nil: of any
-	paths     []string // beside resourceVersion and managedFields
+	resources []string // the resources that it applies to; nil: all
+	paths     []string // in addition to resourceVersion and managedFields
 
 	but *comparison
-	// told is as but, except for metadata.generation, which tells of a change of a value that redaction removes.
-	told *comparison
-	none *comparison // but for bookkeeping alone
+	// visible is as but, except for metadata.generation, which reveals the change of a value that redaction removes.
+	visible *comparison
+	none    *comparison // except for bookkeeping alone
 }
 
-// triggerTime is when the change was made that an endpoints controller has acted on.
+// triggerTime is the time of the change that an endpoints controller has processed.
 const triggerTime = `metadata.annotations["endpoints.kubernetes.io/last-change-trigger-time"]`
 
-// noises are the ready-made filters, documented in docs/guides/select.md.
+// noises returns the ready-made filters, documented in docs/guides/select.md.
 func noises() []noise {
 	return []noise{
 		{name: "managed-fields-only"},
@@ -37,7 +37,7 @@ func noises() []noise {
 	}
 }
 
-// newNoise compiles the filter of that name.
+// newNoise compiles the filter with the name.
 func newNoise(name string) (*noise, error) {
 	all := noises()
 	i := slices.IndexFunc(all, func(n noise) bool { return n.name == name })
@@ -45,11 +45,11 @@ func newNoise(name string) (*noise, error) {
 		return nil, fmt.Errorf("noise %q: want one of %s", name, strings.Join(NoiseNames(), ", "))
 	}
 	n := &all[i]
-	told := slices.DeleteFunc(bookkeeping(), func(path string) bool { return path == "metadata.generation" })
+	visible := slices.DeleteFunc(bookkeeping(), func(path string) bool { return path == "metadata.generation" })
 	for _, c := range []struct {
 		to    **comparison
 		paths []string
-	}{{&n.but, append(bookkeeping(), n.paths...)}, {&n.told, append(told, n.paths...)}, {&n.none, bookkeeping()}} {
+	}{{&n.but, append(bookkeeping(), n.paths...)}, {&n.visible, append(visible, n.paths...)}, {&n.none, bookkeeping()}} {
 		var err error
 		if *c.to, err = newComparison(c.paths); err != nil {
 			return nil, fmt.Errorf("noise %s: %w", name, err)
@@ -58,15 +58,16 @@ func newNoise(name string) (*noise, error) {
 	return n, nil
 }
 
-// masked is a noise filter as it is for one resource.
+// masked is a noise filter for one resource.
 type masked struct {
 	reason string
 	but    *comparison
-	// none: the two must not be the same but for this; nil: they may.
+	// none: the objects must also differ in more than this; nil: no such condition.
 	none *comparison
 }
 
-// maskOf is the filter for a resource, nil where it withholds nothing of it. removes: redaction removes values from it.
+// maskOf returns the filter for a resource, nil if it withholds nothing there. removes: redaction removes values of its
+// objects.
 func (n *noise) maskOf(r *object.Resource, removes bool) *masked {
 	switch {
 	case n.resources != nil && !slices.Contains(n.resources, r.String()):
@@ -76,12 +77,12 @@ func (n *noise) maskOf(r *object.Resource, removes bool) *masked {
 	case len(n.paths) == 0:
 		return nil
 	}
-	// The change of a removed value shows in the generation, where the resource has one, and else nowhere: so something
-	// must be seen to differ, or there is nothing that could be called noise.
-	return &masked{reason: reasonNoise + n.name, but: n.told, none: n.none}
+	// The change of a removed value is visible in the generation, if the resource has one, and nowhere else. Noise is
+	// therefore only an update with a visible difference.
+	return &masked{reason: reasonNoise + n.name, but: n.visible, none: n.none}
 }
 
-// takes tells whether the filter withholds an update. JSON that cannot be read is left for those who must read it.
+// takes reports whether the filter withholds an update. It ignores invalid JSON, which the encoder reports.
 func (m *masked) takes(e *evaluation) bool {
 	before, after, err := e.both()
 	if err != nil {

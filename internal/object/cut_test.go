@@ -39,7 +39,7 @@ func TestNewCutterErrors(t *testing.T) {
 		{strings.Repeat("a.", 64) + "a", 128, "more than 64"},
 		{"metadata.annotations.example.com/owner", 1, `is written metadata.annotations["example.com/owner"]`},
 		{"metadata.labels.app.kubernetes.io/name", 1, `is written metadata.labels["app.kubernetes.io/name"]`},
-		{`metadata.labels["app"][*]`, 1, "labels are texts"},
+		{`metadata.labels["app"][*]`, 1, "labels are strings"},
 	} {
 		_, err := object.NewCutter([]string{tc.path})
 		var bad *object.PathError

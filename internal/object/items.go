@@ -8,12 +8,12 @@ import (
 	"strconv"
 )
 
-// ListMeta is what a page of a list says about itself.
+// ListMeta is the metadata of a page of a list.
 type ListMeta struct {
 	APIVersion, Kind   string
 	ResourceVersion    string
 	Continue           string // "" on the last page
-	RemainingItemCount int64  // 0 where not told
+	RemainingItemCount int64  // 0 if absent
 }
 
 // Items reads one page of a list item by item, without holding the page. It belongs to one goroutine.
@@ -21,26 +21,25 @@ type Items struct {
 	src   source
 	stack nesting
 	meta  ListMeta
-	where place
-	seen  bool // items
+	where position
+	seen  bool // items was seen
 	err   error
 }
 
-// place is what comes next in the page.
-type place uint8
+// position is the parser's position in the page.
+type position uint8
 
 const (
-	atStart place = iota
+	atStart position = iota
 	atFirstMember
-	atMember // behind a comma
-	behindMember
+	atMember // after a comma
+	afterMember
 	atFirstItem
-	behindItem
+	afterItem
 	atEnd
 )
 
-// NewItems reads a page from r, of which neither an item nor any other value may be longer than max bytes (else
-// ErrTooLarge).
+// NewItems returns a reader of a page. An item or any other value of more than max bytes is an ErrTooLarge.
 func NewItems(r io.Reader, max int) *Items {
 	return &Items{src: source{r: r, max: max}}
 }
@@ -48,10 +47,10 @@ func NewItems(r io.Reader, max int) *Items {
 // Meta is complete once Next has returned io.EOF.
 func (it *Items) Meta() ListMeta { return it.meta }
 
-// Next is the next item as it came, valid until the next call. Its inside has not been checked: Scan does. The error
-// is io.EOF when the page is complete and r has been read to its end (so that a connection can be used again), and
-// io.ErrUnexpectedEOF when it ends before the page does. A list without items is an error, not an empty list: who
-// takes it for one would see everything deleted. "items":null is empty.
+// Next returns the next item unchanged, valid until the next call. Scan must check the inside of the item. The error is
+// io.EOF when the page is complete and r has been read to its end (so that the connection can be reused), and
+// io.ErrUnexpectedEOF when r ends before the page does. A list without items is an error, not an empty list: otherwise every
+// object would appear deleted. "items":null is empty.
 func (it *Items) Next() ([]byte, error) {
 	if it.err != nil {
 		return nil, it.err
@@ -69,7 +68,7 @@ func (it *Items) next() ([]byte, error) {
 		c, err := it.src.peek()
 		if it.where == atEnd {
 			if err == nil {
-				err = it.src.unexpected("behind the list")
+				err = it.src.unexpected("after the list")
 			}
 			return nil, err
 		}
@@ -83,7 +82,7 @@ func (it *Items) next() ([]byte, error) {
 			}
 			it.src.start++
 			it.where = atFirstMember
-		case atFirstMember, behindMember:
+		case atFirstMember, afterMember:
 			switch {
 			case c == '}':
 				if !it.seen {
@@ -91,11 +90,11 @@ func (it *Items) next() ([]byte, error) {
 				}
 				it.src.start++
 				it.where = atEnd
-			case c == ',' && it.where == behindMember:
+			case c == ',' && it.where == afterMember:
 				it.src.start++
 				it.where = atMember
-			case it.where == behindMember:
-				return nil, it.src.unexpected("behind a member")
+			case it.where == afterMember:
+				return nil, it.src.unexpected("after a member")
 			default:
 				it.where = atMember
 			}
@@ -103,27 +102,27 @@ func (it *Items) next() ([]byte, error) {
 			if err := it.member(); err != nil {
 				return nil, err
 			}
-		case atFirstItem, behindItem:
+		case atFirstItem, afterItem:
 			switch {
 			case c == ']':
 				it.src.start++
-				it.where = behindMember
+				it.where = afterMember
 				continue
-			case it.where == behindItem && c != ',':
-				return nil, it.src.unexpected("behind an item")
-			case it.where == behindItem:
+			case it.where == afterItem && c != ',':
+				return nil, it.src.unexpected("after an item")
+			case it.where == afterItem:
 				it.src.start++
 				if c, err = it.src.peek(); err != nil {
 					return nil, inside(err)
 				}
 			}
-			it.where = behindItem
+			it.where = afterItem
 			return it.item(c)
 		}
 	}
 }
 
-// item takes the item that starts with c.
+// item consumes the item that starts with c.
 func (it *Items) item(c byte) ([]byte, error) {
 	switch c {
 	case ',', ':', '}', ']':
@@ -132,7 +131,7 @@ func (it *Items) item(c byte) ([]byte, error) {
 	return it.src.value()
 }
 
-// member takes one member of the list, or the beginning of its items.
+// member consumes one member of the list, or the beginning of its items.
 func (it *Items) member() error {
 	if it.src.buf[it.src.start] != '"' {
 		return it.src.unexpected("where a member begins")
@@ -148,14 +147,14 @@ func (it *Items) member() error {
 	if ok, err := it.src.punctuation(':'); err != nil {
 		return err
 	} else if !ok {
-		return it.src.unexpected("behind a name")
+		return it.src.unexpected("after a name")
 	}
 	c, err := it.src.peek()
 	if err != nil {
 		return inside(err)
 	}
 	if name == "items" && it.seen {
-		return errors.New("items stands twice") // the last would count, and the first have been delivered
+		return errors.New("duplicate items") // the last one would count, but the first has been delivered
 	}
 	if name == "items" && c == '[' {
 		it.src.start++
@@ -163,7 +162,7 @@ func (it *Items) member() error {
 		it.where = atFirstItem
 		return nil
 	}
-	it.where = behindMember
+	it.where = afterMember
 	value, err := it.item(c)
 	if err != nil {
 		return err
@@ -219,7 +218,7 @@ func (it *Items) metadata(value []byte) error {
 	})
 }
 
-// unquoted is the text of a JSON string, "" for null.
+// unquoted returns the text of a JSON string, "" for null.
 func unquoted(value []byte) (string, error) {
 	if bytes.Equal(value, []byte("null")) {
 		return "", nil

@@ -12,7 +12,7 @@ type Path struct {
 	text     string
 }
 
-// NewPath compiles a path; what identifies an object may be one. An error is a *PathError.
+// NewPath compiles a path, which may name a field that identifies the object. An error is a *PathError.
 func NewPath(path string) (*Path, error) {
 	segments, err := parsePath(path)
 	if err != nil {
@@ -21,11 +21,12 @@ func NewPath(path string) (*Path, error) {
 	return &Path{segments, path}, nil
 }
 
-// String is the path as it was given.
+// String returns the path as it was given.
 func (p *Path) String() string { return p.text }
 
-// Locate is the value that path names in doc, a JSON object, as it stands there; nil where there is none. Of members of one
-// name the last counts; where [*] names several values it is the first. What it need not look at is not checked.
+// Locate returns the value that path names in doc, a JSON object, unchanged; nil if there is none. If names repeat, the last
+// member counts; if [*] selects several values, Locate returns the first. It does not check the parts of doc that it need
+// not read.
 func Locate(doc []byte, path *Path) ([]byte, error) {
 	p := pair{a: cursor{b: doc}}
 	c := &p.a
@@ -40,9 +41,8 @@ func Locate(doc []byte, path *Path) ([]byte, error) {
 	return doc[at:c.i:c.i], nil
 }
 
-// SameAt tells whether two objects in JSON, as Scan has made them, are the same in all values that path names: in those, and
-// in which there are. Values are compared as by SameBut; elements of an array are compared by where they stand, members
-// of an object by name.
+// SameAt reports whether two JSON objects returned by Scan have the same values at path, and have values at the same places.
+// Values are compared as by SameBut, elements of an array by index, members of an object by name.
 func SameAt(a, b []byte, path *Path) (bool, error) {
 	p := pair{a: cursor{b: a}, b: cursor{b: b}}
 	same := p.sameAt(skipSpace(a, 0), skipSpace(b, 0), path.segments)
@@ -52,7 +52,7 @@ func SameAt(a, b []byte, path *Path) (bool, error) {
 	return same, nil
 }
 
-// find is where the first value that segments name inside the one at i begins, -1 where there is none.
+// find returns the offset of the first value that segments select inside the value at i, -1 if there is none.
 func (p *pair) find(c *cursor, i int, segments []segment) int {
 	if len(segments) == 0 {
 		return i
@@ -71,7 +71,8 @@ func (p *pair) find(c *cursor, i int, segments []segment) int {
 	return found
 }
 
-// named is where the value of the last member of that name begins, -1 where the value at i is no object or has none.
+// named returns the offset of the value of the last member with the name, -1 if the value at i is not an object or lacks the
+// member.
 func (p *pair) named(c *cursor, i int, s *segment) int {
 	found := -1
 	if i >= len(c.b) || c.b[i] != '{' {
@@ -81,7 +82,7 @@ func (p *pair) named(c *cursor, i int, s *segment) int {
 	for more := c.first('}'); more && c.member(); more = c.next('}') {
 		if string(c.text()) == s.name {
 			found = c.i
-			if s.quoted != nil && !c.maySay(s.quoted) {
+			if s.quoted != nil && !c.mayContain(s.quoted) {
 				return found
 			}
 		}
@@ -95,14 +96,14 @@ func (p *pair) named(c *cursor, i int, s *segment) int {
 	return found
 }
 
-// maySay tells whether a name may come in what is left of the document, as it is quoted or spelled with \u. To look for that
-// is much faster than to read on.
-func (c *cursor) maySay(quoted []byte) bool {
+// mayContain reports whether a name may occur in the rest of the document, quoted or spelled with \u. This search is much
+// faster than parsing.
+func (c *cursor) mayContain(quoted []byte) bool {
 	rest := c.b[min(c.i, len(c.b)):]
 	return bytes.Contains(rest, quoted) || bytes.Contains(rest, []byte(`\u`))
 }
 
-// each calls do with where each element, or member's value, of the container at i begins, until it returns false.
+// each calls do with the offset of each element, or member's value, of the container at i, until do returns false.
 func (p *pair) each(c *cursor, i int, do func(at int) bool) {
 	if i >= len(c.b) || c.b[i] != '{' && c.b[i] != '[' {
 		return
@@ -125,7 +126,7 @@ func (p *pair) each(c *cursor, i int, do func(at int) bool) {
 	}
 }
 
-// sameAt compares what segments name inside the values at i and j; -1 is a value that there is not.
+// sameAt compares the values that segments select inside the values at i and j; -1 stands for a missing value.
 func (p *pair) sameAt(i, j int, segments []segment) bool {
 	a, b := &p.a, &p.b
 	switch {
@@ -165,7 +166,7 @@ func (p *pair) sameAt(i, j int, segments []segment) bool {
 	return a.bad == 0 && b.bad == 0
 }
 
-// elements are the elements of an array in their order, or the members of an object by name, the last of each.
+// elements returns the elements of an array in order, or the members of an object by name; of duplicates the last.
 func (p *pair) elements(c *cursor, i int) []member {
 	var all []member
 	p.each(c, i, func(at int) bool {

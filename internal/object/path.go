@@ -10,7 +10,7 @@ import (
 // maxSegments bounds the length of a path, and with it the recursion of a Scanner.
 const maxSegments = 64
 
-// PathError says where a path is wrong.
+// PathError is an error in a path.
 type PathError struct {
 	Path   string
 	Column int // in bytes, from 1
@@ -25,7 +25,7 @@ func (e *PathError) Error() string {
 type segment struct {
 	name string
 	each bool
-	// quoted is the name as documents have it, unless they spell it with \u; nil: there are other ways yet.
+	// quoted is the name as documents have it, unless they spell it with \u; nil if the name has other spellings.
 	quoted []byte
 }
 
@@ -75,7 +75,7 @@ func parsePath(path string) ([]segment, error) {
 	return segments, nil
 }
 
-// named is a step to the member of that name.
+// named returns the step to the member with that name.
 func named(name string) segment {
 	s := segment{name: name}
 	for _, c := range name {
@@ -87,7 +87,7 @@ func named(name string) segment {
 	return s
 }
 
-// parseBracket reads [*] or ["name"] at path[i]. Where msg is not empty, end is where it is wrong.
+// parseBracket reads [*] or ["name"] at path[i]. If msg is not empty, end is the offset of the error.
 func parseBracket(path string, i int) (s segment, end int, msg string) {
 	rest := path[i+1:]
 	switch {
@@ -110,13 +110,13 @@ func parseBracket(path string, i int) (s segment, end int, msg string) {
 	}
 }
 
-// plain tells whether a name may hold c without being quoted.
+// plain reports whether a name may contain c without quotes.
 func plain(c byte) bool {
 	return c > ' ' && c != 0x7f && !strings.ContainsRune(`.[]*"'`, rune(c))
 }
 
-// CheckPath finds fault with a path that is well written and names nothing in any object: a label's or an annotation's name with
-// dots in it, and without quotes. Its error is a *PathError.
+// CheckPath returns an error, a *PathError, if a path has a syntax error or cannot match in any object. An example is an
+// unquoted name of a label or annotation that contains dots.
 func CheckPath(path string) error {
 	segments, err := parsePath(path)
 	if err != nil {
@@ -125,7 +125,7 @@ func CheckPath(path string) error {
 	return insideText(path, segments)
 }
 
-// insideText refuses paths into labels and annotations, which are texts.
+// insideText rejects paths into labels and annotations, which are strings.
 func insideText(path string, segments []segment) error {
 	if len(segments) < 4 || segments[0].name != "metadata" || segments[1].name != "labels" && segments[1].name != "annotations" {
 		return nil
@@ -133,11 +133,11 @@ func insideText(path string, segments []segment) error {
 	var names []string
 	for _, s := range segments[2:] {
 		if s.each {
-			return &PathError{Path: path, Column: 1, Msg: "names nothing: " + segments[1].name + " are texts"}
+			return &PathError{Path: path, Column: 1, Msg: "names nothing: " + segments[1].name + " are strings"}
 		}
 		names = append(names, s.name)
 	}
-	return &PathError{Path: path, Column: 1, Msg: fmt.Sprintf("names nothing: a name with dots in it is written metadata.%s[%s]",
+	return &PathError{Path: path, Column: 1, Msg: fmt.Sprintf("names nothing: a name with dots is written metadata.%s[%s]",
 		segments[1].name, appendString(nil, strings.Join(names, ".")))}
 }
 
@@ -149,7 +149,7 @@ func identifies(segments []segment) bool {
 		(segments[1].each || slices.Contains([]string{"name", "namespace", "uid", "resourceVersion"}, segments[1].name))
 }
 
-// appendName appends one more name to a path, as a path is written.
+// appendName appends one more name to a path, quoted if necessary.
 func appendName(dst, name []byte) []byte {
 	for _, c := range name {
 		if !plain(c) {

@@ -1,21 +1,21 @@
 package object
 
-// Head is what a selection asks of an object before it is scanned. Texts are unescaped, nil where the object has none, and
-// alias the bytes that were read or memory of their own.
+// Head has the fields of an object that a selection requires before the scan. Texts are unescaped, nil if the object has
+// none, and alias either the input or separate memory.
 type Head struct {
 	Namespace, Name []byte
 	Labels          Labels
 }
 
-// Labels are the labels of an object. They serve as labels.Labels of k8s.io/apimachinery.
+// Labels are the labels of an object. They implement labels.Labels of k8s.io/apimachinery.
 type Labels []Label
 
 // Label is one label of an object.
 type Label struct{ Name, Value []byte }
 
-// Lookup is a label's value, and whether the object has it.
+// Lookup returns a label's value, and whether the object has it.
 func (l Labels) Lookup(name string) (value string, exists bool) {
-	for i := len(l) - 1; i >= 0; i-- { // of those of one name the last counts
+	for i := len(l) - 1; i >= 0; i-- { // of duplicates the last counts
 		if string(l[i].Name) == name {
 			return string(l[i].Value), true
 		}
@@ -23,21 +23,21 @@ func (l Labels) Lookup(name string) (value string, exists bool) {
 	return "", false
 }
 
-// Has tells whether the object has a label.
+// Has reports whether the object has a label.
 func (l Labels) Has(name string) bool {
 	_, exists := l.Lookup(name)
 	return exists
 }
 
-// Get is a label's value, "" where the object does not have it.
+// Get returns a label's value, "" if the object does not have it.
 func (l Labels) Get(name string) string {
 	value, _ := l.Lookup(name)
 	return value
 }
 
-// Peek reads h of an object in JSON, before Scan does. Of members of one name the last counts: it reads on as long as there
-// may be another metadata. What has a wrong type is passed over: Scan says so, and of what is behind. An error says where
-// the JSON is wrong.
+// Peek reads h from an object in JSON, before Scan does. The last of duplicate members counts, so it continues while the
+// rest may contain another metadata. It skips values of a wrong type and everything after the metadata: Scan reports errors
+// there. An error says where the JSON is wrong.
 func (h *Head) Peek(raw []byte) error {
 	*h = Head{Labels: h.Labels[:0]}
 	p := pair{a: cursor{b: raw, i: skipSpace(raw, 0)}}
@@ -56,7 +56,7 @@ func (h *Head) object(p *pair) {
 			*h = Head{Labels: h.Labels[:0]}
 			if c.i < len(c.b) && c.b[c.i] == '{' {
 				h.metadata(p)
-				if !c.maySay([]byte(`"metadata"`)) {
+				if !c.mayContain([]byte(`"metadata"`)) {
 					return
 				}
 				continue
@@ -104,7 +104,7 @@ func (h *Head) labels(p *pair) {
 	}
 }
 
-// readText is the text of the string at hand, which it passes over; nil where the value is none.
+// readText consumes the current value, and returns its text, or nil if it is not a string.
 func (p *pair) readText(depth int) []byte {
 	c := &p.a
 	i := c.i

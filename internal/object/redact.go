@@ -14,14 +14,14 @@ import (
 	"slices"
 )
 
-// What an object says a second time.
+// Paths at which an object repeats its content.
 const (
 	ManagedFields = "metadata.managedFields"
 	LastApplied   = `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`
 )
 
-// Copies are the paths at which a value that is redacted elsewhere could hide: ManagedFields, LastApplied, and the annotations in
-// which tools other than kubectl keep the object as they wrote it, or what they changed of it, plain or packed. Redact cuts them.
+// Copies returns the paths at which a copy of a redacted value may be: ManagedFields, LastApplied, and annotations of other
+// tools. Those annotations store the object, or the changes to it, plain or compressed. Redact cuts them.
 func Copies() []string {
 	return []string{
 		ManagedFields,
@@ -38,8 +38,8 @@ func Copies() []string {
 	}
 }
 
-// SecretPaths are the paths that hold the values of a Secret. Where they are removed (hashed is false) so are their
-// names. Redact takes Copies beside them.
+// SecretPaths returns the paths of the values of a Secret. If the values are removed (hashed is false), so are their names.
+// Redact adds Copies.
 func SecretPaths(hashed bool) []string {
 	if hashed {
 		return []string{"data[*]", "stringData[*]"}
@@ -47,12 +47,12 @@ func SecretPaths(hashed bool) []string {
 	return []string{"data", "stringData"}
 }
 
-// Redact is a Cutter that besides withholds what the paths name: with a nil mac it is removed, else each value is
-// replaced by what mac makes of it. Whatever is not null is a value: an object or array that a path names is replaced
-// whole. A null says that there is none, and stays. Where paths overlap the shorter one counts; of two that name the same,
-// removing wins. Copies are removed. Without paths it is c, which is unchanged and may be nil.
+// Redact returns a Cutter that also redacts the values at paths. With a nil mac it removes them, else it replaces each value
+// by the output of mac. Every value except null is redacted; an object or array at a path is replaced as a whole. A null
+// means that there is no value, and stays. If paths overlap, the shorter one counts; if two are equal, removal overrides
+// replacement. Copies are removed. Without paths Redact returns c, which is unchanged and may be nil.
 //
-// Paths are written, and errors are, as for NewCutter.
+// The syntax of paths and the errors are those of NewCutter.
 func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
 	if len(paths) == 0 {
 		return c, nil
@@ -63,55 +63,55 @@ func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
 	cut, hashed := append(c.Paths(), Copies()...), slices.Clone(paths)
 	if c != nil {
 		if c.mac != nil && c.mac != mac {
-			return nil, errors.New("redact: one object, two keys")
+			return nil, errors.New("redact: an object cannot have two keys")
 		}
 		hashed = append(hashed, c.hashed...)
 	}
 	return newCutter(cut, hashed, mac)
 }
 
-// MAC makes of a value what shows that it changed, and cannot be guessed without the key. Immutable, safe for
-// concurrent use, and prints as REDACTED.
+// MAC replaces a value by a code that shows whether the value has changed, but from which it cannot be guessed without the
+// key. Immutable, safe for concurrent use, and prints as REDACTED.
 type MAC struct {
-	hash          func() hash.Hash // HMAC-SHA256 with the key: no way of printing a MAC leads to it
+	hash          func() hash.Hash // HMAC-SHA256 with the key; a closure, so that no way of printing a MAC reaches the key
 	id, long      string
 	acrossObjects bool
 }
 
 const (
 	minKey = 16 // bytes
-	// macFormat names how replacements are made, for fingerprints.
+	// macFormat is the version of the replacement format, for fingerprints.
 	macFormat = "hmac-sha256/1"
 
 	macPrefix = "hmac-sha256:"
-	macBytes  = 16 // of 32: more than anyone finds two values for
+	macBytes  = 16 // of 32: enough to make collisions infeasible
 	idDigits  = 8
 	// replacedSize is the length of a replacement, with its quotes.
 	replacedSize = 1 + len(macPrefix) + idDigits + 1 + (macBytes*8+5)/6 + 1
 )
 
-// NewMAC is a MAC with a key of 16 bytes or more, as the key's file holds it; line ends behind it do not count.
+// NewMAC returns a MAC with a key of 16 bytes or more, the content of the key's file; line ends after the key are ignored.
 //
-// In the place of a value stands the JSON string "hmac-sha256:<key id>:<mac>": 8 hexadecimal digits derived from the key,
-// and the first 16 bytes of an HMAC-SHA256 in base64url without padding, 22 characters. It is taken over the object's uid,
-// the path and the value, each behind its length in bytes as a big-endian uint64; acrossObjects: over the value (behind
-// its length) alone, so that equal values can be found in all objects. The path is as NewCutter takes it, with real names
-// where the configured one has [*] for members: spec.template.spec.containers[*].env[*].value, data["tls.crt"]. Of a
-// string the value is its text, of all else the JSON as the API server wrote it.
+// A value is replaced by the JSON string "hmac-sha256:<key id>:<mac>". The key id is 8 hexadecimal digits derived from the
+// key. The mac is the first 16 bytes of an HMAC-SHA256 in base64url without padding, 22 characters. Its input is the
+// object's uid, the path and the value, each preceded by its length in bytes as a big-endian uint64. With acrossObjects it
+// is the value alone, preceded by its length, so that equal values can be found in all objects. The path has NewCutter's
+// syntax, with the real names in place of [*] for members: spec.template.spec.containers[*].env[*].value, data["tls.crt"].
+// The input for a string is its text, for any other value the JSON as the API server wrote it.
 func NewMAC(key []byte, acrossObjects bool) (*MAC, error) {
 	key = bytes.Clone(bytes.TrimRight(key, "\r\n"))
 	if len(key) < minKey {
-		return nil, fmt.Errorf("key has %d bytes, which could be guessed, want %d or more: make one with `openssl rand -base64 32`", len(key), minKey)
+		return nil, fmt.Errorf("key has %d bytes and could be guessed, want at least %d: create one with `openssl rand -base64 32`", len(key), minKey)
 	}
 	m := &MAC{acrossObjects: acrossObjects, hash: func() hash.Hash { return hmac.New(sha256.New, key) }}
 	h := m.hash()
-	h.Write([]byte("kubecdc key id")) // no length is so large: it is none of the values
+	h.Write([]byte("kubecdc key id")) // differs from the input of any value: no length is so large
 	m.long = hex.EncodeToString(h.Sum(nil)[:16])
 	m.id = m.long[:idDigits]
 	return m, nil
 }
 
-// ID names the key in the values: 8 hexadecimal digits. "" for nil.
+// ID returns the key id in the values: 8 hexadecimal digits. It returns "" for nil.
 func (m *MAC) ID() string {
 	if m == nil {
 		return ""
@@ -119,19 +119,19 @@ func (m *MAC) ID() string {
 	return m.id
 }
 
-const printed = "REDACTED"
+const redactedText = "REDACTED"
 
 // String implements fmt.Stringer.
-func (*MAC) String() string { return printed }
+func (*MAC) String() string { return redactedText }
 
 // Format implements fmt.Formatter for all verbs.
-func (*MAC) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(printed)) }
+func (*MAC) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redactedText)) }
 
 // LogValue implements slog.LogValuer.
-func (*MAC) LogValue() slog.Value { return slog.StringValue(printed) }
+func (*MAC) LogValue() slog.Value { return slog.StringValue(redactedText) }
 
-// hasher makes the replacements of one object after another. The uid may stand behind the values: their places are held
-// until it is known.
+// hasher computes the replacements of one object after another. The uid may follow the values in the object: space is
+// reserved for them until it is known.
 type hasher struct {
 	mac     *MAC
 	hash    hash.Hash
@@ -141,10 +141,10 @@ type hasher struct {
 	length  [8]byte
 }
 
-// replacement is a value whose place is held at out[at:].
+// replacement is a value for which out[at:] is reserved.
 type replacement struct {
 	at, path, pathEnd int    // paths[path:pathEnd]
-	value             []byte // of the scanned bytes, or the Scanner's
+	value             []byte // aliases the scanned bytes, or the Scanner's memory
 }
 
 func newHasher(m *MAC) *hasher { return &hasher{mac: m, hash: m.hash()} }
@@ -152,13 +152,13 @@ func newHasher(m *MAC) *hasher { return &hasher{mac: m, hash: m.hash()} }
 func (h *hasher) reset() {
 	const keep = 1 << 10
 	if cap(h.pending) > keep || cap(h.paths) > keep*64 {
-		h.pending, h.paths = nil, nil // a giant does not stay
+		h.pending, h.paths = nil, nil // release the memory of an exceptionally large object
 	}
-	clear(h.pending) // they would keep the scanned bytes
+	clear(h.pending) // release the scanned bytes
 	h.pending, h.paths = h.pending[:0], h.paths[:0]
 }
 
-// replace holds the place of the value at raw[start:end].
+// replace reserves space for the replacement of the value at raw[start:end].
 func (s *Scanner) replace(start, end int) {
 	value := s.raw[start:end:end]
 	switch value[0] {
@@ -177,7 +177,7 @@ func (s *Scanner) replace(start, end int) {
 	s.dst = append(s.dst, place[:]...)
 }
 
-// fill puts what was held a place for into out.
+// fill writes the replacements into the reserved space of out.
 func (h *hasher) fill(out, uid []byte) {
 	for _, p := range h.pending {
 		h.hash.Reset()

@@ -53,7 +53,7 @@ func scan(tb testing.TB, c *object.Cutter, raw string) string {
 	return string(out)
 }
 
-// macOf is the replacement of a value by other means than the package's: its parts each behind their length.
+// macOf is the replacement of a value computed independently of the package: each part is preceded by its length.
 func macOf(key string, parts ...string) string {
 	sign := func(text []byte) []byte {
 		h := hmac.New(sha256.New, []byte(key))
@@ -121,7 +121,7 @@ func TestRedactReplaces(t *testing.T) {
 	value := func(path, value string) string { return `"` + macOf(testKey, "u-1", path, value) + `"` }
 	for _, tc := range []struct {
 		name  string
-		in    string // behind the metadata
+		in    string // after the metadata
 		cut   []string
 		paths []string
 		want  string
@@ -170,7 +170,7 @@ func TestRedactReplaces(t *testing.T) {
 				t.Error("uid before the values:", diff)
 			}
 			if diff := cmp.Diff(`{`+tc.want+`,`+meta+`}`, scan(t, c, `{`+tc.in+`,`+meta+`}`)); diff != "" && len(tc.cut) == 0 {
-				t.Error("uid behind the values:", diff)
+				t.Error("uid after the values:", diff)
 			}
 		})
 	}
@@ -258,7 +258,7 @@ func TestNewMAC(t *testing.T) {
 	clear(key) // the caller's
 	want := scan(t, redacting(t, nil, newMAC(t, testKey, false), "a"), `{"a":1}`)
 	if got := scan(t, redacting(t, nil, m, "a"), `{"a":1}`); got != want {
-		t.Errorf("a line end behind the key: %s, want %s", got, want)
+		t.Errorf("a line end after the key: %s, want %s", got, want)
 	}
 	if other := newMAC(t, testKey+"x", false); m.ID() == other.ID() || len(m.ID()) != 8 || m.ID() != newMAC(t, testKey, true).ID() {
 		t.Errorf("ids %s, %s", m.ID(), other.ID())

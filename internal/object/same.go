@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Mask names parts of objects that a comparison does not look at. Immutable; nil masks nothing.
+// Mask names the parts of objects that a comparison ignores. Immutable; a nil Mask ignores nothing.
 type Mask struct{ root *node }
 
-// NewMask compiles paths as NewCutter does; what identifies an object may be among them. All that is wrong is returned at
-// once, a *PathError each.
+// NewMask compiles paths as NewCutter does, but accepts fields that identify an object. It returns all errors at once, a
+// *PathError each.
 func NewMask(paths ...string) (*Mask, error) {
 	root := &node{}
 	var errs []error
@@ -36,13 +36,13 @@ func (m *Mask) node() *node {
 	return m.root
 }
 
-// SameBut tells whether two JSON values, such as Scan has made, are the same but for what mask names: members may
-// be in another order, white space and escapes do not count, numbers are the same if they are written alike. What is masked
-// is as if it were not there: whether an object has such a member does not matter, whether there is the object around it does.
+// SameBut reports whether two JSON values returned by Scan are the same except for the paths in mask. The order of members,
+// white space and escapes do not matter; numbers are the same if they are written alike. A masked member counts as absent,
+// but the presence of the object around it matters.
 //
-// In the common case it allocates nothing. Where an object has two members of one name it may find a difference that a
-// reader of the last one does not see, never the other way round. An error says where the JSON is wrong; a difference
-// found before that is told without one.
+// In the common case it allocates nothing. If an object has two members with the same name, it may report a difference that
+// a reader of the last one does not see, but never misses one. An error says where the JSON is wrong; a syntax error after
+// the first difference may go unnoticed.
 func SameBut(a, b []byte, mask *Mask) (bool, error) {
 	var p pair
 	p.a, p.b = cursor{b: a, i: skipSpace(a, 0)}, cursor{b: b, i: skipSpace(b, 0)}
@@ -53,16 +53,16 @@ func SameBut(a, b []byte, mask *Mask) (bool, error) {
 	return same, nil
 }
 
-// cursor is a place in a document.
+// cursor is a position in a document.
 type cursor struct {
 	b       []byte
 	i       int
-	bad     int    // the complement of where b is wrong, 0 where it is not
-	name    []byte // of the member at hand, as it is written
+	bad     int    // the complement of the offset of the syntax error, 0 if there is none
+	name    []byte // of the current member, with its escapes
 	scratch []byte // for names and texts with escapes
 }
 
-// pair walks two documents in step. The methods return false where they differ, or one is wrong.
+// pair traverses two documents in parallel. The methods return false if they differ, or if one is invalid.
 type pair struct {
 	a, b  cursor
 	stack nesting
@@ -77,7 +77,7 @@ func (p *pair) err() error {
 	return nil
 }
 
-// at goes on to i, which may be the complement of where the document is wrong.
+// at advances to i, which may be the complement of the offset of a syntax error.
 func (c *cursor) at(i int) bool {
 	if i < 0 {
 		c.bad = i
@@ -87,7 +87,7 @@ func (c *cursor) at(i int) bool {
 	return true
 }
 
-// first enters a container, and tells whether it has an element.
+// first enters a container, and reports whether it has an element.
 func (c *cursor) first(closing byte) bool {
 	c.i = skipSpace(c.b, c.i+1)
 	if c.i < len(c.b) && c.b[c.i] == closing {
@@ -97,7 +97,7 @@ func (c *cursor) first(closing byte) bool {
 	return true
 }
 
-// next goes on behind an element. It returns false at the container's end, which it leaves, and where something is wrong.
+// next advances to the next element. It returns false after a syntax error, and at the container's end, which it passes.
 func (c *cursor) next(closing byte) bool {
 	i := skipSpace(c.b, c.i)
 	switch {
@@ -115,7 +115,7 @@ func (c *cursor) next(closing byte) bool {
 	return true
 }
 
-// member reads a member's name and goes on to its value.
+// member reads a member's name and advances to its value.
 func (c *cursor) member() bool {
 	start := c.i
 	if start >= len(c.b) || c.b[start] != '"' {
@@ -129,7 +129,7 @@ func (c *cursor) member() bool {
 	return c.at(skipColon(c.b, end))
 }
 
-// text is the name of the member at hand, valid until the next call.
+// text returns the name of the current member, valid until the next call.
 func (c *cursor) text() []byte {
 	if !escaped(c.name) {
 		return c.name
@@ -138,7 +138,7 @@ func (c *cursor) text() []byte {
 	return c.scratch
 }
 
-// kept is the name of the member at hand for longer.
+// kept returns the name of the current member, valid as long as the document.
 func (c *cursor) kept() []byte {
 	if !escaped(c.name) {
 		return c.name
@@ -146,8 +146,8 @@ func (c *cursor) kept() []byte {
 	return AppendUnescaped(nil, c.name)
 }
 
-// value compares the values at hand, of which n says what is masked inside. whole: that they are the same byte for byte is
-// likely enough to look.
+// value compares the current values; n has the masked paths inside them. With whole set it first tries a comparison of the
+// bytes.
 func (p *pair) value(n *node, depth int, whole bool) bool {
 	a, b := &p.a, &p.b
 	if a.i >= len(a.b) {
@@ -163,11 +163,11 @@ func (p *pair) value(n *node, depth int, whole bool) bool {
 			return a.at(end)
 		}
 		value := a.b[a.i:end]
-		if bytes.HasPrefix(b.b[b.i:], value) && !goesOn(kind, b.b[b.i+len(value):]) {
+		if bytes.HasPrefix(b.b[b.i:], value) && !numberContinues(kind, b.b[b.i+len(value):]) {
 			a.i, b.i = end, b.i+len(value)
 			return true
 		}
-		whole = false // each level looking again would be once per level of nesting
+		whole = false // repeating the comparison at each level would cost one pass per level of nesting
 	}
 	switch other := b.b[b.i]; {
 	case kind == '{':
@@ -183,8 +183,8 @@ func (p *pair) value(n *node, depth int, whole bool) bool {
 	return a.at(skipScalar(a.b, i)) && b.at(skipScalar(b.b, j)) && bytes.Equal(a.b[i:a.i], b.b[j:b.i])
 }
 
-// goesOn tells whether rest goes on with the number that the bytes before it are.
-func goesOn(kind byte, rest []byte) bool {
+// numberContinues reports whether rest continues the number that precedes it.
+func numberContinues(kind byte, rest []byte) bool {
 	if kind != '-' && (kind < '0' || kind > '9') || len(rest) == 0 {
 		return false
 	}
@@ -214,7 +214,7 @@ func (p *pair) text() bool {
 	return bytes.Equal(a.scratch, b.scratch)
 }
 
-// skip passes over the value at hand.
+// skip skips the current value.
 func (p *pair) skip(c *cursor, depth int) bool { return c.at(p.stack.skip(c.b, c.i, depth)) }
 
 func (p *pair) array(n *node, depth int, whole bool) bool {
@@ -222,7 +222,7 @@ func (p *pair) array(n *node, depth int, whole bool) bool {
 	if n != nil {
 		each = n.each
 	}
-	if each != nil && each.fate != kept { // whatever they hold
+	if each != nil && each.fate != kept { // their content does not matter
 		return p.skip(&p.a, depth-1) && p.skip(&p.b, depth-1)
 	}
 	more, other := p.a.first(']'), p.b.first(']')
@@ -248,7 +248,7 @@ func (p *pair) object(n *node, depth int, whole bool) bool {
 		case !more || !other:
 			return false
 		case !bytes.Equal(p.a.name, p.b.name) && !bytes.Equal(p.a.text(), p.b.text()):
-			p.a.i, p.b.i = a, b // what lies before is the same: to look at it again would be once more per level
+			p.a.i, p.b.i = a, b // the preceding members are equal: comparing them again would cost one pass per level of nesting
 			return p.unordered(n, depth, whole)
 		}
 		var child *node
@@ -262,8 +262,8 @@ func (p *pair) object(n *node, depth int, whole bool) bool {
 	}
 }
 
-// unmasked goes on to the value of the next member that is not masked, from the name of the next one. It returns false at
-// the object's end, which it leaves, and where something is wrong.
+// unmasked advances from the name of a member to the value of the next member that is not masked. It returns false after a
+// syntax error, and at the object's end, which it passes.
 func (p *pair) unmasked(c *cursor, n *node, depth int) bool {
 	for c.member() {
 		if n == nil {
@@ -279,14 +279,14 @@ func (p *pair) unmasked(c *cursor, n *node, depth int) bool {
 	return false
 }
 
-// member is one member of an object whose members are in another order, or an element of an array.
+// member is a member of an object whose members are in another order, or an element of an array.
 type member struct {
 	name  []byte
 	index int // of an element
-	value int // where it begins
+	value int // offset
 }
 
-// unordered compares what is left of two objects from the names of members on, whatever their order.
+// unordered compares the remaining members of two objects in any order.
 func (p *pair) unordered(n *node, depth int, whole bool) bool {
 	as, ok := p.members(&p.a, n, depth)
 	if !ok {
@@ -312,7 +312,7 @@ func (p *pair) unordered(n *node, depth int, whole bool) bool {
 	return true
 }
 
-// members are those from the name at hand on that are not masked, by name; those of one name in their order.
+// members returns the remaining unmasked members, sorted by name; duplicates keep their order.
 func (p *pair) members(c *cursor, n *node, depth int) ([]member, bool) {
 	var members []member
 	for more := true; more && p.unmasked(c, n, depth); more = c.next('}') {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// frames reads all frames, each as "TYPE object", and returns the error behind them.
+// frames reads all frames, each as "TYPE object", and returns the error after them.
 func frames(r io.Reader, max int) (got []string, err error) {
 	f := object.NewFrames(r, max)
 	for {
@@ -63,7 +63,7 @@ func TestFrames(t *testing.T) {
 			in:   `{"v":[{}],"type":"A","w":{"type":"B"},"object":{"x":1},"z":null}`,
 			want: []string{`A {"x":1}`},
 		},
-		{name: "a member behind it", in: `{"type":"A","object":{"x":{}},"z":{}}`, want: []string{`A {"x":{}}`}},
+		{name: "a member after it", in: `{"type":"A","object":{"x":{}},"z":{}}`, want: []string{`A {"x":{}}`}},
 		{name: "escaped", in: `{"typ\u0065":"\u0041DDED","object":{}}`, want: []string{`ADDED {}`}},
 		{
 			name: "pretty",
@@ -154,7 +154,7 @@ func TestFramesReaderFails(t *testing.T) {
 	}
 }
 
-// A frame is ready when its line has come, whole, behind one of the usual layout.
+// A frame is ready when its whole line has been read, after one in the usual layout.
 func TestFramesReady(t *testing.T) {
 	const usual = `{"type":"A","object":{"x":1}}` + "\n"
 	for _, tc := range []struct {
@@ -259,13 +259,13 @@ func TestItems(t *testing.T) {
 		},
 		{name: "white space", in: "\n{ \"items\" : [ { \"a\" : 1 } ,\n{ } ] }\n", want: []string{`{ "a" : 1 }`, "{ }"}},
 		{name: "no items", in: `{"kind":"Status","metadata":{}}`, err: "no items"},
-		{name: "items twice", in: `{"items":[],"items":[{}]}`, err: "items stands twice"},
+		{name: "items twice", in: `{"items":[],"items":[{}]}`, err: "duplicate items"},
 		{name: "items an object", in: `{"items":{}}`, err: "items is not an array"},
 		{name: "nothing", in: ``, err: "unexpected EOF"},
 		{name: "ends between items", in: `{"items":[{},`, want: []string{"{}"}, err: "unexpected EOF"},
 		{name: "ends in an item", in: `{"items":[{},{"a`, want: []string{"{}"}, err: "unexpected EOF"},
-		{name: "ends behind the items", in: `{"items":[{}]`, want: []string{"{}"}, err: "unexpected EOF"},
-		{name: "something behind it", in: `{"items":[]}{`, err: "behind the list"},
+		{name: "ends after the items", in: `{"items":[{}]`, want: []string{"{}"}, err: "unexpected EOF"},
+		{name: "something after it", in: `{"items":[]}{`, err: "after the list"},
 		{name: "not a list", in: `[]`, err: "where a list begins"},
 		{
 			name: "remainingItemCount a string",
