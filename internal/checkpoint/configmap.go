@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The keys of a ConfigMap. One of them is there.
+// The keys of the ConfigMap. It has one of them.
 const (
 	plainKey      = "checkpoint.json"
 	compressedKey = "checkpoint.json.gz" // in binaryData
@@ -27,23 +27,23 @@ const (
 const requestTimeout = 10 * time.Second
 
 const (
-	// plainMax is up to which size a checkpoint is plain: for people who look.
+	// plainMax is the size up to which a checkpoint is stored uncompressed, so that people can read it.
 	plainMax = 256 << 10
-	// compressedMax is what fits: an API server takes 1 MiB of data in a ConfigMap. Some 20,000 scopes are that much.
+	// compressedMax is the limit of a ConfigMap, about 20,000 scopes: an API server accepts 1 MiB of data.
 	compressedMax = 1_000_000
-	// expandedMax bounds what is made of compressed data that may be anything.
+	// expandedMax bounds the result of decompression, since the content may be anything.
 	expandedMax = 64 << 20
 )
 
-// configMap is a checkpoint in a ConfigMap. What others put on that object stays: it is written as it was read, but for our
-// keys, and on condition that it still has the resourceVersion that was read.
+// configMap stores a checkpoint in a ConfigMap. A write keeps everything else in the object, and has the precondition that
+// the object still has the resourceVersion that was read.
 type configMap struct {
 	client          *rest.RESTClient
 	namespace, name string
-	object          *configMapObject // as it was read or written last, nil: there was none
+	object          *configMapObject // as last read or written; nil if it did not exist
 }
 
-// configMapObject is what a ConfigMap has (k8s.io/api/core/v1).
+// configMapObject has the fields of a ConfigMap (k8s.io/api/core/v1).
 type configMapObject struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
@@ -53,12 +53,12 @@ type configMapObject struct {
 	BinaryData map[string][]byte `json:"binaryData,omitempty"`
 }
 
-// NewConfigMap returns the store of a checkpoint in a ConfigMap. It asks nothing yet: the first save makes the ConfigMap
-// where there is none. It needs the verbs get, create and update.
+// NewConfigMap returns a store for a ConfigMap. It sends no request: the first Save creates the ConfigMap if necessary. The
+// store needs the verbs get, create and update.
 func NewConfigMap(config *rest.Config, namespace, name string) (Store, error) {
 	c := dynamic.ConfigFor(config)
 	c.AcceptContentTypes = "application/json" // whatever the feature gates say
-	c.QPS = -1                                // a request each five seconds, at most
+	c.QPS = -1                                // the keeper sends at most one request every five seconds
 	c.WarningHandler = rest.NoWarnings{}
 	c.GroupVersion = nil
 	c.APIPath = "/"
@@ -80,7 +80,7 @@ func NewConfigMap(config *rest.Config, namespace, name string) (Store, error) {
 // String implements Store.
 func (c *configMap) String() string { return "checkpoint ConfigMap " + c.namespace + "/" + c.name }
 
-// Lock implements Store. There is none: who writes on the heels of another finds out by the resourceVersion.
+// Lock implements Store. A ConfigMap has no lock: a second writer fails by the precondition.
 func (c *configMap) Lock(context.Context) (unlock func() error, err error) {
 	return func() error { return nil }, nil
 }
@@ -119,16 +119,16 @@ func (c *configMap) Save(ctx context.Context, data []byte) error {
 		}
 		if len(compressed) > compressedMax || len(data) > expandedMax {
 			return &Error{
-				Kind: ErrTooLarge, Where: c.String(), What: fmt.Sprintf("%d bytes, compressed, do not fit, %d do", len(compressed), compressedMax),
-				Remedy: "keep the checkpoint in a file, capture fewer resources and namespaces, or have several agents share them",
+				Kind: ErrTooLarge, Where: c.String(), What: fmt.Sprintf("%d bytes, compressed, exceed the limit of %d", len(compressed), compressedMax),
+				Remedy: "store the checkpoint in a file, capture fewer resources and namespaces, or divide them among several agents",
 			}
 		}
 	}
 	return c.write(ctx, data, compressed)
 }
 
-// Delete implements Store. The ConfigMap stays, without our keys: whoever made it may have put more into it, and the agent
-// may be permitted to update it, but not to create it again.
+// Delete implements Store. It removes only our keys: the ConfigMap may have others, and the agent may have no permission to
+// create it again.
 func (c *configMap) Delete(ctx context.Context) error {
 	if c.object == nil {
 		return nil
@@ -136,7 +136,7 @@ func (c *configMap) Delete(ctx context.Context) error {
 	return c.write(ctx, nil, nil)
 }
 
-// write puts compressed there, where there is none plain, where there is none nothing.
+// write stores compressed, or plain if compressed is nil, or removes both keys if both are nil.
 func (c *configMap) write(ctx context.Context, plain, compressed []byte) error {
 	o := configMapObject{APIVersion: "v1", Kind: "ConfigMap", Data: map[string]string{}, BinaryData: map[string][]byte{}}
 	verb, request := "create", c.client.Post().AbsPath(c.path())
@@ -169,10 +169,10 @@ func (c *configMap) write(ctx context.Context, plain, compressed []byte) error {
 
 func (c *configMap) path() string { return "/api/v1/namespaces/" + c.namespace + "/configmaps" }
 
-// do sends a request and tells apart what may pass, what is a conflict, and what is refused. That a ConfigMap to get is not
-// there stays what client-go makes of it.
+// do sends a request and classifies its error: transient, conflict, or refused. The NotFound error of a get is returned
+// unchanged.
 func (c *configMap) do(ctx context.Context, verb string, r *rest.Request) (*configMapObject, error) {
-	// Who calls retries, with what is to be saved then.
+	// The caller retries, with the newest content.
 	result := r.MaxRetries(0).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").Do(ctx)
 	if err := result.Error(); err != nil {
 		return nil, c.explain(verb, err)
@@ -183,7 +183,7 @@ func (c *configMap) do(ctx context.Context, verb string, r *rest.Request) (*conf
 	}
 	o := new(configMapObject)
 	if err := json.Unmarshal(raw, o); err != nil {
-		return nil, fmt.Errorf("%s: %s: the answer is no ConfigMap: %w", c, verb, err)
+		return nil, fmt.Errorf("%s: %s: the response is not a ConfigMap: %w", c, verb, err)
 	}
 	return o, nil
 }
@@ -194,23 +194,23 @@ func (c *configMap) explain(verb string, err error) error {
 	}
 	switch {
 	case apierrors.IsNotFound(err) && verb == "create":
-		return refused(fmt.Sprintf("namespace %s is not there", c.namespace),
+		return refused(fmt.Sprintf("namespace %s does not exist", c.namespace),
 			fmt.Sprintf("create it ('kubectl create namespace %s'), or name another checkpoint in the configuration", c.namespace))
 	case apierrors.IsNotFound(err) && verb == "get":
 		return err
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return &Error{Kind: ErrConflict, Where: c.String(), What: "somebody else has written or removed it", Err: err, Remedy: oneAgent}
+		return &Error{Kind: ErrConflict, Where: c.String(), What: "another client wrote or removed it", Err: err, Remedy: oneAgent}
 	case apierrors.HasStatusCause(err, "NamespaceTerminating"):
 		return refused(fmt.Sprintf("namespace %s is being deleted", c.namespace), "name another checkpoint in the configuration")
 	case apierrors.IsForbidden(err):
 		return refused(fmt.Sprintf("not permitted to %s configmaps in namespace %s", verb, c.namespace),
-			"'kubecdc rbac', with the same --config, prints the role that is needed")
+			"'kubecdc rbac', with the same --config, prints the required role")
 	case apierrors.IsUnauthorized(err):
-		return refused("the API server does not accept the credentials", "renew those of the kubeconfig or service account")
+		return refused("the API server rejects the credentials", "renew those of the kubeconfig or service account")
 	case apierrors.IsRequestEntityTooLargeError(err):
-		return &Error{Kind: ErrTooLarge, Where: c.String(), What: "the API server does not take that much", Err: err, Remedy: "keep the checkpoint in a file"}
+		return &Error{Kind: ErrTooLarge, Where: c.String(), What: "the API server rejects its size", Err: err, Remedy: "store the checkpoint in a file"}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return refused("the API server does not take it", "see to the object (if it is immutable, delete it), or name another checkpoint in the configuration")
+		return refused("the API server rejects it", "repair the object (if it is immutable, delete it), or name another checkpoint in the configuration")
 	}
 	return fmt.Errorf("%s: %s: %w", c, verb, err)
 }

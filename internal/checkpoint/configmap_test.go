@@ -239,7 +239,7 @@ func TestConfigMapSize(t *testing.T) {
 	_, _ = source.Read(random)
 	server.requests()
 	err := s.Save(t.Context(), random)
-	if !errors.Is(err, checkpoint.ErrTooLarge) || !strings.Contains(err.Error(), "keep the checkpoint in a file") {
+	if !errors.Is(err, checkpoint.ErrTooLarge) || !strings.Contains(err.Error(), "store the checkpoint in a file") {
 		t.Errorf("%v, want ErrTooLarge", err)
 	}
 	if got := server.requests(); got != "" {
@@ -328,7 +328,7 @@ func TestConfigMapRefused(t *testing.T) {
 				status(w, 404, metav1.StatusReasonNotFound, `namespaces "kubecdc" not found`)
 			},
 			checkpoint.ErrRefused,
-			[]string{"namespace kubecdc is not there", "kubectl create namespace kubecdc"},
+			[]string{"namespace kubecdc does not exist", "kubectl create namespace kubecdc"},
 		},
 		"namespace ends": {
 			"POST",
@@ -354,13 +354,13 @@ func TestConfigMapRefused(t *testing.T) {
 			"GET",
 			func(w http.ResponseWriter) { status(w, 401, metav1.StatusReasonUnauthorized, "Unauthorized") },
 			checkpoint.ErrRefused,
-			[]string{"does not accept the credentials"},
+			[]string{"rejects the credentials"},
 		},
 		"admission": {
 			"POST",
 			func(w http.ResponseWriter) { status(w, 422, metav1.StatusReasonInvalid, "no") },
 			checkpoint.ErrRefused,
-			[]string{"the API server does not take it"},
+			[]string{"the API server rejects it"},
 		},
 		"too large": {
 			"POST",
@@ -368,7 +368,7 @@ func TestConfigMapRefused(t *testing.T) {
 				status(w, 413, metav1.StatusReasonRequestEntityTooLarge, "Request entity too large: limit is 3145728")
 			},
 			checkpoint.ErrTooLarge,
-			[]string{"keep the checkpoint in a file"},
+			[]string{"store the checkpoint in a file"},
 		},
 		"may pass: busy": {
 			"POST", func(w http.ResponseWriter) { status(w, 429, metav1.StatusReasonTooManyRequests, "busy") }, nil, []string{"create"},
@@ -377,7 +377,7 @@ func TestConfigMapRefused(t *testing.T) {
 			"GET", func(w http.ResponseWriter) { w.WriteHeader(503) }, nil, []string{"get"},
 		},
 		"may pass: something else answers": {
-			"GET", func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>") }, nil, []string{"the answer is no ConfigMap"},
+			"GET", func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>") }, nil, []string{"the response is not a ConfigMap"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// FormatVersion is what this release writes and reads.
+// FormatVersion is the format that this release writes and reads.
 const FormatVersion = 1
 
-// Document is a checkpoint as it is kept.
+// Document is the stored form of a checkpoint.
 type Document struct {
 	FormatVersion int `json:"formatVersion"`
 	Identity
-	// Writer is the run of an agent that has written it, Save counts what that run has written.
+	// Writer identifies the run of the agent that wrote the document; Save counts its attempts.
 	Writer string           `json:"writer"`
 	Save   uint64           `json:"save"`
 	Saved  time.Time        `json:"saved"`
@@ -23,17 +23,16 @@ type Document struct {
 	Scopes map[string]Scope `json:"scopes"` // by name
 }
 
-// Identity is whose a checkpoint is: resourceVersions mean nothing to another cluster, and another bus has not acknowledged
-// what they stand for.
+// Identity names the owner of a checkpoint: resourceVersions mean nothing to another cluster, and another bus does not have
+// the records that they stand for.
 type Identity struct {
 	ClusterUID string `json:"clusterUID"`
-	Cluster    string `json:"cluster"` // the name that events carry
-	Bus        string `json:"bus"`     // where records go, for people to read: without credentials
-	Epoch      uint64 `json:"epoch"`   // of the leader, 0: there is no election
+	Cluster    string `json:"cluster"` // the name in events
+	Bus        string `json:"bus"`     // the bus and its stream, in readable form without credentials
+	Epoch      uint64 `json:"epoch"`   // of the leader; 0 without an election
 }
 
-// Encode is the document in JSON, with a seal as its last member: the SHA-256 of all that stands before it. Every format
-// has this seal.
+// Encode returns the document as JSON. Its last member is the SHA-256 of the bytes before it, in every format.
 func (d *Document) Encode() ([]byte, error) {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
@@ -56,52 +55,52 @@ func seal(body []byte) string {
 	return fmt.Sprintf("%s%x%s", sealHead, sha256.Sum256(body), sealTail)
 }
 
-// Decode reads a document. Its errors are *Error without a place: ErrDamaged, ErrFormat.
+// Decode parses a document. It returns an *Error of kind ErrDamaged or ErrFormat, without Where.
 func Decode(data []byte) (*Document, error) {
 	end := len(data) - sealSize
 	if end < 0 || string(data[end:]) != seal(data[:end]) {
-		return nil, damaged("its content does not fit its sha256 (it was cut short, or edited)", nil)
+		return nil, damaged("its content does not match its sha256 (it was cut short, or edited)", nil)
 	}
-	// Of another format, the rest may have any shape.
+	// Another format may give the rest any shape.
 	var version struct {
 		FormatVersion int `json:"formatVersion"`
 	}
 	if err := json.Unmarshal(data, &version); err != nil {
-		return nil, damaged("no JSON", err)
+		return nil, damaged("not JSON", err)
 	}
 	if version.FormatVersion != FormatVersion {
 		return nil, &Error{
-			Kind: ErrFormat, What: fmt.Sprintf("it is of format %d, this kubecdc knows %d", version.FormatVersion, FormatVersion),
+			Kind: ErrFormat, What: fmt.Sprintf("it has format %d, this kubecdc reads %d", version.FormatVersion, FormatVersion),
 			Remedy: "use the kubecdc that wrote it, or " + startOver,
 		}
 	}
 	d := new(Document)
 	if err := json.Unmarshal(data, d); err != nil {
-		return nil, damaged("its JSON has another shape", err)
+		return nil, damaged("its JSON does not fit the format", err)
 	}
 	return d, nil
 }
 
 func damaged(what string, err error) error {
-	return &Error{Kind: ErrDamaged, What: "it is damaged: " + what, Err: err, Remedy: "put back a copy of it, or " + startOver}
+	return &Error{Kind: ErrDamaged, What: "it is damaged: " + what, Err: err, Remedy: "restore it from a copy, or " + startOver}
 }
 
-// check is nil if the document may be gone on from by id.
+// check returns an error unless an agent with this identity may resume from the document.
 func (d *Document) check(id Identity) error {
 	foreign := func(format string, args ...any) error {
 		return &Error{Kind: ErrForeign, What: fmt.Sprintf(format, args...), Remedy: orElse}
 	}
 	switch {
 	case d.ClusterUID != id.ClusterUID:
-		return foreign("it is of cluster %q (uid %s), this is %q (uid %s)", d.Cluster, d.ClusterUID, id.Cluster, id.ClusterUID)
+		return foreign("it belongs to cluster %q (uid %s), this is %q (uid %s)", d.Cluster, d.ClusterUID, id.Cluster, id.ClusterUID)
 	case d.Cluster != id.Cluster:
-		return foreign("the cluster was named %q when it was written, and is named %q now: to consumers, all of its objects are others", d.Cluster, id.Cluster)
+		return foreign("it was written for cluster name %q, the name is now %q: consumers see the same objects as different ones", d.Cluster, id.Cluster)
 	case d.Bus != id.Bus:
-		return foreign("it is of the records on %s, this is %s", d.Bus, id.Bus)
+		return foreign("it belongs to the records on %s, this is %s", d.Bus, id.Bus)
 	case d.Epoch > id.Epoch:
 		return &Error{
-			Kind: ErrEpoch, What: fmt.Sprintf("the leader of epoch %d has written it, this one is of epoch %d", d.Epoch, id.Epoch),
-			Remedy: "end this one; where that leader is no more, " + startOver,
+			Kind: ErrEpoch, What: fmt.Sprintf("the leader of epoch %d wrote it, this leader has epoch %d", d.Epoch, id.Epoch),
+			Remedy: "stop this agent; if that leader no longer exists, " + startOver,
 		}
 	}
 	return nil

@@ -107,7 +107,7 @@ func TestOtherFormats(t *testing.T) {
 		d := document()
 		d.FormatVersion = v
 		_, err := checkpoint.Decode(encode(t, d))
-		want := fmt.Sprintf("it is of format %d, this kubecdc knows 1: use the kubecdc that wrote it, or start over", v)
+		want := fmt.Sprintf("it has format %d, this kubecdc reads 1: use the kubecdc that wrote it, or start over", v)
 		if !errors.Is(err, checkpoint.ErrFormat) || !strings.Contains(err.Error(), want) {
 			t.Errorf("format %d: %v, want %q", v, err, want)
 		}

@@ -2,35 +2,35 @@ package checkpoint
 
 import "errors"
 
-// What can be wrong with a checkpoint, for errors.Is. Each comes within an *Error, which says where and what to do.
+// The kinds of errors, for errors.Is. Each is wrapped in an *Error, which names the place and the fix.
 var (
-	// ErrDamaged: what is kept there is not what was written.
+	// ErrDamaged: the checksum or the syntax of the content is wrong.
 	ErrDamaged = errors.New("damaged")
-	// ErrFormat: written in a format that this release does not know.
+	// ErrFormat: this release does not know the format.
 	ErrFormat = errors.New("unknown format")
-	// ErrForeign: of another cluster, or of another bus.
+	// ErrForeign: the checkpoint belongs to another cluster or bus.
 	ErrForeign = errors.New("foreign")
-	// ErrEpoch: a later leader has written it.
+	// ErrEpoch: a later leader has written the checkpoint.
 	ErrEpoch = errors.New("newer epoch")
-	// ErrConflict: somebody else has written it since it was read.
+	// ErrConflict: another client has written the checkpoint since it was read.
 	ErrConflict = errors.New("conflict")
-	// ErrLocked: a running agent has it.
+	// ErrLocked: a running agent holds the lock.
 	ErrLocked = errors.New("locked")
-	// ErrTooLarge: there is no room for it where it is kept.
+	// ErrTooLarge: the store has no room for the checkpoint.
 	ErrTooLarge = errors.New("too large")
-	// ErrRefused: whoever keeps it does not accept the request, and will not until somebody changes something there.
+	// ErrRefused: the store rejects the request until an operator changes something there.
 	ErrRefused = errors.New("refused")
-	// ErrNoScope: nothing in it is of the resource that was named, or nothing is there at all.
+	// ErrNoScope: the checkpoint has no scope of the named resource, or does not exist.
 	ErrNoScope = errors.New("no such scope")
 )
 
-// Error is what is wrong with a checkpoint, in words for people.
+// Error describes an unusable checkpoint to an operator.
 type Error struct {
 	Kind   error  // one of those above
 	Where  string // the Store's String
 	What   string
-	Remedy string // what to do
-	Err    error  // the cause, nil: there is none beyond What
+	Remedy string // the fix
+	Err    error  // the cause; nil if What says it all
 }
 
 func (e *Error) Error() string {
@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 	return text + ": " + e.Remedy
 }
 
-// Unwrap gives the kind, and the cause.
+// Unwrap returns the kind and the cause.
 func (e *Error) Unwrap() []error {
 	if e.Err == nil {
 		return []error{e.Kind}
@@ -52,5 +52,5 @@ func (e *Error) Unwrap() []error {
 const (
 	startOver = "start over with 'kubecdc checkpoint reset', given the agent's flags"
 	orElse    = "name another checkpoint in the configuration, or " + startOver
-	oneAgent  = "see to it that one agent uses it, or name another checkpoint in the configuration"
+	oneAgent  = "make sure that only one agent uses it, or name another checkpoint in the configuration"
 )

@@ -14,20 +14,20 @@ import (
 	"github.com/kubecdc/kubecdc/internal/filelock"
 )
 
-// file is a checkpoint in a file: one agent has it, by the lock on a file beside it. That one stays: removed, two agents
-// could lock two files of that name.
+// file stores a checkpoint in a file. A lock on a second file beside it keeps other agents away. The lock file is never
+// removed: otherwise two agents could lock two files of that name.
 type file struct {
 	path string
 }
 
-// OpenFile returns the store of a checkpoint in the file at path. It touches nothing yet: Lock makes the directories that
-// are missing, the first save makes the file.
+// OpenFile returns a store for the file at path. It changes nothing: Lock creates missing directories, the first Save
+// creates the file.
 func OpenFile(path string) Store { return &file{path: path} }
 
 // String implements Store.
 func (f *file) String() string { return "checkpoint file " + f.path }
 
-// Lock implements Store. An agent that runs is waited for a second: it may be on its way out.
+// Lock implements Store. It waits a second for another agent, which may be about to exit.
 func (f *file) Lock(ctx context.Context) (unlock func() error, err error) {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return nil, f.unusable(err)
@@ -40,17 +40,17 @@ func (f *file) Lock(ctx context.Context) (unlock func() error, err error) {
 	switch {
 	case errors.Is(err, filelock.ErrLocked):
 		who := "another kubecdc"
-		// On some systems what is locked cannot be read.
+		// On some systems a locked file cannot be read.
 		if data, err := os.ReadFile(lock.Name()); err == nil {
 			if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
 				who = fmt.Sprintf("another kubecdc (pid %d)", pid)
 			}
 		}
-		err = &Error{Kind: ErrLocked, Where: f.String(), What: "in use by " + who, Remedy: "end that one, or name another file in the configuration"}
+		err = &Error{Kind: ErrLocked, Where: f.String(), What: "in use by " + who, Remedy: "stop that one, or name another file in the configuration"}
 	case err != nil:
 		err = f.unusable(fmt.Errorf("lock: %w", err))
 	default:
-		// Who has it is for people only.
+		// The pid is only shown to people.
 		if lock.Truncate(0) == nil {
 			_, _ = fmt.Fprintln(lock, os.Getpid())
 		}
@@ -71,8 +71,8 @@ func (f *file) Load(context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// Save implements Store. Only the owner of the lock saves, so the temporary file has a fixed name: one that a killed process left
-// behind is overwritten.
+// Save implements Store. Only the owner of the lock saves, so the temporary file has a fixed name: a leftover of a killed
+// process is overwritten.
 func (f *file) Save(_ context.Context, data []byte) error {
 	next, err := os.OpenFile(f.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -99,10 +99,10 @@ func (f *file) Delete(context.Context) error {
 	return nil
 }
 
-// unusable is what keeps an agent from starting with the file.
+// unusable returns the error of a file that the agent cannot use.
 func (f *file) unusable(err error) error {
 	if p := new(fs.PathError); errors.As(err, &p) && p.Path == f.path {
 		err = p.Err
 	}
-	return &Error{Kind: ErrRefused, Where: f.String(), What: "it cannot be used", Err: err, Remedy: "see to it, or name another file in the configuration"}
+	return &Error{Kind: ErrRefused, Where: f.String(), What: "cannot be used", Err: err, Remedy: "repair the file, or name another one in the configuration"}
 }

@@ -147,7 +147,7 @@ func TestFileCannotBeUsed(t *testing.T) {
 	_, lockErr := checkpoint.OpenFile(filepath.Join(blocked, "checkpoint.json")).Lock(t.Context())
 	_, loadErr := checkpoint.OpenFile(dir).Load(t.Context())
 	for _, err := range []error{lockErr, loadErr} {
-		if !errors.Is(err, checkpoint.ErrRefused) || !strings.Contains(err.Error(), "see to it, or name another file in the configuration") {
+		if !errors.Is(err, checkpoint.ErrRefused) || !strings.Contains(err.Error(), "repair the file, or name another one in the configuration") {
 			t.Errorf("%v, want ErrRefused with what to do", err)
 		}
 	}
@@ -164,7 +164,7 @@ func TestFileOfAnotherAgent(t *testing.T) {
 	pid, kill := otherAgent(t, path)
 	_, lockErr := s.Lock(t.Context())
 	_, resetErr := checkpoint.Reset(t.Context(), s, "")
-	want := fmt.Sprintf("checkpoint file %s: in use by another kubecdc (pid %d): end that one, or name another file in the configuration", path, pid)
+	want := fmt.Sprintf("checkpoint file %s: in use by another kubecdc (pid %d): stop that one, or name another file in the configuration", path, pid)
 	if runtime.GOOS == "windows" {
 		want = strings.Replace(want, fmt.Sprintf(" (pid %d)", pid), "", 1)
 	}
@@ -258,7 +258,7 @@ func TestReset(t *testing.T) {
 	t.Run("nothing of it", func(t *testing.T) {
 		_, err := checkpoint.Reset(t.Context(), stored(t, encode(t, document())), "deployments")
 		if !errors.Is(err, checkpoint.ErrNoScope) ||
-			!strings.HasSuffix(err.Error(), ": nothing in it is of deployments: it holds deployments.apps, pods, widgets.example.com") {
+			!strings.HasSuffix(err.Error(), ": has no scope of deployments: it has deployments.apps, pods, widgets.example.com") {
 			t.Error(err)
 		}
 	})
@@ -279,7 +279,7 @@ func TestReset(t *testing.T) {
 		s := checkpoint.OpenFile(filepath.Join(t.TempDir(), "checkpoint.json"))
 		for _, resource := range []string{"", "pods"} {
 			removed, err := checkpoint.Reset(t.Context(), s, resource)
-			if removed != nil || !errors.Is(err, checkpoint.ErrNoScope) || !strings.Contains(err.Error(), "there is none, and nothing is forgotten: ") {
+			if removed != nil || !errors.Is(err, checkpoint.ErrNoScope) || !strings.Contains(err.Error(), "does not exist; nothing was removed: ") {
 				t.Errorf("of %q: %q, %v, want ErrNoScope", resource, removed, err)
 			}
 		}
@@ -292,8 +292,8 @@ func TestErrorsNameThePlaceAndWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := checkpoint.Read(t.Context(), checkpoint.OpenFile(path))
-	want := "checkpoint file " + path + ": it is damaged: its content does not fit its sha256 (it was cut short, or edited): " +
-		"put back a copy of it, or start over with 'kubecdc checkpoint reset', given the agent's flags"
+	want := "checkpoint file " + path + ": it is damaged: its content does not match its sha256 (it was cut short, or edited): " +
+		"restore it from a copy, or start over with 'kubecdc checkpoint reset', given the agent's flags"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -20,24 +20,23 @@ import (
 )
 
 const (
-	// saveEvery is how often it is seen if there is something to save.
+	// saveEvery is the interval of the checks for something to save.
 	saveEvery = 5 * time.Second
-	// saveFirst is when that is seen for the first time: agents that live for seconds only, one after the other, must not begin
-	// at the same place for ever, until history from there is gone.
+	// saveFirst is the delay of the first check. It is short, so that a series of agents that live only for seconds makes
+	// progress before the API server compacts the history at their start.
 	saveFirst = time.Second
-	// saveProgressEvery is how often resourceVersions are saved that moved without an acknowledgement: by bookmarks, mostly.
+	// saveProgressEvery is how often resourceVersions are saved that moved without an acknowledgement, mostly by bookmarks.
 	saveProgressEvery = time.Minute
-	// warnEvery is how often it is logged that the checkpoint cannot be saved.
+	// warnEvery is the interval of warnings that the checkpoint cannot be saved.
 	warnEvery = time.Minute
-	// conflictRounds is how often in a row others may change what is not ours (labels, mostly) between a look and a save,
-	// before we wait.
+	// conflictRounds is how many consecutive changes by other clients (mostly of labels) one save attempt tolerates.
 	conflictRounds = 3
 
 	backoffFirst = 250 * time.Millisecond
 	backoffMax   = 10 * time.Second
 )
 
-// Keeper saves where informers are, and knows where they were when the last run ended.
+// Keeper saves the positions of informers, and returns those of the last run.
 type Keeper struct {
 	store   Store
 	id      Identity
@@ -45,50 +44,49 @@ type Keeper struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	unlock     func() error     // these are set by Load
-	loaded     map[string]Scope // what was there
-	loadedLogs []Log
-	saved      time.Time // when that was saved
+	unlock      func() error // Load sets these
+	loaded      map[string]Scope
+	loadedLogs  []Log
+	loadedEpoch uint64
+	saved       time.Time // when the loaded document was saved
 
-	loadedEpoch uint64 // of whoever saved that
-
-	saving chan struct{} // of one element: who puts it in saves, alone; it guards the fields of saver
+	saving chan struct{} // a semaphore of one: its holder saves, and may use the fields of saver
 	saver  saver
 	failed chan struct{} // closed once failure is set
 
-	lastSaved atomic.Int64          // when something was saved, in Unix nanoseconds
-	trouble   atomic.Pointer[error] // why the last attempt to read or save failed
+	lastSaved atomic.Int64          // of the last save, in Unix nanoseconds
+	trouble   atomic.Pointer[error] // of the last attempt to read or save
 	began     time.Time
-	failing   atomic.Int64 // when the first attempt to save since the last success began, in nanoseconds since began; 0: there is none
+	failing   atomic.Int64 // start of the first attempt to save since the last success, in nanoseconds since began; 0 if there is none
 
 	mu        sync.Mutex
-	logs      func() []Log // nil: the bus has none, or has not told yet
+	logs      func() []Log // nil if the bus has none, or TrackLogs was not called yet
 	tracks    map[string]*track
-	positions map[string]Position // as they were loaded, or told last
-	looks     uint64              // numbers the looks at what is tracked
-	kept      uint64              // the last look that is saved
-	failure   error               // nothing is saved any more
+	positions map[string]Position // loaded, or last reported
+	pulls     uint64              // numbers the pulls of positions
+	kept      uint64              // the last pull that is saved
+	failure   error               // no further save is possible
 }
 
-// track is one that tells a position.
+// track is the source of one scope's position.
 type track struct {
 	position func() (Position, bool)
 }
 
-// version names a document: no two have the same. The zero version is of none.
+// version identifies a document. The zero version stands for none.
 type version struct {
 	writer string
 	save   uint64
 }
 
-// change is how much has changed since something was saved.
+// change is how much has changed since the last save.
 type change int
 
 const (
 	unchanged change = iota
-	seen             // when the API server gave a sign of life
+	seen             // only LastSeen
 	moved            // resourceVersions, without an acknowledgement
-	news             // something that a restart would have to do again
+	news             // something that a restart would have to repeat
 )
 
 // NewKeeper returns a keeper of the checkpoint in s. It reads nothing and starts nothing. reg may be nil.
@@ -100,17 +98,17 @@ func NewKeeper(s Store, id Identity, log *slog.Logger, reg prometheus.Registerer
 	}
 }
 
-// Load locks the checkpoint and reads it. It is called once, before all others; unless it fails, Close has to follow. What
-// may pass it retries until ctx ends; everything else is an *Error.
+// Load locks the checkpoint and reads it. It is called once, before all other methods; unless it fails, Close must follow. It
+// retries transient errors until ctx ends; any other error is an *Error.
 //
-// It is for an agent without an election. Where there was one before, the last leader's epoch stays in what is saved, for the next.
+// Load is for an agent without leader election. If an earlier run had one, saves keep its epoch for the next leader.
 func (k *Keeper) Load(ctx context.Context) error {
 	err := k.load(ctx)
 	k.id.Epoch = k.loadedEpoch
 	return err
 }
 
-// load is Load for a keeper that may follow any leader.
+// load is Load for a keeper that accepts any epoch.
 func (k *Keeper) load(ctx context.Context) (err error) {
 	k.id.Epoch = math.MaxUint64
 	unlock, err := k.store.Lock(ctx)
@@ -144,7 +142,7 @@ func (k *Keeper) load(ctx context.Context) (err error) {
 	return nil
 }
 
-// read reads what is kept until that works, or cannot.
+// read reads the stored document. It retries transient errors.
 func (k *Keeper) read(ctx context.Context) (*Document, error) {
 	b := newBackoff()
 	for {
@@ -163,7 +161,7 @@ func (k *Keeper) read(ctx context.Context) (*Document, error) {
 	}
 }
 
-// look reads what is kept, and sees that it is ours to go on from.
+// look reads the stored document and checks that this agent may resume from it.
 func (k *Keeper) look(ctx context.Context) (*Document, error) {
 	d, err := Read(ctx, k.store)
 	if err != nil || d == nil {
@@ -172,15 +170,15 @@ func (k *Keeper) look(ctx context.Context) (*Document, error) {
 	return d, at(k.store, d.check(k.id))
 }
 
-// Scopes is what the last run left, by name.
+// Scopes returns the scopes of the loaded checkpoint, by name.
 func (k *Keeper) Scopes() map[string]Scope { return maps.Clone(k.loaded) }
 
-// Saved is when that was saved, zero: there was no checkpoint.
+// Saved returns when the loaded checkpoint was saved; zero if there was none.
 func (k *Keeper) Saved() time.Time { return k.saved }
 
-// Track has position asked whenever something is saved; ok is false as long as there is nothing to resume from. It must not
-// block, and what it has returned must not change. A later Track of the same scope takes the place of an earlier one. A
-// scope of the last run is kept as it is until its position is told, or it is forgotten.
+// Track registers the source of a scope's position, which each save calls; ok is false while there is nothing to resume
+// from. position must not block, and its results must not change. A later Track of the same scope replaces an earlier one. A
+// scope of the last run keeps its loaded position until its source returns one, or Forget is called.
 func (k *Keeper) Track(scope string, position func() (p Position, ok bool)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -195,18 +193,18 @@ func (k *Keeper) Forget(scope string) {
 	delete(k.positions, scope)
 }
 
-// Flush returns nil once what was tracked at the time of the call is saved: by a look at it that began after the call, one
-// for all that call at the same time. What may pass it retries until ctx ends. It needs no Run.
+// Flush saves all tracked positions as of the call, or later ones. Concurrent calls share a save. It retries transient errors
+// until ctx ends, and does not need Run.
 func (k *Keeper) Flush(ctx context.Context) error {
 	k.mu.Lock()
-	need := k.looks + 1
+	need := k.pulls + 1
 	k.mu.Unlock()
 	return k.save(ctx, need, moved)
 }
 
-// Run saves what has changed after a second, and then at most every 5 s (where only resourceVersions moved: every minute),
-// until ctx ends. It returns an error when nothing can be saved any more, mostly ErrConflict, which has to end the agent: two that write in
-// turns would each forget what the other has sent.
+// Run saves changes after a second and then at most every 5 s (every minute if only resourceVersions moved), until ctx ends.
+// It returns an error if no further save is possible, mostly ErrConflict. The agent must then exit: two alternating writers
+// would each lose the other's positions.
 func (k *Keeper) Run(ctx context.Context) error {
 	first := time.NewTimer(saveFirst)
 	defer first.Stop()
@@ -223,21 +221,21 @@ func (k *Keeper) Run(ctx context.Context) error {
 			least = moved
 		case <-tick.C:
 		}
-		_ = k.save(ctx, 0, least) // what fails for good closes failed, all else is tried again
+		_ = k.save(ctx, 0, least) // a final error closes failed; any other is retried
 	}
 }
 
-// Close saves for the last time and unlocks the checkpoint. It is called when Run has returned and nothing more will be
-// acknowledged. What may pass it retries until ctx ends. Where saving has failed for good, it only unlocks.
+// Close saves for the last time and unlocks the checkpoint. It is called after Run has returned and the last acknowledgement
+// has arrived. It retries transient errors until ctx ends. After a final error it only unlocks.
 func (k *Keeper) Close(ctx context.Context) error {
 	if k.failedWith() != nil {
-		return k.unlock() // Run has told why
+		return k.unlock() // Run has returned the error
 	}
 	return errors.Join(k.save(ctx, 0, seen), k.unlock())
 }
 
-// save looks at what is tracked, and saves it if it changed as much as least, or if resourceVersions moved for long enough.
-// Where need is not 0, a look that is as late and that somebody else has saved meanwhile will do.
+// save collects the positions, and saves them if they changed by at least least, or if resourceVersions moved and the last save
+// is old. If need is not 0, the save of another goroutine suffices if its pull has that number or a later one.
 func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 	select {
 	case <-ctx.Done():
@@ -278,7 +276,7 @@ func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 
 // attempt is one attempt of save.
 func (k *Keeper) attempt(ctx context.Context, least change) error {
-	look, positions := k.pull()
+	number, positions := k.pull()
 	logs := k.pullLogs()
 	s := &k.saver
 	if time.Since(s.last) >= saveProgressEvery {
@@ -296,7 +294,7 @@ func (k *Keeper) attempt(ctx context.Context, least change) error {
 		s.written = time.Now()
 		s.took = s.written.Sub(began)
 		if err != nil {
-			s.durable = nil // either of both
+			s.durable = nil // either the old ones or the new ones
 			return err
 		}
 		s.durable, s.logs, s.last = positions, logs, time.Now()
@@ -305,48 +303,48 @@ func (k *Keeper) attempt(ctx context.Context, least change) error {
 			s.failing, s.warned = time.Time{}, time.Time{}
 		}
 	case what >= moved:
-		return nil // whoever flushes has to look again
+		return nil // not saved: kept stays
 	}
 	k.metrics.allSaved()
 	k.failing.Store(0)
 	k.trouble.Store(nil)
 	k.mu.Lock()
-	k.kept = look
+	k.kept = number
 	k.mu.Unlock()
 	return nil
 }
 
-// pull asks where everything is.
-func (k *Keeper) pull() (look uint64, positions map[string]Position) {
+// pull collects the positions of all scopes, and numbers the collection.
+func (k *Keeper) pull() (number uint64, positions map[string]Position) {
 	k.mu.Lock()
-	k.looks++
-	look = k.looks
+	k.pulls++
+	number = k.pulls
 	tracks := maps.Clone(k.tracks)
 	k.mu.Unlock()
 
-	// Without the lock: whoever tells may be about to call Track, and hold a lock of his own.
-	told := make(map[string]Position, len(tracks))
+	// Not under mu: position takes the scope's lock, under which the scope may call Track.
+	reported := make(map[string]Position, len(tracks))
 	for name, t := range tracks {
 		if p, ok := t.position(); ok {
-			told[name] = p.clean()
+			reported[name] = p.clean()
 		}
 	}
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name, p := range told {
+	for name, p := range reported {
 		if k.tracks[name] != tracks[name] {
-			continue // forgotten meanwhile, or tracked anew: the next look sees to it
+			continue // Forget or Track was called meanwhile: the next pull has the new state
 		}
 		if was, ok := k.positions[name]; ok && p.ResourceVersion < was.ResourceVersion && p.History == was.History {
 			k.log.Warn("a checkpoint goes back", "scope", name, "from_rv", was.ResourceVersion, "to_rv", p.ResourceVersion)
 		}
 		k.positions[name] = p
 	}
-	return look, maps.Clone(k.positions)
+	return number, maps.Clone(k.positions)
 }
 
-// clean is the position in the form that it has when it is read again, to be compared.
+// clean returns the position as it is after a save and a load, for comparison.
 func (p Position) clean() Position {
 	p.LastSeen = p.LastSeen.UTC().Truncate(time.Second)
 	p.SnapshotBegan = p.SnapshotBegan.UTC().Round(0)
@@ -356,7 +354,7 @@ func (p Position) clean() Position {
 	return p
 }
 
-// compare tells the greatest change of a scope.
+// compare returns the greatest change of any scope.
 func compare(was, now map[string]Position) change {
 	if was == nil || len(was) != len(now) {
 		return news
@@ -394,7 +392,7 @@ func (p Position) compare(q Position) change {
 	return what
 }
 
-// write writes positions and logs, and finds out what it means if somebody else has written.
+// write stores positions and logs. After a conflict it reads the document to find out who has written it.
 func (k *Keeper) write(ctx context.Context, positions map[string]Position, logs []Log) error {
 	s := &k.saver
 	for range conflictRounds {
@@ -420,8 +418,7 @@ func (k *Keeper) write(ctx context.Context, positions map[string]Position, logs 
 			return err
 		}
 		k.metrics.saves.WithLabelValues("conflict").Inc()
-		// Somebody may have put a label on it, or it is our own: a request that has got no answer can have been carried
-		// out all the same.
+		// Another client may have changed a label, or the write was our own: a request without an answer may have taken effect.
 		there, lookErr := k.look(ctx)
 		switch {
 		case lookErr != nil:
@@ -439,7 +436,7 @@ func (k *Keeper) write(ctx context.Context, positions map[string]Position, logs 
 			return k.conflict("another agent, or 'kubecdc checkpoint reset', wrote it at " + there.Saved.Format(time.RFC3339) + " while this agent ran")
 		}
 	}
-	return fmt.Errorf("%s: somebody changes it all the time", k.store)
+	return fmt.Errorf("%s: other clients keep changing it", k.store)
 }
 
 func (k *Keeper) wrote(d *Document, size int) {
@@ -450,13 +447,13 @@ func (k *Keeper) wrote(d *Document, size int) {
 	k.lastSaved.Store(time.Now().UnixNano())
 }
 
-// conflict says more than the store can.
+// conflict returns a more specific error than the store's.
 func (k *Keeper) conflict(what string) error {
 	return &Error{Kind: ErrConflict, Where: k.store.String(), What: what, Remedy: oneAgent}
 }
 
-// final tells errors that end the agent. A refusal does at the start, when somebody looks; later, what refuses may accept
-// again, as it did before.
+// final reports whether err ends the agent. A refusal does so only before the first successful save, while an operator
+// watches the start; later, the store may accept again.
 func (k *Keeper) final(err error) bool {
 	if errors.Is(err, ErrRefused) {
 		return !k.saver.accepted
@@ -465,7 +462,7 @@ func (k *Keeper) final(err error) bool {
 	return errors.As(err, &e)
 }
 
-// failedWith is why nothing is saved any more, nil: it is.
+// failedWith returns the final error, nil if there is none.
 func (k *Keeper) failedWith() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -479,7 +476,7 @@ func (k *Keeper) fail(err error) {
 	close(k.failed)
 }
 
-// warn logs err, once in a window. The caller saves, or is the only one there is.
+// warn logs err, as a warning at most once in warnEvery. The caller holds saving, or is the only user of k.
 func (k *Keeper) warn(ctx context.Context, doing string, err error, delay time.Duration) {
 	k.trouble.Store(&err)
 	s, now := &k.saver, time.Now()

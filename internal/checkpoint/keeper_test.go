@@ -557,15 +557,15 @@ func TestLoadOfAnother(t *testing.T) {
 	}{
 		"cluster": {
 			func(d *checkpoint.Document) { d.ClusterUID, d.Cluster = "22f1", "dev" }, checkpoint.ErrForeign,
-			`it is of cluster "dev" (uid 22f1), this is "prod-eu-1" (uid 11e0-uid): name another checkpoint in the configuration, or start over`,
+			`it belongs to cluster "dev" (uid 22f1), this is "prod-eu-1" (uid 11e0-uid): name another checkpoint in the configuration, or start over`,
 		},
 		"name": {
 			func(d *checkpoint.Document) { d.Cluster = "prod" }, checkpoint.ErrForeign,
-			`the cluster was named "prod" when it was written, and is named "prod-eu-1" now`,
+			`it was written for cluster name "prod", the name is now "prod-eu-1"`,
 		},
 		"bus": {
 			func(d *checkpoint.Document) { d.Bus = "nats://other:4222 stream X" }, checkpoint.ErrForeign,
-			`it is of the records on nats://other:4222 stream X, this is nats://nats:4222 stream KUBECDC: name another checkpoint`,
+			`it belongs to the records on nats://other:4222 stream X, this is nats://nats:4222 stream KUBECDC: name another checkpoint`,
 		},
 		"format": {func(d *checkpoint.Document) { d.FormatVersion = 2 }, checkpoint.ErrFormat, "use the kubecdc that wrote it"},
 	} {

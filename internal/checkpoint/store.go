@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// Store is where a checkpoint is kept: OpenFile, NewConfigMap. It is for one caller at a time. Its errors name the place;
-// those that are not one of this package's kinds may pass.
+// Store holds the bytes of a checkpoint: see OpenFile and NewConfigMap. It is for one caller at a time. Its errors name the
+// place; an error that has none of this package's kinds is transient.
 type Store interface {
-	// Lock keeps other agents off until unlock, where the place can be locked: ErrLocked if it is. Reading takes no lock.
+	// Lock keeps other agents away until unlock, if the store supports locks. It fails with ErrLocked. Reading needs no lock.
 	Lock(ctx context.Context) (unlock func() error, err error)
-	// Load returns what was saved last, nil: nothing.
+	// Load returns the last saved bytes, nil if there are none.
 	Load(ctx context.Context) ([]byte, error)
-	// Save writes data in the place of what Load has returned, or Save has written: ErrConflict if something else is there
-	// now. After any other error it is unknown which of both is there.
+	// Save replaces the bytes of the last Load or Save. It fails with ErrConflict if the store now has others. After any other
+	// error the store may have either.
 	Save(ctx context.Context, data []byte) error
-	// Delete removes it; that it is not there is no error.
+	// Delete removes the checkpoint, if there is one.
 	Delete(ctx context.Context) error
-	// String says where it is: "file /var/lib/kubecdc/checkpoint.json".
+	// String returns the place: "checkpoint file /var/lib/kubecdc/checkpoint.json".
 	String() string
 }
 
-// Read returns the checkpoint that s keeps, nil: there is none. It takes no lock: an agent may run.
+// Read returns the checkpoint in s, nil if there is none. It takes no lock: an agent may be running.
 func Read(ctx context.Context, s Store) (*Document, error) {
 	data, err := s.Load(ctx)
 	if err != nil || data == nil {
@@ -36,11 +36,11 @@ func Read(ctx context.Context, s Store) (*Document, error) {
 	return d, at(s, err)
 }
 
-// Reset takes all scopes of a resource out of the checkpoint, so that the next run begins anew with them, and returns their
-// names. The resource is written as kubectl does ("pods", "deployments.apps"), or is the name of a scope; "" removes
-// everything, what is damaged too, and returns the names that could be read. ErrLocked: an agent runs; where a place cannot
-// be locked, a running agent ends with ErrConflict when it saves next. ErrNoScope: the checkpoint has nothing of the resource, or
-// there is none.
+// Reset removes all scopes of a resource from the checkpoint, so that the next run starts over with them, and returns their
+// names. The resource is written as in kubectl ("pods", "deployments.apps"), or is the name of a scope. "" removes
+// the whole checkpoint, even a damaged one, and returns the names that could be read. Reset fails with ErrLocked if an agent
+// is running (if the store has no lock, that agent exits with ErrConflict at its next save), and with ErrNoScope if the
+// checkpoint has no such scope, or does not exist.
 func Reset(ctx context.Context, s Store, resource string) (removed []string, err error) {
 	unlock, err := s.Lock(ctx)
 	if err != nil {
@@ -79,8 +79,8 @@ func Reset(ctx context.Context, s Store, resource string) (removed []string, err
 	return removed, nil
 }
 
-// Forget takes a scope that is no longer selected out of the checkpoint, although the bus does not have all of it. ErrNoScope: there
-// is no such scope, or it is selected. ErrLocked and a running agent: as for Reset.
+// Forget removes a retiring scope from the checkpoint although the bus does not have all its records. It fails with ErrNoScope
+// if there is no such scope or it is still selected, and like Reset if an agent is running.
 func Forget(ctx context.Context, s Store, scope string) (err error) {
 	unlock, err := s.Lock(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func Forget(ctx context.Context, s Store, scope string) (err error) {
 	return replace(ctx, s, d)
 }
 
-// replace saves a document that was changed by a command.
+// replace saves a document that a command has changed.
 func replace(ctx context.Context, s Store, d *Document) error {
 	d.Writer, d.Save, d.Saved = rand.Text(), 1, time.Now().UTC().Truncate(time.Second)
 	data, err := d.Encode()
@@ -132,7 +132,7 @@ func notRetiring(s Store, scope string, known bool, scopes map[string]Scope) err
 	return e
 }
 
-// scopesOf are the names of the scopes of a resource, sorted.
+// scopesOf returns the sorted names of the scopes of a resource.
 func (d *Document) scopesOf(resource string) (out []string) {
 	for name, s := range d.Scopes {
 		if name == resource || s.resource() == resource {
@@ -143,7 +143,7 @@ func (d *Document) scopesOf(resource string) (out []string) {
 	return out
 }
 
-// resource is how kubectl writes it.
+// resource returns the resource as kubectl writes it.
 func (s *Scope) resource() string {
 	if s.Group == "" {
 		return s.Resource
@@ -153,24 +153,24 @@ func (s *Scope) resource() string {
 
 func none(s Store) error {
 	return &Error{
-		Kind: ErrNoScope, Where: s.String(), What: "there is none, and nothing is forgotten",
-		Remedy: "if the agent has been running, it keeps its checkpoint elsewhere: give this command the agent's --config, --bus and --data-dir",
+		Kind: ErrNoScope, Where: s.String(), What: "does not exist; nothing was removed",
+		Remedy: "if the agent has been running, its checkpoint is elsewhere: pass this command the agent's --config, --bus and --data-dir",
 	}
 }
 
 func noScope(s Store, resource string, scopes map[string]Scope) error {
-	e := &Error{Kind: ErrNoScope, Where: s.String(), What: "nothing in it is of " + resource, Remedy: "it holds nothing at all"}
+	e := &Error{Kind: ErrNoScope, Where: s.String(), What: "has no scope of " + resource, Remedy: "it has no scopes at all"}
 	var have []string
 	for _, scope := range scopes {
 		have = append(have, scope.resource())
 	}
 	if slices.Sort(have); len(have) > 0 {
-		e.Remedy = "it holds " + strings.Join(slices.Compact(have), ", ")
+		e.Remedy = "it has " + strings.Join(slices.Compact(have), ", ")
 	}
 	return e
 }
 
-// at says where what is wrong is.
+// at adds the place to an *Error that has none.
 func at(s Store, err error) error {
 	if e := new(Error); errors.As(err, &e) && e.Where == "" {
 		e.Where = s.String()

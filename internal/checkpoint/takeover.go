@@ -10,22 +10,21 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// Check is the error with which Load or TakeOver would refuse what is kept now. It locks nothing and changes nothing, neither what is
-// kept nor the keeper: it is for an agent that stands by. What may pass it retries until ctx ends; everything else is an *Error.
+// Check returns the error with which Load or TakeOver would refuse the stored checkpoint. It locks and changes nothing: it is for
+// a standby. It retries transient errors until ctx ends; any other error is an *Error.
 func (k *Keeper) Check(ctx context.Context) error {
-	k.id.Epoch = math.MaxUint64 // any leader may have written it
+	k.id.Epoch = math.MaxUint64 // accept any leader's document
 	_, err := k.read(ctx)
 	return err
 }
 
-// TakeOver is Load for an agent that has been elected: it takes the checkpoint from whoever had it, and returns its epoch, which is
-// greater than that of all before it. That is saved before TakeOver returns, so that a save of the leader before meets a conflict,
-// finds the epoch, and is refused (ErrEpoch), also one that is on its way. epoch is what the election gives; where the checkpoint
-// knows a later one (somebody has deleted the Lease) it goes on from there.
+// TakeOver is Load for a new leader. It returns the leader's epoch, which is greater than all earlier ones, and saves it before
+// it returns: a save by the previous leader, even one in flight, then meets a conflict, reads the new epoch and fails with
+// ErrEpoch. epoch is the election's; if the checkpoint has a later one (the Lease was deleted), TakeOver continues from that.
 //
-// pass is the fence of the elected: what it returns but nil ends TakeOver. It is asked between the look at the checkpoint and the save,
-// which needs that nobody has saved in between. So a leader that stood still, and finds the epoch of the one after it, does not take
-// that for an old one, and the checkpoint away from whoever leads.
+// pass is the leader's fence; its error ends TakeOver. It is called between the read and the save, and the save requires that the
+// checkpoint has not changed since the read. So a leader that was paused, and reads its successor's epoch, does not mistake it
+// for an old one and take the checkpoint from its successor.
 func (k *Keeper) TakeOver(ctx context.Context, epoch uint64, pass func(context.Context) error) (uint64, error) {
 	b := newBackoff()
 	for {
@@ -38,19 +37,20 @@ func (k *Keeper) TakeOver(ctx context.Context, epoch uint64, pass func(context.C
 		}
 		k.id.Epoch = max(epoch, k.loadedEpoch+1)
 		if err := k.claim(ctx); err == nil {
-			k.log.Info("the checkpoint is this leader's", "epoch", k.id.Epoch, "epoch_before", k.loadedEpoch)
+			k.log.Info("took over the checkpoint", "epoch", k.id.Epoch, "epoch_before", k.loadedEpoch)
 			return k.id.Epoch, nil
 		} else if err := errors.Join(err, k.unlock()); !errors.Is(err, ErrConflict) {
 			return 0, err
 		}
-		// The leader before has saved in between. What it has saved is true, and more than we have read.
+		// The previous leader has saved in between. Its document is valid, and newer than ours.
 		if !retry.Sleep(ctx, b.Step()) {
 			return 0, context.Cause(ctx)
 		}
 	}
 }
 
-// claim saves what was loaded under the new epoch. What may pass it retries until ctx ends; ErrConflict: something else is there.
+// claim saves the loaded scopes under the new epoch. It retries transient errors until ctx ends, and fails with ErrConflict if
+// the document has changed.
 func (k *Keeper) claim(ctx context.Context) error {
 	b := newBackoff()
 	for {
@@ -71,7 +71,7 @@ func (k *Keeper) claim(ctx context.Context) error {
 			return nil
 		}
 		if e := new(Error); errors.As(err, &e) {
-			return err // a conflict may be with an attempt of our own: what is read then has our epoch, and is taken over again
+			return err // a conflict may be with our own attempt: TakeOver then reads our epoch and takes over again
 		}
 		k.metrics.saves.WithLabelValues("error").Inc()
 		delay := b.Step()

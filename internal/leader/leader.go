@@ -15,37 +15,37 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Options say who wants to lead, by which Lease. RetryPeriod < RenewDeadline < LeaseDuration.
+// Options configure an Elector. RetryPeriod < RenewDeadline < LeaseDuration.
 type Options struct {
 	Config          *rest.Config
 	Namespace, Name string // of the Lease
-	Identity        string // of this process alone: no other one, and no later one, may have it
+	Identity        string // unique to this process, also among later ones
 
-	LeaseDuration time.Duration // for how long others keep away from a Lease that is not renewed; the Lease has it in whole seconds, 2 or more
-	RenewDeadline time.Duration // for how long the fence passes without a renewal
-	RetryPeriod   time.Duration // between two looks, and two renewals
+	LeaseDuration time.Duration // how long standbys wait after the last renewal; the Lease has it in whole seconds, 2 or more
+	RenewDeadline time.Duration // how long the fence passes without a renewal
+	RetryPeriod   time.Duration // between two reads, or two renewals
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// Term is what who leads has. It goes on through pauses.
+// Term is a period of leadership. Pauses do not end it.
 type Term struct {
 	Epoch uint64 // leaseTransitions + 1
 }
 
-// Status is what can be said of an elector.
+// Status is the state of an elector.
 type Status struct {
-	Seen    bool   // the API server has told of the Lease once
-	Leading bool   // this process holds it
-	Paused  bool   // it does, and may not write: the Lease could not be renewed in time
-	Over    error  // why it may never write again, and is about to end; nil: it may, now or when it leads
-	Holder  string // who holds it, as of the last look; "": nobody
+	Seen    bool   // the API server has answered a request for the Lease
+	Leading bool   // this process holds the Lease
+	Paused  bool   // this process holds the Lease, but could not renew it in time and must not write
+	Over    error  // why this process must never write again and is about to exit; nil otherwise
+	Holder  string // of the Lease at the last read; "" if it has none
 	Epoch   uint64 // of the holder
-	Err     error  // of the last request; nil: it was answered
+	Err     error  // of the last request, nil if it succeeded
 }
 
-// Elector leads, or stands by to lead.
+// Elector competes for the Lease and renews it.
 type Elector struct {
 	o       Options
 	leases  leases
@@ -54,33 +54,33 @@ type Elector struct {
 	metrics *metrics
 
 	transitions atomic.Int64
-	touched     atomic.Pointer[instant] // when the request was sent that the API server answered last; nil: none
+	touched     atomic.Pointer[instant] // when the last answered request was sent; nil if there is none
 	begun       chan struct{}           // closed when this process leads
 	created     instant
 
 	mu     sync.Mutex
 	status Status
 
-	// All below is Run's, and Release's when that has returned.
+	// Only Run uses the fields below, and Release after Run has returned.
 
-	held     *lease  // as it was written or read last; nil: this process stands by
-	observed *lease  // by a standby, at the last look that found it; nil: none has
-	since    instant // it has not changed
+	held     *lease  // as last written or read; nil while this process is a standby
+	observed *lease  // as a standby last read it; nil before that
+	since    instant // when observed last changed
 	paused   bool
-	failing  bool // the last request has failed
-	waited   string
+	failing  bool   // the last request failed
+	waited   string // the holder that was last logged
 }
 
-// requests are given up after RenewDeadline/2, so that there is time for a second one.
+// attemptsPerDeadline is the number of requests that fit into RenewDeadline: each has a timeout of its part.
 const attemptsPerDeadline = 2
 
-// New checks the options. It starts nothing, and asks nothing of the API server.
+// New checks the options. It starts nothing and sends no request.
 func New(o Options) (*Elector, error) {
 	switch {
 	case o.Namespace == "" || o.Name == "" || o.Identity == "":
-		return nil, errors.New("leader election: the Lease needs a namespace and a name, and its holder an identity")
+		return nil, errors.New("leader election: the Lease needs a namespace and a name, and the agent an identity")
 	case o.RetryPeriod <= 0 || o.RenewDeadline <= o.RetryPeriod || o.LeaseDuration <= o.RenewDeadline:
-		return nil, fmt.Errorf("leader election: it must be that 0 < retryPeriod (%v) < renewDeadline (%v) < leaseDuration (%v)",
+		return nil, fmt.Errorf("leader election: retryPeriod (%v) must be greater than 0 and less than renewDeadline (%v), which must be less than leaseDuration (%v)",
 			o.RetryPeriod, o.RenewDeadline, o.LeaseDuration)
 	}
 	l, err := newRemoteLease(o.Config, o.Namespace, o.Name)
@@ -97,7 +97,7 @@ func newElector(o Options, l leases, now clock) *Elector {
 	return e
 }
 
-// Fence is for whoever writes to the bus.
+// Fence returns the fence that each write to the bus must pass.
 func (e *Elector) Fence() *Fence { return e.fence }
 
 // Wait returns once this process leads, or with the cause of ctx.
@@ -110,7 +110,7 @@ func (e *Elector) Wait(ctx context.Context) (Term, error) {
 	}
 }
 
-// Status may be called at any time.
+// Status returns the current state.
 func (e *Elector) Status() Status {
 	e.mu.Lock()
 	s := e.status
@@ -120,44 +120,44 @@ func (e *Elector) Status() Status {
 	return s
 }
 
-// String is the status in words: "standby, kubecdc-7d9f_X leads".
+// String returns the status for people: "standby, kubecdc-7d9f_X leads".
 func (s *Status) String() string {
 	switch {
 	case s.Over != nil:
-		return "has led, and ends"
+		return "lost the Lease, exiting"
 	case s.Leading:
 		return fmt.Sprintf("leads, epoch %d", s.Epoch)
 	case s.Holder == "":
-		return "standby, nobody leads"
+		return "standby, no agent leads"
 	}
 	return fmt.Sprintf("standby, %s leads", s.Holder)
 }
 
-// Ready returns nil if this process leads, or would if the leader were gone. An API server that is away makes no standby
-// unready, once it has told of the Lease: it takes nothing from what there is.
+// Ready returns nil if this process leads, or could take over from the leader. An unreachable API server does not make a standby
+// unready once it has read the Lease: readiness of a standby would not help anybody.
 func (e *Elector) Ready() error {
 	s := e.Status()
 	switch {
 	case s.Over != nil:
-		return fmt.Errorf("this agent ends, and stands by when it is started again: %w", s.Over)
+		return fmt.Errorf("this agent exits, and becomes a standby after a restart: %w", s.Over)
 	case s.Paused:
 		return fmt.Errorf("the Lease %s/%s could not be renewed within %v, publishing pauses: %w", e.o.Namespace, e.o.Name, e.o.RenewDeadline, orUnknown(s.Err))
 	case !s.Seen:
-		return fmt.Errorf("the API server has not told of the Lease %s/%s yet: %w", e.o.Namespace, e.o.Name, orUnknown(s.Err))
+		return fmt.Errorf("the Lease %s/%s was not read yet: %w", e.o.Namespace, e.o.Name, orUnknown(s.Err))
 	}
 	return nil
 }
 
 func orUnknown(err error) error {
 	if err == nil {
-		return errors.New("it was not asked, or has not answered")
+		return errors.New("no response yet")
 	}
 	return err
 }
 
-// Run stands by, leads, and renews the Lease, until ctx ends: then it returns nil, and this process may hold the Lease still.
-// End ctx when nothing more is written to the bus, and call Release. The error of Run wraps ErrLost: another agent leads.
-// Call it once.
+// Run waits for the Lease, takes it and renews it until ctx ends, and then returns nil; this process may still hold the Lease.
+// The caller ends ctx after its last write to the bus, and then calls Release. An error of Run wraps ErrLost: another agent
+// leads. Run is called once.
 func (e *Elector) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		next, err := e.round(ctx)
@@ -175,7 +175,7 @@ func (e *Elector) Run(ctx context.Context) error {
 	return nil
 }
 
-// round looks at the Lease, or renews it, and tells when to do so next.
+// round reads or renews the Lease, and returns the delay before the next round.
 func (e *Elector) round(ctx context.Context) (next time.Duration, err error) {
 	if e.held == nil {
 		return e.standBy(ctx)
@@ -186,16 +186,16 @@ func (e *Elector) round(ctx context.Context) (next time.Duration, err error) {
 	return next, err
 }
 
-// request is ctx for one request.
+// request returns the context of one request.
 func (e *Elector) request(ctx context.Context) (context.Context, context.CancelFunc) {
 	d := e.o.RenewDeadline / attemptsPerDeadline
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %v", d))
 }
 
-// Release gives the Lease back, if this process holds it, so that another one leads at once. Whatever becomes of that, the fence never
-// passes again. It is called when Run has returned.
+// Release releases the Lease, if this process holds it, so that a standby can lead at once. Even if that fails, the fence never
+// passes again. Release is called after Run has returned.
 func (e *Elector) Release(ctx context.Context) error {
-	e.fence.shut(fmt.Errorf("%w: the Lease is given back", ErrLost))
+	e.fence.shut(fmt.Errorf("%w: the Lease is released", ErrLost))
 	if e.held == nil {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (e *Elector) Release(ctx context.Context) error {
 		if _, err = e.leases.update(ctx, &l); err == nil {
 			e.held = nil
 			e.set(func(s *Status) { s.Leading, s.Holder = false, "" })
-			e.o.Log.Info("the Lease is given back, another agent may lead", "epoch", epochOf(&l.Spec))
+			e.o.Log.Info("released the Lease, another agent may lead", "epoch", epochOf(&l.Spec))
 			return nil
 		}
 		if !isConflict(err) {
@@ -218,13 +218,13 @@ func (e *Elector) Release(ctx context.Context) error {
 		there, getErr := e.leases.get(ctx)
 		switch {
 		case apierrors.IsNotFound(getErr), getErr == nil && there.Spec.HolderIdentity != e.o.Identity:
-			return nil // nothing of ours is there
+			return nil // we do not hold it any more
 		case getErr != nil:
-			return fmt.Errorf("give the Lease %s/%s back: %w", e.o.Namespace, e.o.Name, getErr)
+			return fmt.Errorf("release the Lease %s/%s: %w", e.o.Namespace, e.o.Name, getErr)
 		}
 		e.held = there
 	}
-	return fmt.Errorf("give the Lease %s/%s back: %w", e.o.Namespace, e.o.Name, err)
+	return fmt.Errorf("release the Lease %s/%s: %w", e.o.Namespace, e.o.Name, err)
 }
 
 func (e *Elector) set(change func(*Status)) {
@@ -233,7 +233,7 @@ func (e *Elector) set(change func(*Status)) {
 	change(&e.status)
 }
 
-// answered notes what the API server has told, of a request that was sent at that time.
+// answered records the response to a request that was sent at sent. spec is nil if there is no Lease.
 func (e *Elector) answered(sent instant, spec *leaseSpec) {
 	e.touched.Store(&sent)
 	if spec != nil {
@@ -251,7 +251,7 @@ func (e *Elector) answered(sent instant, spec *leaseSpec) {
 	})
 }
 
-// failed notes that a request had no good answer.
+// failed records a failed request.
 func (e *Elector) failed(ctx context.Context, doing string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -264,7 +264,7 @@ func (e *Elector) failed(ctx context.Context, doing string, err error) {
 	e.o.Log.Log(ctx, level, "cannot reach the Lease, retrying", "doing", doing, "err", err)
 }
 
-// age is for the metric.
+// age returns the value of kubecdc_leader_renewal_age_seconds.
 func (e *Elector) age() float64 {
 	touched := e.created
 	if t := e.touched.Load(); t != nil {
@@ -275,11 +275,11 @@ func (e *Elector) age() float64 {
 
 func epochOf(s *leaseSpec) uint64 { return uint64(max(s.LeaseTransitions, 0)) + 1 }
 
-// released is leaseDurationSeconds of a Lease that was given back, as client-go writes it.
+// released is leaseDurationSeconds of a released Lease, as client-go writes it.
 const released = 1
 
-// seconds is LeaseDuration as the Lease has it. It is never that of one that was given back: without a holder's name, which somebody
-// may have removed, it would look like one.
+// seconds returns LeaseDuration for the Lease. It is greater than released: otherwise a Lease whose holder's name was removed would
+// look released.
 func (e *Elector) seconds() int64 {
 	return max(int64(math.Ceil(e.o.LeaseDuration.Seconds())), released+1)
 }

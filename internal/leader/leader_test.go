@@ -119,7 +119,7 @@ func TestTheFirstCreatesTheLease(t *testing.T) {
 			<-asked
 			return nil
 		}}, nil)
-		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "has not told of the Lease kubecdc/kubecdc yet") {
+		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "the Lease kubecdc/kubecdc was not read yet") {
 			t.Errorf("ready before the Lease was seen: %v", err)
 		}
 		close(asked)
@@ -281,7 +281,7 @@ func TestLeaderGoesOnWhereNobodyHasLed(t *testing.T) {
 			pass(5 * time.Second)
 		}
 		if st := a.Status(); st.Epoch != 2 || !st.Leading || a.Ready() != nil || strings.Count(a.log.String(), "publishing pauses") != 2 ||
-			strings.Count(a.log.String(), "publishing goes on") != 2 {
+			strings.Count(a.log.String(), "publishing resumes") != 2 {
 			t.Errorf("%+v\n%s", st, a.log)
 		}
 		end(t, a)

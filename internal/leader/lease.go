@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// lease is a Lease as the API server has it (k8s.io/api/coordination/v1). What others put into its metadata stays.
+// lease is a Lease (k8s.io/api/coordination/v1). Updates keep its metadata.
 type lease struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -32,7 +32,7 @@ type leaseSpec struct {
 	PreferredHolder      string            `json:"preferredHolder,omitempty"`
 }
 
-// uid is another one for each Lease that was created.
+// uid returns metadata.uid, which changes when the Lease is created again.
 func (l *lease) uid() types.UID {
 	var m struct {
 		UID types.UID `json:"uid"`
@@ -43,34 +43,34 @@ func (l *lease) uid() types.UID {
 	return m.UID
 }
 
-// equal tells if nobody has written a between the two looks at it.
+// equal reports whether no elector has written the Lease between the two reads.
 func (s *leaseSpec) equal(o *leaseSpec) bool {
 	return s.HolderIdentity == o.HolderIdentity && s.LeaseDurationSeconds == o.LeaseDurationSeconds && s.LeaseTransitions == o.LeaseTransitions &&
 		s.AcquireTime.Equal(o.AcquireTime) && s.RenewTime.Equal(o.RenewTime)
 }
 
-// duration is for how long after a renewal others keep away from it.
+// duration returns how long standbys wait after a renewal.
 func (s *leaseSpec) duration() time.Duration {
 	return time.Duration(s.LeaseDurationSeconds) * time.Second
 }
 
-// leases is the one Lease on the API server. update writes on condition that nobody has since l was read or written. Errors
-// are those of apimachinery's api/errors, where the server answers.
+// leases accesses the one Lease. update has the precondition that the Lease has not changed since l was read or written. Errors
+// of the API server are those of apimachinery's api/errors.
 type leases interface {
 	get(ctx context.Context) (*lease, error)
 	create(ctx context.Context, l *lease) (*lease, error)
 	update(ctx context.Context, l *lease) (*lease, error)
 }
 
-// remoteLease is on a real API server.
+// remoteLease implements leases with an API server.
 type remoteLease struct {
 	client          *rest.RESTClient
 	namespace, name string
 }
 
-// newRemoteLease returns a client of its own: what informers and checkpoint ask for must not hold up a renewal. It speaks HTTP/1.1:
-// a request that gets no answer takes its connection with it, and the next one finds out whether another does better, where with
-// HTTP/2 it would go out on the dead one.
+// newRemoteLease creates a separate client, so that requests of informers and the checkpoint cannot delay a renewal. The client uses
+// HTTP/1.1: a request without a response ends its connection, and the next one opens another. With HTTP/2, the next request would
+// use the dead connection again.
 func newRemoteLease(config *rest.Config, namespace, name string) (*remoteLease, error) {
 	c := dynamic.ConfigFor(config)
 	c.AcceptContentTypes = "application/json"
@@ -131,10 +131,10 @@ func (r *remoteLease) do(ctx context.Context, request *rest.Request) (*lease, er
 	}
 	l := new(lease)
 	if err := json.Unmarshal(raw, l); err != nil {
-		return nil, fmt.Errorf("the answer is no Lease: %w", err)
+		return nil, fmt.Errorf("the response is not a Lease: %w", err)
 	}
 	return l, nil
 }
 
-// isConflict tells that somebody else has written the Lease, or a Lease of that name that is not the one that was read.
+// isConflict reports whether another client has written the Lease, or created it again.
 func isConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }

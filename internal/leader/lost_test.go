@@ -54,7 +54,7 @@ func TestReturnToAFreeLease(t *testing.T) {
 		want      string // of the error; "": it goes on
 	}{
 		"nobody has led":         {func(_ *testing.T, s *leader.Server) { s.Edit(func(l *leader.Spec) { l.HolderIdentity = "" }) }, ""},
-		"another one has led":    {func(t *testing.T, s *leader.Server) { lead(t, s, "b") }, "another agent has led, and given the Lease back"},
+		"another one has led":    {func(t *testing.T, s *leader.Server) { lead(t, s, "b") }, "another agent has led, and released the Lease"},
 		"it was deleted as well": {func(t *testing.T, s *leader.Server) { s.Delete(); lead(t, s, "b") }, "deleted, and created again"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestLostLeaderIsNotReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err, st := a.Ready(), a.Status(); !errors.Is(err, leader.ErrLost) || !errors.Is(st.Over, leader.ErrLost) || st.Leading || st.Paused ||
-			st.String() != "has led, and ends" {
+			st.String() != "lost the Lease, exiting" {
 			t.Errorf("%v, %+v, %s", err, st, st.String())
 		}
 		if err := a.Release(t.Context()); err != nil {

@@ -6,11 +6,11 @@ type metrics struct {
 	pauses prometheus.Counter
 }
 
-// newMetrics registers with reg, unless that is nil.
+// newMetrics registers the metrics with reg, unless reg is nil.
 func newMetrics(reg prometheus.Registerer, e *Elector) *metrics {
 	m := &metrics{pauses: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kubecdc_leader_pauses_total",
-		Help: "How often publishing paused because the Lease could not be renewed in time.",
+		Help: "Number of pauses of publishing because the Lease could not be renewed in time.",
 	})}
 	if reg == nil {
 		return m
@@ -28,11 +28,11 @@ func newMetrics(reg prometheus.Registerer, e *Elector) *metrics {
 		}),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "kubecdc_leader_transitions_total",
-			Help: "How often the Lease went from one agent to another, as the Lease itself counts it.",
+			Help: "Number of changes of the leader, as counted in the Lease.",
 		}, func() float64 { return float64(e.transitions.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubecdc_leader_renewal_age_seconds",
-			Help: "How long ago this agent, leading, renewed the Lease, or, standing by, saw it.",
+			Help: "Time since this agent renewed the Lease (leader) or read it (standby).",
 		}, e.age),
 	)
 	return m

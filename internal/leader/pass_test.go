@@ -89,9 +89,9 @@ func TestOptions(t *testing.T) {
 		got[name] = fmt.Sprint(err)
 	}
 	want := map[string]string{
-		"no namespace": "leader election: the Lease needs a namespace and a name, and its holder an identity",
-		"no identity":  "leader election: the Lease needs a namespace and a name, and its holder an identity",
-		"order":        "leader election: it must be that 0 < retryPeriod (1s) < renewDeadline (6s) < leaseDuration (6s)",
+		"no namespace": "leader election: the Lease needs a namespace and a name, and the agent an identity",
+		"no identity":  "leader election: the Lease needs a namespace and a name, and the agent an identity",
+		"order":        "leader election: retryPeriod (1s) must be greater than 0 and less than renewDeadline (6s), which must be less than leaseDuration (6s)",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

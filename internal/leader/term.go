@@ -11,18 +11,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stamp is the time for people who look at the Lease. Nothing is decided by it.
+// stamp returns the time for the Lease. It only informs people: no decision depends on it.
 func (e *Elector) stamp() *metav1.MicroTime {
 	return &metav1.MicroTime{Time: time.Unix(0, e.now().Wall).UTC().Truncate(time.Microsecond)}
 }
 
-// soon is the next round after a failed request, or one that somebody was faster than.
+// soon returns the delay after a failed request, or after another elector was faster.
 func (e *Elector) soon() time.Duration { return e.o.RetryPeriod/4 + rand.N(e.o.RetryPeriod/4+1) }
 
-// again is the next round where somebody has written the Lease in between, who may go on doing so.
+// again returns the delay after another client has written the Lease between our read and our write.
 func (e *Elector) again() time.Duration { return e.o.RetryPeriod / 20 }
 
-// standBy looks at the Lease, and takes it if it is free.
+// standBy reads the Lease, and takes it if it is free.
 func (e *Elector) standBy(ctx context.Context) (next time.Duration, err error) {
 	asking, cancel := e.request(ctx)
 	defer cancel()
@@ -31,13 +31,13 @@ func (e *Elector) standBy(ctx context.Context) (next time.Duration, err error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		e.answered(sent, nil)
-		return e.place(ctx), nil
+		return e.create(ctx), nil
 	case err != nil:
-		e.failed(ctx, "look at it", err)
+		e.failed(ctx, "read", err)
 		return e.soon(), nil
 	}
 	e.answered(sent, &l.Spec)
-	seen := e.now() // behind the answer: what it tells is older
+	seen := e.now() // after the response: its content is older
 	if e.observed == nil || !e.observed.Spec.equal(&l.Spec) {
 		e.since = seen
 	}
@@ -45,10 +45,10 @@ func (e *Elector) standBy(ctx context.Context) (next time.Duration, err error) {
 	e.noteHolder(&l.Spec)
 	free := time.Duration(0)
 	switch {
-	case l.Spec.HolderIdentity == e.o.Identity: // we have taken it, and heard no answer
-	case l.Spec.HolderIdentity == "" && l.Spec.LeaseDurationSeconds == released: // given back
+	case l.Spec.HolderIdentity == e.o.Identity: // we took it, and the response was lost
+	case l.Spec.HolderIdentity == "" && l.Spec.LeaseDurationSeconds == released:
 	default:
-		// Whoever leads may have another configuration: the longer duration counts.
+		// The leader may have another configuration: the longer duration counts.
 		free = max(l.Spec.duration(), e.o.LeaseDuration) - seen.since(e.since)
 	}
 	if free > 0 {
@@ -57,42 +57,42 @@ func (e *Elector) standBy(ctx context.Context) (next time.Duration, err error) {
 	return e.take(ctx, l), nil
 }
 
-// place creates the Lease where there is none, for nobody: it is taken like any other, when it has not changed for LeaseDuration.
-// Somebody may have deleted it while its holder leads. That it is gone at two looks would not tell that it was in between.
-func (e *Elector) place(ctx context.Context) (next time.Duration) {
+// create creates a missing Lease without a holder: it may have been deleted while its holder leads, so it is taken only after it has
+// not changed for LeaseDuration. (That it was missing at two reads would not prove that it was missing in between.)
+func (e *Elector) create(ctx context.Context) (next time.Duration) {
 	writing, cancel := e.request(ctx)
 	defer cancel()
 	l := &lease{Spec: leaseSpec{LeaseDurationSeconds: e.seconds(), RenewTime: e.stamp()}}
 	if e.observed != nil {
-		l.Spec.LeaseTransitions = e.observed.Spec.LeaseTransitions // numbers go on
+		l.Spec.LeaseTransitions = e.observed.Spec.LeaseTransitions // epochs continue
 	}
 	_, err := e.leases.create(writing, l)
 	switch {
 	case isConflict(err):
-		return e.again() // somebody was faster
+		return e.again() // another elector was faster
 	case err != nil:
-		e.failed(ctx, "create it", err)
+		e.failed(ctx, "create", err)
 		return e.soon()
 	case e.observed != nil:
-		e.o.Log.Warn("somebody has deleted the Lease: it is there again, and is taken when nobody can lead any more", "holder", e.waited, "wait", e.o.LeaseDuration)
+		e.o.Log.Warn("the Lease was deleted; created it again, and take it when no agent can lead any more", "holder", e.waited, "wait", e.o.LeaseDuration)
 	default:
-		e.o.Log.Info("there was no Lease: it is created, and taken when it is certain that nobody leads", "wait", e.o.LeaseDuration)
+		e.o.Log.Info("created the Lease, and take it when it is certain that no agent leads", "wait", e.o.LeaseDuration)
 	}
 	return 0
 }
 
-// noteHolder says who leads, when that changes.
+// noteHolder logs a change of the leader.
 func (e *Elector) noteHolder(s *leaseSpec) {
 	if s.HolderIdentity == e.waited || s.HolderIdentity == e.o.Identity {
 		return
 	}
 	e.waited = s.HolderIdentity
 	if e.waited != "" {
-		e.o.Log.Info("standing by, another agent leads", "holder", e.waited, "epoch", epochOf(s))
+		e.o.Log.Info("standby, another agent leads", "holder", e.waited, "epoch", epochOf(s))
 	}
 }
 
-// take takes the Lease as it was seen.
+// take takes the Lease, with the precondition that it has not changed since it was read.
 func (e *Elector) take(ctx context.Context, seen *lease) (next time.Duration) {
 	writing, cancel := e.request(ctx)
 	defer cancel()
@@ -106,9 +106,9 @@ func (e *Elector) take(ctx context.Context, seen *lease) (next time.Duration) {
 	written, err := e.leases.update(writing, &l)
 	switch {
 	case isConflict(err), apierrors.IsNotFound(err):
-		return e.soon() // somebody was faster
+		return e.soon() // another elector was faster
 	case err != nil:
-		e.failed(ctx, "take it", err)
+		e.failed(ctx, "take", err)
 		return e.soon()
 	}
 	e.held = written
@@ -120,7 +120,7 @@ func (e *Elector) take(ctx context.Context, seen *lease) (next time.Duration) {
 	return e.o.RetryPeriod
 }
 
-// renew renews the Lease on condition that nobody has written it since.
+// renew renews the Lease, with the precondition that it has not changed since.
 func (e *Elector) renew(ctx context.Context) (next time.Duration, err error) {
 	writing, cancel := e.request(ctx)
 	defer cancel()
@@ -131,23 +131,23 @@ func (e *Elector) renew(ctx context.Context) (next time.Duration, err error) {
 	switch {
 	case err == nil:
 		e.renewed(written, sent)
-		return max(time.Millisecond, e.o.RetryPeriod-e.now().since(sent)), nil // its validity has begun when it was sent, and so has this wait
-	case isConflict(err), apierrors.IsNotFound(err): // a Lease that is not there is a conflict: to update one may create it
-		return e.meet(ctx, &l)
+		return max(time.Millisecond, e.o.RetryPeriod-e.now().since(sent)), nil // the validity began when it was sent, and so does this delay
+	case isConflict(err), apierrors.IsNotFound(err):
+		return e.resolveConflict(ctx, &l)
 	}
-	e.failed(ctx, "renew it", err)
+	e.failed(ctx, "renew", err)
 	return e.soon(), nil
 }
 
 func (e *Elector) renewed(l *lease, sent instant) {
-	e.notePause() // one that nobody was awake for
+	e.notePause() // the process itself may have been paused
 	e.held = l
 	e.answered(sent, &l.Spec)
 	e.fence.renew(sent)
 }
 
-// restore creates the Lease that somebody has deleted. While our fence passes, nobody else can have led since we renewed it last:
-// all others wait for longer. If it is shut, somebody may have led in between, and gone.
+// restore creates the Lease after it was deleted. While our fence passes, no other agent can have led since our last renewal:
+// standbys wait longer. If the fence is closed, another agent may have led in between.
 func (e *Elector) restore(ctx context.Context, l *lease) (next time.Duration, err error) {
 	if !e.fence.open() {
 		return 0, e.lost("the Lease was deleted while it could not be renewed: another agent may have led")
@@ -158,22 +158,22 @@ func (e *Elector) restore(ctx context.Context, l *lease) (next time.Duration, er
 	created, err := e.leases.create(writing, l)
 	switch {
 	case err == nil && !e.fence.open():
-		// It took long. Somebody may have placed the Lease and led, and then it was deleted once more. Nobody renews what is created.
+		// The request was slow: another agent may have created the Lease and led, and the Lease may have been deleted again.
 		return 0, e.lost("the Lease was deleted, and it took too long to create it again: another agent may have led")
 	case err == nil:
 		e.renewed(created, sent)
-		e.o.Log.Warn("somebody has deleted the Lease: it is there again, as it was")
+		e.o.Log.Warn("the Lease was deleted; created it again as it was")
 		return e.o.RetryPeriod, nil
-	case isConflict(err): // somebody, or ourselves with an answer that was lost: the next round finds out who
+	case isConflict(err): // another agent, or our own request whose response was lost: the next round reads which
 		return e.again(), nil
 	}
-	e.failed(ctx, "create it again", err)
+	e.failed(ctx, "create again", err)
 	return e.soon(), nil
 }
 
-// meet finds out who has written the Lease: ourselves, by a request whose answer was lost; somebody who put a label on it; or
-// another agent. l is what could not be written.
-func (e *Elector) meet(ctx context.Context, l *lease) (next time.Duration, err error) {
+// resolveConflict finds out who has written the Lease: this process, by a request whose response was lost; a client that changed a
+// label; or another agent. l could not be written.
+func (e *Elector) resolveConflict(ctx context.Context, l *lease) (next time.Duration, err error) {
 	asking, cancel := e.request(ctx)
 	defer cancel()
 	there, err := e.leases.get(asking)
@@ -181,21 +181,21 @@ func (e *Elector) meet(ctx context.Context, l *lease) (next time.Duration, err e
 	case apierrors.IsNotFound(err):
 		return e.restore(ctx, l)
 	case err != nil:
-		e.failed(ctx, "look at it", err)
+		e.failed(ctx, "read", err)
 		return e.soon(), nil
 	}
 	switch holder := there.Spec.HolderIdentity; {
 	case holder != e.o.Identity && holder != "":
 		return 0, e.lost(fmt.Sprintf("%q holds the Lease", holder))
 	case there.uid() != e.held.uid():
-		// It was deleted, and placed anew by a standby, or by us. What its number says of the time before is worth nothing.
+		// It was deleted, and created again by a standby or by us: leaseTransitions says nothing about the time before.
 		if !e.fence.open() {
 			return 0, e.lost("the Lease was deleted, and created again, while it could not be renewed: another agent may have led")
 		}
 	case there.Spec.LeaseTransitions != e.held.Spec.LeaseTransitions:
-		return 0, e.lost("another agent has led, and given the Lease back")
+		return 0, e.lost("another agent has led, and released the Lease")
 	}
-	// Nobody has led in between. The next round renews it, on condition that nobody writes it until then.
+	// No other agent has led in between. The next round renews the Lease, with the precondition that it does not change until then.
 	held := *e.held
 	held.Metadata = there.Metadata
 	e.held = &held
@@ -206,7 +206,7 @@ func (e *Elector) lost(why string) error {
 	return fmt.Errorf("%w: %s (%s/%s)", ErrLost, why, e.o.Namespace, e.o.Name)
 }
 
-// notePause says when the fence is found shut that was open, and open again.
+// notePause logs when the fence has closed, and when it is open again.
 func (e *Elector) notePause() {
 	open := e.fence.open()
 	if open == !e.paused {
@@ -214,13 +214,13 @@ func (e *Elector) notePause() {
 	}
 	e.paused = !open
 	if open {
-		e.o.Log.Info("the Lease is renewed again and nobody has led in between: publishing goes on")
+		e.o.Log.Info("renewed the Lease, no other agent has led in between: publishing resumes")
 		return
 	}
 	e.metrics.pauses.Inc()
 	cause := e.Status().Err
 	if cause == nil {
-		cause = errors.New("this process, or its machine, stood still")
+		cause = errors.New("this process, or its machine, was paused")
 	}
 	e.o.Log.Warn("the Lease could not be renewed in time, publishing pauses", "renew_deadline", e.o.RenewDeadline, "err", cause)
 }
