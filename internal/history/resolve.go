@@ -17,7 +17,7 @@ import (
 // UnknownResourceError reports that a word names no resource of the record.
 type UnknownResourceError struct {
 	Word  string
-	Known []string // the resources of the record; empty: it has no events of kubecdc
+	Known []string // the resources of the record; empty if it has no events of kubecdc
 }
 
 func (e *UnknownResourceError) Error() string {
@@ -55,7 +55,7 @@ func (r *Record) Resolve(ctx context.Context, s *Selection) error {
 			}
 		}
 		for _, f := range found {
-			f.Names = w.names
+			f.Names, f.Word = w.names, w.text
 			s.Resources = append(s.Resources, f)
 		}
 	}
@@ -70,7 +70,7 @@ func names(all []Resource) []string {
 	return out
 }
 
-// builtin returns the resources that Kubernetes itself knows by a word.
+// builtin returns the resources of Kubernetes itself that a word names.
 func builtin(w *word) []Resource {
 	plural, groups := console.Known(w.name)
 	var out []Resource
@@ -94,7 +94,7 @@ func guess(w *word, known []Resource) []Resource {
 	return out
 }
 
-// crd is the part of a CustomResourceDefinition that has names.
+// crd has the names of a CustomResourceDefinition.
 type crd struct {
 	Spec struct {
 		Group string

@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Selection says which objects a question is about.
+// Selection selects the objects of a question.
 type Selection struct {
 	Resources []Resource // nil: all
 	Namespace string     // a pattern; "": all
@@ -27,6 +27,7 @@ type Selection struct {
 type Resource struct {
 	Group, Plural string
 	Names         []string // patterns; nil: all
+	Word          string   // the user's word for it, which may name resources of several groups
 
 	custom bool // the record has its CRD
 }
@@ -39,14 +40,14 @@ func (r Resource) String() string {
 	return r.Plural + "." + r.Group
 }
 
-// word is a resource as a user wrote it.
+// word is the user's word for a resource.
 type word struct {
 	text, name, group string
 	names             []string
 }
 
-// NewSelection reads arguments as those of kubectl get: RESOURCE[,RESOURCE…] [NAME…] or RESOURCE/NAME…. Its resources are those of words
-// after Record.Resolve.
+// NewSelection parses arguments like those of kubectl get: RESOURCE[,RESOURCE…] [NAME…] or RESOURCE/NAME…. Record.Resolve
+// sets the resources that they name.
 func NewSelection(args []string, namespace, selector, cluster string) (*Selection, error) {
 	s := &Selection{Namespace: namespace, Cluster: cluster}
 	var err error
@@ -101,7 +102,7 @@ func readWord(text string, mustName bool) (word, error) {
 	plain := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`)
 	version := regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 	resource, name, named := strings.Cut(text, "/")
-	resource = strings.ToLower(strings.TrimSpace(resource)) // kubectl knows Pods and PODS too
+	resource = strings.ToLower(strings.TrimSpace(resource)) // kubectl accepts Pods and PODS, too
 	switch {
 	case !plain.MatchString(resource):
 		return word{}, errors.New("want a resource")
@@ -121,7 +122,7 @@ func readWord(text string, mustName bool) (word, error) {
 	return w, nil
 }
 
-// objects are the objects that a source has to send.
+// objects returns the objects that a source must send.
 func (s *Selection) objects() []consume.Objects {
 	whole := consume.Objects{Namespace: literal(s.Namespace)}
 	if len(s.Resources) == 0 {
@@ -142,7 +143,7 @@ func (s *Selection) objects() []consume.Objects {
 	return out
 }
 
-// literal returns the name that a pattern stands for, "" if it stands for several.
+// literal returns the only name that a pattern matches, "" if it can match several.
 func literal(pattern string) string {
 	if strings.ContainsAny(pattern, `*?[\`) {
 		return ""
@@ -150,7 +151,7 @@ func literal(pattern string) string {
 	return pattern
 }
 
-// Takes reports whether an event is of an object of the selection, labels aside, or about the stream of a scope that may have such objects.
+// Takes reports whether an event is of an object of the selection (ignoring labels), or about the stream of a scope that may have one.
 func (s *Selection) Takes(e *consume.Event) bool {
 	if e.DeadLetterReason != "" || s.Cluster != "" && e.Cluster != s.Cluster {
 		return false
@@ -162,7 +163,7 @@ func (s *Selection) Takes(e *consume.Event) bool {
 	return s.TakesObject(e.GroupResource(), e.Namespace, e.Name)
 }
 
-// TakesObject reports whether an object of a resource ("deployments.apps") is of the selection, labels aside.
+// TakesObject reports whether an object of a resource ("deployments.apps") is in the selection, ignoring labels.
 func (s *Selection) TakesObject(groupResource, namespace, name string) bool {
 	if s.Namespace != "" && !match(s.Namespace, namespace) {
 		return false
@@ -172,7 +173,7 @@ func (s *Selection) TakesObject(groupResource, namespace, name string) bool {
 	})
 }
 
-// LiteralNamespace returns the only namespace of the selection; "": there may be several.
+// LiteralNamespace returns the only namespace of the selection, "" if there may be several.
 func (s *Selection) LiteralNamespace() string { return literal(s.Namespace) }
 
 // Has reports whether the selection names a resource ("deployments.apps").
@@ -180,7 +181,7 @@ func (s *Selection) Has(groupResource string) bool {
 	return slices.ContainsFunc(s.Resources, func(r Resource) bool { return r.String() == groupResource })
 }
 
-// One reports whether the selection names one object of one resource, in whichever namespace.
+// One reports whether the selection names one object of one resource, in any namespace.
 func (s *Selection) One() bool {
 	return len(s.Resources) == 1 && len(s.Resources[0].Names) == 1 && literal(s.Resources[0].Names[0]) != ""
 }

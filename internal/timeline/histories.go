@@ -3,6 +3,7 @@ package timeline
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -105,7 +106,8 @@ func (h *Histories) Other(resource string) bool {
 }
 
 // around returns between which resourceVersions the common etcd was at a time: what it had reached a while before, and what it has reached a while
-// after. It returns false if the record does not show that.
+// after. If the record ends sooner, other scopes may not have sent their next progress, and high is no bound. It returns false if the record shows
+// neither.
 func (h *Histories) around(t time.Time) (low, high point, ok bool) {
 	if h.sorted == nil {
 		h.sorted = slices.SortedFunc(maps.Values(h.common), func(a, b mark) int { return a.time.Compare(b.time) })
@@ -126,7 +128,7 @@ func (h *Histories) around(t time.Time) (low, high point, ok bool) {
 	if before > 0 {
 		low = h.sorted[before-1].at
 	}
-	if after > 0 {
+	if high = (point{history: math.MaxUint32}); after < len(h.sorted) {
 		high = h.sorted[after-1].at
 	}
 	return low, high, after > before

@@ -54,6 +54,12 @@ func TestHistories(t *testing.T) {
 	if alone.Other("events") || alone.Other("widgets.example.com") {
 		t.Error("a record with nothing to compare with shows another etcd")
 	}
+	var young timeline.Histories
+	young.Note(progressOf("namespaces", noon, 1000, 0))
+	young.Note(progressOf("widgets.example.com", noon.Add(20*time.Second), 1100, 0))
+	if young.Other("widgets.example.com") {
+		t.Error("the first resource of a young record whose progress is ahead of the others is in another etcd")
+	}
 }
 
 // A service in an APIService says that a group is aggregated, until a later version says that it is not.

@@ -63,14 +63,15 @@ type scope struct {
 	passes        int  // progress events after the moment
 	open          []*span
 	hit           *span // the gap around the moment, once its end is known
-	recovered     *span // the recovered gap around the moment
+	recovered     *span // the recovered gap around the moment, or all of these together
 	unordered     bool  // resourceVersions are no numbers
 }
 
 // span is a gap. It ends when the state is right again.
 type span struct {
-	from, to  mark // of the record; to: up to which history is lost
-	end       mark // the state is right again; zero: not yet
+	from, to  mark  // of the record; to: up to which history is lost
+	lost      point // from where, as the gap says: the bus may have had more than a killed agent remembered
+	end       mark  // the state is right again; zero: not yet
 	reason    consume.GapReason
 	recovered bool
 	whole     bool // only a snapshot makes the state right again
@@ -193,6 +194,7 @@ func (s *scope) noteGap(e *consume.Event, now mark) {
 	case consume.ReasonCompacted, consume.ReasonCheckpointLost:
 		g.whole = true
 	}
+	g.lost = from.at
 	g.from = from.max(mark{at: s.reached.at}) // the checkpoint of an agent that was killed may be older
 	if g.from.time.Before(s.progress[1]) {    // see passed
 		g.from.time = s.progress[1]
@@ -218,11 +220,29 @@ func (s *scope) close(m Moment, closed func(*span) bool) {
 func (s *scope) meet(g *span, m Moment) {
 	switch {
 	case !g.around(m):
-	case g.recovered && s.recovered == nil:
-		s.recovered = g
+	case g.recovered:
+		s.recovered = g.with(s.recovered)
 	case !g.recovered && s.hit == nil:
 		s.hit = g
 	}
+}
+
+// with returns a span that includes another one, unless that is nil. An agent that is killed before it has sent what it found finds a longer gap next.
+func (g *span) with(other *span) *span {
+	if other == nil {
+		return g
+	}
+	both := *g
+	if other.lost.below(both.lost) {
+		both.lost = other.lost
+	}
+	if other.from.time.Before(both.from.time) {
+		both.from.time = other.from.time
+	}
+	if both.end = g.end.max(other.end); g.end.isZero() || other.end.isZero() {
+		both.end = mark{}
+	}
+	return &both
 }
 
 // passed reports whether the record of the scope has passed the moment. By time, what was observed before the moment may still be on
@@ -261,9 +281,9 @@ func (s *scope) judge(m Moment, o Options) Scope {
 	case seen.hit != nil:
 		out.Reason = seen.hit.reason
 		return say(Uncertain, seen.hit.from, seen.hit.end)
-	case seen.recovered != nil: // objects that were created and deleted inside it are not known
+	case seen.recovered != nil: // objects that were created and deleted inside it are not known, or not their ends
 		out.Reason, out.Recovered = seen.recovered.reason, true
-		return say(Uncertain, seen.recovered.from, seen.recovered.end)
+		return say(Uncertain, mark{seen.recovered.from.time, seen.recovered.lost}, seen.recovered.end)
 	case m.kind == atVersion && s.reached.at.below(m.rv):
 		return say(Unknown, s.reached, mark{})
 	case m.kind == atVersion, m.kind == atEnd:

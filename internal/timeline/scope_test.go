@@ -157,6 +157,25 @@ func TestScopes(t *testing.T) {
 			16 progress @80`, "rv:50", "uncertain from 40 to 60: expired recovered",
 		},
 		{
+			"a gap that was recovered, of an agent that was killed and remembers less than the bus has", steady + `
+			14 gap expired 30-60 since=3 recovered
+			15 progress @70
+			16 progress @80`, "rv:50", "uncertain from 30 to 60: expired recovered",
+		},
+		{
+			"up to what the bus had before that gap", steady + `
+			14 gap expired 30-60 since=3 recovered
+			15 progress @70
+			16 progress @80`, "rv:40", "exact",
+		},
+		{
+			"two gaps that were recovered, with an agent killed in between", steady + `
+			14 gap expired 40-60 since=4 recovered
+			15 gap expired 30-70 since=3 recovered
+			16 progress @80
+			17 progress @90`, "rv:50", "uncertain from 30 to 70: expired recovered",
+		},
+		{
 			"content that is read otherwise", steady + `
 			4.5 gap content-changed 40-40 since=4 recovered
 			5 progress @70`, "rv:50", "exact",
@@ -287,6 +306,29 @@ func TestScopes(t *testing.T) {
 				t.Errorf("at %s: %s, want %s", c.at, text, c.want)
 			}
 		})
+	}
+}
+
+// A run that was killed has sent a Job, which is deleted before the next run lists. No gap that is recovered shows the deletion: the Job is shown
+// until the snapshot after the gap.
+func TestObjectThatCameAndWentInARecoveredGap(t *testing.T) {
+	const all = `
+		0 started S1 @10
+		0.1 completed S1 @10
+		1 progress @20
+		1.2 c job/1 @22
+		3 gap expired 20-60 since=1 recovered
+		4 started S2 @70
+		4.1 completed S2 @70
+		5 progress @80`
+	for at, want := range map[string]string{"rv:21": "0 uncertain", "rv:30": "1 uncertain", "rv:59": "1 uncertain", "rv:70": "0 exact"} {
+		s := timeline.NewState(parse(t, at), timeline.Options{})
+		for _, e := range record(all) {
+			s.Add(e)
+		}
+		if got := fmt.Sprint(s.Len(), " ", s.Scopes()[0].Certainty); got != want {
+			t.Errorf("at %s: %s, want %s", at, got, want)
+		}
 	}
 }
 
