@@ -14,20 +14,19 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// reviewsAgain is how many denied namespaces are reviewed again within discovery.DiscoverEvery. Most namespaces may be unreadable.
+// reviewsAgain limits the denied namespaces that are reviewed again within discovery.DiscoverEvery. Most namespaces may be unreadable.
 const reviewsAgain = 256
 
-// access is whether the API server permits to read a resource in one namespace.
+// access records whether the API server permits reading a resource in one namespace.
 type access struct {
-	scope   string // name of the scope that is observed, or would be; "": it is not known, or no rule takes the namespace
-	allowed bool   // list and watch are, or were in the last run
+	scope   string // name of the current or possible scope; "" if it is unknown, or no rule takes the namespace
+	allowed bool   // list and watch are allowed, or were in the last run
 	asked   time.Time
 }
 
 // review asks at intervals where resources may be read, until ctx ends.
 func (n *namespaces) review(ctx context.Context) {
-	b := retry.New()
-	for {
+	for b := retry.New(); ctx.Err() == nil; {
 		wait, further, err := n.reviewOnce(ctx)
 		if err == nil || further {
 			b = retry.New()
@@ -36,43 +35,37 @@ func (n *namespaces) review(ctx context.Context) {
 			wait = b.Next(err)
 			n.set.o.Log.Debug("cannot review in which namespaces resources may be read, retrying", "err", err, "retry_in", wait)
 		}
-		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			t.Stop()
-			return
-		case <-t.C:
+		case <-time.After(wait):
 		case <-n.woken:
-			t.Stop()
 			retry.Sleep(ctx, reviewDelay)
 		}
 	}
 }
 
-// reviewOnce asks the questions that are due, and starts informers of allowed resources. It returns when to ask again. further: although it
-// failed, it has some new answers.
+// reviewOnce asks the questions that are due, and starts informers of allowed resources. further: it has new answers, even if it failed.
 func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, further bool, err error) {
 	var questions []*discovery.Access
 	if err := n.set.decide(ctx, func(context.Context) { questions, again = n.questions() }); err != nil || questions == nil {
-		return again, false, err // nil: it is not known which namespaces there are
+		return again, false, err // nil: the namespaces are not known
 	}
 	err = discovery.Review(ctx, n.set.client, questions)
 	ended := n.set.decide(ctx, func(ctx context.Context) {
 		for _, q := range questions {
-			t := n.resources[groupResource(&q.Resource)]
-			if t == nil || t.access[q.Namespace] == nil || !q.Answered {
-				continue // the rules have changed, or it is asked again
+			t := n.resources[groupResource(&q.Resource)] // nil: the rules have changed
+			if t != nil && t.access[q.Namespace] != nil && q.Answered {
+				further = true
+				a := t.access[q.Namespace]
+				a.asked, a.allowed = time.Now(), a.allowed || q.Allowed
 			}
-			further = true
-			a := t.access[q.Namespace]
-			a.asked, a.allowed = time.Now(), a.allowed || q.Allowed
 		}
-		if err == nil || !further { // questions that keep failing do not delay the rest
+		if err == nil || !further { // repeated failures do not delay the rest
 			n.observe(ctx)
 		}
 		if err == nil {
 			for gr := range n.undecided {
-				if n.set.active.drains[selection.Canonical(gr)] == nil { // else it is observed after the drain
+				if n.set.active.drains[selection.Canonical(gr)] == nil { // otherwise it is observed after the drain
 					delete(n.undecided, gr)
 				}
 			}
@@ -81,8 +74,7 @@ func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, furth
 	return again, further, cmp.Or(err, ended)
 }
 
-// questions returns those that are to be asked now, nil if it is not known which namespaces there are; and when to ask again. The caller
-// holds mu.
+// questions returns the questions to ask now, nil if no namespaces are known, and when to ask again. It must be called with mu held.
 func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	s := n.set
 	names, known := n.there.Names()
@@ -103,8 +95,9 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 			}
 			q := &discovery.Access{Resource: c.Resource, Namespace: name}
 			asked[q] = a.asked
-			switch young := n.isYoung(name, now); {
-			case young:
+			created, seen := n.there.CreatedAt(name)
+			switch {
+			case created != 0 && now.Sub(seen) < youngFor:
 				out, wait = append(out, q), reviewSoon
 			case a.asked.IsZero():
 				out = append(out, q)
@@ -119,7 +112,7 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 		}
 	}
 	if now.Sub(n.again) < discovery.DiscoverEvery {
-		return out, wait // namespaces are created, and young ones are asked about often
+		return out, wait // new namespaces cause frequent calls
 	}
 	n.again = now
 	slices.SortFunc(again, func(a, b *discovery.Access) int {
@@ -128,13 +121,13 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	return append(out, again[:min(len(again), reviewsAgain)]...), wait
 }
 
-// accessOf returns the access to a resource in a namespace, nil: no rule takes it there. The caller holds mu.
+// accessOf returns the access to a resource in a namespace, or nil if no rule takes it there. It must be called with mu held.
 func (n *namespaces) accessOf(t *tenancy, c *selection.Choice, namespace string) *access {
 	if !c.Takes(namespace) {
 		return nil
 	}
-	a := t.access[namespace]
-	if a == nil {
+	a, ok := t.access[namespace]
+	if !ok {
 		a = &access{}
 		t.access[namespace] = a
 	}
@@ -148,23 +141,15 @@ func (n *namespaces) accessOf(t *tenancy, c *selection.Choice, namespace string)
 	return a
 }
 
-// isYoung reports whether a namespace was created less than youngFor ago.
-func (n *namespaces) isYoung(namespace string, now time.Time) bool {
-	created, seen := n.there.CreatedAt(namespace)
-	return created != 0 && now.Sub(seen) < youngFor
-}
-
-// observe starts informers of allowed resources. Informers that may not read the whole resource drain. The caller holds mu.
+// observe starts informers of allowed resources. It must be called with mu held.
 func (n *namespaces) observe(ctx context.Context) {
 	s := n.set
-	for _, r := range n.split() {
-		s.drain(ctx, r, false)
-	}
-	n.logObserved(s.observeChosen(ctx, s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil, nil))
-	n.endInGone(ctx) // a namespace may have gone since it was asked about
+	n.split(ctx)
+	n.logObserved(s.observeChosen(ctx, s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil))
+	n.endInGone(ctx) // a namespace may have been deleted since the question about it
 }
 
-// replaced notes that informers have taken the place of others of the same objects. The caller holds mu.
+// replaced records that informers have replaced others of the same objects. It must be called with mu held.
 func (n *namespaces) replaced(objects schema.GroupResource, added []*running) {
 	for gr := range n.undecided {
 		if t := n.resources[gr]; t != nil && t.split && selection.Canonical(gr) == objects {
@@ -174,7 +159,7 @@ func (n *namespaces) replaced(objects schema.GroupResource, added []*running) {
 	n.logObserved(added)
 }
 
-// logObserved logs which informers are of one namespace because the whole resource may not be read. The caller holds mu.
+// logObserved logs the informers of one namespace whose whole resource may not be read. It must be called with mu held.
 func (n *namespaces) logObserved(added []*running) {
 	var scopes []string
 	for _, r := range added {
@@ -187,53 +172,48 @@ func (n *namespaces) logObserved(added []*running) {
 	}
 }
 
-// split finds resources that are allowed in some namespaces, and not yet observed in each of them by itself. It returns the informers that
-// were not permitted to read the whole resource. The caller holds mu.
-func (n *namespaces) split() (refused []*running) {
+// split finds resources that are allowed in some namespaces, and not yet observed separately in each. It drains the informers that may not
+// read the whole resource. It must be called with mu held.
+func (n *namespaces) split(ctx context.Context) {
 	for gr, t := range n.resources {
-		var allowed []string
-		for name, a := range t.access {
-			if a.allowed {
-				allowed = append(allowed, name)
-			}
-		}
+		allowed := t.allowed()
 		if t.split || len(allowed) == 0 {
 			continue
 		}
 		var those []*running
-		loaded := false
 		for _, r := range n.set.active.informers {
 			if groupResource(r.Resource()) == gr && r.Selection().Namespace == "" {
 				those = append(those, r)
-				loaded = loaded || r.Store().IsLoaded()
 			}
 		}
-		if loaded {
-			delete(n.resources, gr) // it is allowed by now
+		if slices.ContainsFunc(those, func(r *running) bool { return r.Store().View().Loaded }) {
+			delete(n.resources, gr) // it is allowed now
 			continue
 		}
 		t.split = true
-		refused = append(refused, those...)
-		slices.Sort(allowed)
+		for _, r := range those {
+			n.set.drain(ctx, r, false)
+		}
 		n.set.o.Log.Warn("not permitted to read a resource in all namespaces: it is observed in those where that is allowed; for more, grant list "+
 			"and watch on it in other namespaces, or in the whole cluster ('kubecdc rbac', with the same --config, prints that role) and restart",
 			"resource", t.resource.String(), "namespaces", few(allowed), "not_permitted", len(t.access)-len(allowed))
 	}
-	return refused
 }
 
-// resume finds served resources that the last run observed in each namespace by itself, and asks whether they may be read as a whole by
-// now. Without that, their checkpoints would be dropped. Its error is that of the API server, or the cause of ctx.
+// resume finds served resources that the last run observed separately in each namespace, and asks whether they may now be read as a whole.
+// Without this call their checkpoints would be dropped. Its error is that of the API server, or the cause of ctx.
 func (n *namespaces) resume(ctx context.Context, now *served) error {
 	s := n.set
-	known, names := map[schema.GroupResource][]*access{}, map[*access]string{}
+	known := map[schema.GroupResource]*tenancy{}
 	var questions []*discovery.Access
 	err := s.decide(ctx, func(context.Context) {
 		for scope, c := range s.active.origins {
 			gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
 			if name, ok := selection.SingleNamespace(c.Namespaces); ok && c.Namespaced && n.resources[gr] == nil {
-				a := &access{scope: scope, allowed: true}
-				known[gr], names[a] = append(known[gr], a), name
+				if known[gr] == nil {
+					known[gr] = &tenancy{split: true, access: map[string]*access{}}
+				}
+				known[gr].access[name] = &access{scope: scope, allowed: true}
 			}
 		}
 		for _, c := range s.chosenOf(now, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
@@ -247,22 +227,16 @@ func (n *namespaces) resume(ctx context.Context, now *served) error {
 	}
 	return s.decide(ctx, func(context.Context) {
 		for _, q := range questions {
-			gr := groupResource(&q.Resource)
-			if q.Allowed || n.resources[gr] != nil {
-				continue
+			if gr := groupResource(&q.Resource); !q.Allowed && n.resources[gr] == nil {
+				known[gr].resource = q.Resource
+				n.resources[gr] = known[gr]
+				broadcast.Wake(n.woken)
 			}
-			t := &tenancy{resource: q.Resource, split: true, access: map[string]*access{}}
-			for _, a := range known[gr] {
-				t.access[names[a]] = a
-			}
-			n.resources[gr] = t
-			n.once.Do(func() { close(n.needed) })
-			broadcast.Wake(n.woken)
 		}
 	})
 }
 
-// readable asks which of the resources that are not read as a whole may be by now: a new selection observes them as a whole.
+// readable asks which resources that are not read as a whole may now be read so: a new selection observes them as a whole.
 func (n *namespaces) readable(ctx context.Context) (out []schema.GroupResource) {
 	var questions []*discovery.Access
 	err := n.set.decide(ctx, func(context.Context) {

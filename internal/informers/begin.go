@@ -16,30 +16,29 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// ignored reports whether an object is the agent's own.
 func (s *Manager) ignored(ref *object.Ref) bool {
 	return slices.ContainsFunc(s.o.Ignore, func(n Name) bool {
 		return n.Resource == ref.Resource.Name && n.Group == ref.Resource.Group && n.Name == ref.Name() && n.Namespace == ref.Namespace()
 	})
 }
 
-// specOf returns the spec of a scope, with its known position and history number. The caller holds mu.
+// specOf returns the spec of a scope, and removes its position from active. It must be called with mu held.
 func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 	r := of.Resource
-	history, remembered := s.active.remembered[groupResource(r)]
 	out := &scope.Spec{
 		Scope: of, Lane: lane, OwnNames: s.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group),
-		Snapshots: s.o.Snapshot, Every: s.o.Every, History: history, Remembered: remembered,
+		Snapshots: s.o.Snapshot, Every: s.o.Every, History: s.lastHistory(), Remembered: s.active.remembered[groupResource(r)],
 	}
 	c, ok := s.active.origins[of.Name]
 	switch {
-	case !ok:
-		s.startFromCreation(out)
+	case !ok: // it starts at the creation of its resource or namespace, if that is known
+		out.Created, out.CreatedAt = s.extensions.CreatedAt(r)
+		if rv, at := s.namespaces.createdAt(r, of.Namespace); rv > out.Created {
+			out.Created, out.CreatedAt = rv, at
+		}
 		return out
 	case c.Retiring != nil && c.Retiring.Told:
-		// Consumers may have received, at a later resourceVersion than the checkpoint's, the events of objects that left. Only reads of a
-		// new list are later than those.
-		out.History = c.History
+		// Consumers may have received left events at later resourceVersions than the checkpoint's. Only reads of a new list are later.
 		if s.deps.LastEvents != nil {
 			s.deps.LastEvents.AddTombstone(r)
 		}
@@ -52,28 +51,57 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 	return out
 }
 
-// inherit gives specs without a checkpoint one of their resource that no informer resumes from: the selection was changed. They begin at
-// the lowest position of such scopes, so that no change of an object that both select is lost, and read all of their objects. A scope
-// is not inherited if consumers may have received its left events: a read must be later than those. others are more such scopes. The caller
-// holds mu.
-func (s *Manager) inherit(begin []*scope.Spec, others ...checkpoint.Scope) {
+// lastHistory returns the highest history number of all scopes. A scope without a position starts with it: consumers ignore events with a
+// lower one. Only other scopes found a restore since its resource was last observed. It must be called with mu held.
+func (s *Manager) lastHistory() uint32 {
+	last := s.active.history
+	for _, r := range s.active.informers {
+		last = max(last, r.Store().View().History)
+	}
+	return last
+}
+
+// inherit gives specs without a checkpoint one of their resource that no informer resumes from: the selection was changed. They start at
+// the lowest position of such scopes, so that no change of an object that both select is lost, and read all of their objects. A scope is
+// not inherited if consumers may have received its left events: a read must be later than those. If informers ended before their first
+// list, specs inherit the position or the creation from which those were to start. It must be called with mu held.
+func (s *Manager) inherit(begin []*scope.Spec, ended []*running) {
+	left := slices.Collect(maps.Values(s.active.origins))
+	for _, of := range ended {
+		origin, _, _ := of.NotBegun()
+		if _, ok := of.Position(); !ok && origin != nil && origin.Lost == nil {
+			left = append(left, origin.Scope)
+		}
+	}
 	for _, spec := range begin {
 		r := spec.Scope.Resource
-		for _, c := range append(slices.Collect(maps.Values(s.active.origins)), others...) {
+		for _, c := range left {
 			if c.Group != r.Group || c.Resource != r.Name {
 				continue
 			}
-			spec.History = max(spec.History, c.History) // consumers take what has a lower one for late
 			if spec.Origin != nil && (!spec.Origin.Inherited || spec.Origin.ResourceVersion <= c.ResourceVersion) || c.Retiring != nil && c.Retiring.Told {
 				continue
 			}
 			spec.Origin = &scope.Origin{Scope: c, Inherited: true}
 		}
+		if spec.Origin == nil {
+			inheritCreation(spec, ended)
+		}
 	}
 }
 
-// add returns specs of the chosen resources that have no informer yet. A resource that is no longer served keeps its informer, which
-// retries. The caller holds mu.
+// inheritCreation makes a spec start at the creation from which an informer of its resource was to start.
+func inheritCreation(spec *scope.Spec, ended []*running) {
+	for _, of := range ended {
+		_, created, at := of.NotBegun()
+		in := of.Selection().Namespace
+		if of.ObservesResource(spec.Scope.Resource) && (in == "" || in == spec.Scope.Namespace) && created > spec.Created {
+			spec.Created, spec.CreatedAt = created, at
+		}
+	}
+}
+
+// add returns specs of the chosen resources that have no informer yet. It must be called with mu held.
 func (s *Manager) add(all []selection.Choice) (out []*scope.Spec) {
 	for n := range all {
 		resource := &all[n].Resource
@@ -82,7 +110,7 @@ func (s *Manager) add(all []selection.Choice) (out []*scope.Spec) {
 			s.o.Log.Error("a resource cannot be observed as configured", "resource", resource.String(), "err", err)
 		}
 		for _, of := range scopes {
-			if s.active.informers[of.Name] != nil || s.active.drains[objectsOf(resource)] != nil { // the latter begins after the drain
+			if s.active.informers[of.Name] != nil || s.active.drains[objectsOf(resource)] != nil { // in the latter case it starts after the drain
 				continue
 			}
 			spec := s.specOf(of, s.o.Lane(of.Name))
@@ -93,33 +121,37 @@ func (s *Manager) add(all []selection.Choice) (out []*scope.Spec) {
 	return out
 }
 
-// enroll adds the informer of a spec to the manager. The caller holds mu.
+// enroll adds an informer. It must be called with mu held.
 func (s *Manager) enroll(spec *scope.Spec) *running {
 	i := scope.New(&s.deps, spec)
 	if !s.isRetired(i.Name()) {
 		s.track(i)
 	}
-	r := &running{Informer: i, set: &s.mu.Signal, after: s.tombstonesBefore(i.Resource())}
+	r := &running{Informer: i, set: &s.mu.Signal}
+	for _, t := range s.active.tombstones {
+		if !t.HasEnded() && t.ObservesResource(i.Resource()) {
+			r.after = append(r.after, t.Done())
+		}
+	}
 	s.active.informers[i.Name()] = r
 	return r
 }
 
-// track stores the position of an informer at each save. An informer that waits for the tombstone of its own scope is tracked when it
-// begins: until then, the position of the tombstone is stored.
+// track stores the position of an informer at each save. Until the tombstone of its scope has ended, the tombstone's position is stored.
 func (s *Manager) track(i *scope.Informer) {
 	if s.o.Memory != nil {
 		s.o.Memory.Track(i.Name(), i.Position)
 	}
 }
 
-// forget deletes a scope from the checkpoint, unless it has a tombstone that is not on the bus yet. The caller holds mu.
+// forget deletes a scope from the checkpoint, unless it has a tombstone that is not on the bus yet. It must be called with mu held.
 func (s *Manager) forget(scope string) {
 	if s.o.Memory != nil && !s.isRetired(scope) {
 		s.o.Memory.Forget(scope)
 	}
 }
 
-// scopesOf returns the scopes in which sel has a resource observed. The caller holds mu.
+// scopesOf returns the scopes of a resource under sel. It must be called with mu held.
 func (s *Manager) scopesOf(sel *selection.Selection, c *selection.Choice) ([]selection.Scope, error) {
 	if names, split := s.namespaces.of(&c.Resource); split && c.SpansNamespaces() {
 		return sel.InNamespaces(c, names...)
@@ -127,11 +159,8 @@ func (s *Manager) scopesOf(sel *selection.Selection, c *selection.Choice) ([]sel
 	return sel.Scopes(c)
 }
 
-// The agent never captures its own objects: the ConfigMap of its checkpoint and the Lease of its election. They are not part
-// of a scope's fingerprint either. The configuration decides which these are, so a checkpoint stores which objects its fingerprint leaves
-// out (store.Matches).
-
-// ownNames returns the names of the agent's own objects of a resource. nil: no agent has any among those of the resource.
+// ownNames returns the names of the agent's own objects of a resource: the ConfigMap of its checkpoint, the Lease of its election. They are
+// never captured, and not part of a scope's fingerprint (store.Matches). nil: no agent has any of the resource.
 func (s *Manager) ownNames(r *object.Resource) []string {
 	var out []string
 	if r.Group == "" && r.Name == "configmaps" || r.Group == "coordination.k8s.io" && r.Name == "leases" {
@@ -146,36 +175,32 @@ func (s *Manager) ownNames(r *object.Resource) []string {
 	return out
 }
 
-// foreign reports whether a scope of the last run belongs to another part of the cluster: to another node, or to all nodes. Other agents
-// observe its objects now, so this one must not send that they left. If the resource has no part, no other agent observes it.
+// foreign reports whether other agents now observe the objects of a scope of the last run, which belongs to another part of the cluster.
+// This agent must not send that they left.
 func (s *Manager) foreign(c *checkpoint.Scope) bool {
 	p := s.sel.PartOf(&object.Resource{Group: c.Group, Name: c.Resource})
 	return p.None || p.FieldSelector != "" && !strings.HasSuffix(","+c.FieldSelector, ","+p.FieldSelector)
 }
 
-// A resource that is defined while the manager watches definitions is observed from its creation: the resourceVersion at which its
-// CustomResourceDefinition was created. No object existed before, so the objects that are found are created, not read:
+// A resource that is defined while the manager watches definitions is observed from its creation E: the resourceVersion at which its
+// CustomResourceDefinition was created. It accepts objects a moment before it is established. No object existed at E, so objects found
+// later are created, not read. First an empty snapshot at E is sent: consumers delete all objects of an earlier resource of that name.
 //
-//	E (definition) ────────────── R (list) ──▶ watch
-//	 nothing      E+1  E+2  …  R
-//
-// The API server usually refuses a watch from E: it begins to keep history of a resource when it is first asked for it. So the objects
-// are listed at once, and the few revisions in between are listed one by one (package backfill). If there are too many, the names in
-// the list are walked back, and a gap is announced.
-//
-// E is not when the definition was established: the API server accepts objects a moment before it reports that. A snapshot of no objects,
-// at E, comes first. The stream is complete from there, and consumers delete what they have of an earlier resource of that name.
+// The API server usually refuses a watch from E: it keeps history of a resource only since the first request for it. So the objects are
+// listed at once, and the few revisions in between are listed one by one (package backfill). If there are too many, the names in the list
+// are walked back, and a gap is announced.
 
-// startCreated starts informers of resources that were defined while the manager watched, and have none yet. A resource whose name is
-// still being retired waits for that. The caller holds mu.
+// startCreated starts informers of resources that were defined while the manager watched, unless one of that name is still being retired.
+// It must be called with mu held.
 func (s *Manager) startCreated(ctx context.Context) {
 	if s.served.discovery == 0 {
 		return // the first discovery starts them
 	}
 	retiring := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
-		gr := groupResource(i.Resource())
-		retiring[gr] = retiring[gr] || i.RemovedAt() != 0
+		if i.RemovedAt() != 0 {
+			retiring[groupResource(i.Resource())] = true
+		}
 	}
 	created := s.extensions.Created(retiring)
 	if len(created) == 0 {
@@ -183,7 +208,7 @@ func (s *Manager) startCreated(ctx context.Context) {
 	}
 	out, _ := s.sel.Choose(created, nil, s.taken(nil))
 	specs := s.add(out)
-	s.inherit(specs)
+	s.inherit(specs, nil)
 	s.extensions.Started(created)
 	var begin []*running
 	for _, spec := range specs {
@@ -191,27 +216,4 @@ func (s *Manager) startCreated(ctx context.Context) {
 		begin = append(begin, s.enroll(spec))
 	}
 	s.start(ctx, begin, nil)
-}
-
-// startFromCreation lets an informer without a checkpoint begin at the creation of its resource or namespace, if that is known. The
-// caller holds mu.
-func (s *Manager) startFromCreation(spec *scope.Spec) {
-	spec.Created, spec.CreatedAt = s.extensions.CreatedAt(spec.Scope.Resource)
-	if rv, at := s.namespaces.createdAt(spec.Scope.Resource, spec.Scope.Namespace); rv > spec.Created {
-		spec.Created, spec.CreatedAt = rv, at
-	}
-}
-
-// bequeath passes on the creation at which informers were to begin that ended before their first list. Specs of the same resource that
-// have no origin begin there. The caller holds mu.
-func bequeath(ended []*running, begin []*scope.Spec) {
-	for _, spec := range begin {
-		for _, of := range ended {
-			if spec.Origin == nil && of.ObservesResource(spec.Scope.Resource) && (of.Selection().Namespace == "" || of.Selection().Namespace == spec.Scope.Namespace) {
-				if _, created, at := of.NotBegun(); created > spec.Created {
-					spec.Created, spec.CreatedAt = created, at
-				}
-			}
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,35 +16,30 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// drain is the informers of the same objects that drain: they take nothing more from their watches, and wait until the bus has acknowledged
-// everything that was sent. No informer of these objects begins meanwhile: its reads must not overtake events that are still in the queue. An
-// informer whose list is still being read ends in the middle of it. If it replaces another scope, it first sends the changes of that scope's objects.
-// Guarded by the manager's mu.
-type drain struct {
-	informers []*running
-	done      chan struct{} // closed when others have taken their place
-}
+// drain has the draining informers of the same objects: they take no more events from their watches, and wait until the bus has
+// acknowledged everything. Meanwhile no informer of these objects starts: its reads must not overtake events in the queue. An informer
+// whose list is being read ends in the middle of it, but first sends the changes of a scope that it replaces. Guarded by the manager's mu.
+type drain struct{ informers []*running }
 
-// objectsOf names the objects of a resource, which may be served under two names.
+// objectsOf returns one name for the objects of a resource, which may be served under two names.
 func objectsOf(r *object.Resource) schema.GroupResource {
 	return selection.Canonical(groupResource(r))
 }
 
-// drain drains an informer. again: the selection has its scope. The caller holds mu.
+// drain drains an informer. again: its scope is still selected. It must be called with mu held.
 func (s *Manager) drain(ctx context.Context, r *running, again bool) {
-	first := !r.Phase().IsLeaving()
+	drains, objects := r.Phase().IsLeaving(), objectsOf(r.Resource())
 	r.Drain(again)
-	if !first {
+	if drains {
 		return
 	}
-	objects := objectsOf(r.Resource())
-	if d := s.active.drains[objects]; d != nil {
-		d.informers = append(d.informers, r)
-		return
+	d, ok := s.active.drains[objects]
+	if !ok {
+		d = new(drain)
+		s.active.drains[objects] = d
+		s.goRun(ctx, func(ctx context.Context) { s.endDrain(ctx, objects, d) })
 	}
-	d := &drain{informers: []*running{r}, done: make(chan struct{})}
-	s.active.drains[objects] = d
-	s.goRun(ctx, func(ctx context.Context) { s.endDrain(ctx, objects, d) })
+	d.informers = append(d.informers, r)
 }
 
 // endDrain waits until all informers of a drain rest, ends them, and replaces them.
@@ -76,8 +70,8 @@ func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d 
 	}
 }
 
-// endDrained waits until an informer rests, and ends it at once: a list that is loaded meanwhile would send events with the content that is no
-// longer configured. Then it waits until the bus has everything. Its error is the cause of ctx.
+// endDrained waits until an informer rests, and ends it at once: a list that is loaded meanwhile would send content that is no longer
+// configured. Then it waits until the bus has everything. Its error is the cause of ctx.
 func (s *Manager) endDrained(ctx context.Context, r *running) error {
 	err := r.Wait(ctx, func(v scope.View) bool { return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v)) })
 	if err != nil {
@@ -85,31 +79,28 @@ func (s *Manager) endDrained(ctx context.Context, r *running) error {
 	}
 	r.cancel()
 	<-r.Done()
-	// Reads may have been sent meanwhile. An informer that was removed is not waited for.
-	return r.Wait(ctx, func(v scope.View) bool { return v.InFlight == 0 || !s.has(r) })
+	// Reads may have been sent meanwhile. It does not wait for an informer that was removed.
+	return r.Wait(ctx, func(v scope.View) bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		return v.InFlight == 0 || s.active.informers[r.Name()] != r
+	})
 }
 
-// isSuccessor reports whether an informer replaces another scope, and has still to send the changes of its objects: no other informer
-// does. An informer that cannot send them, because its list or that of a tombstone before it fails, is not waited for.
+// isSuccessor reports whether an informer replaces another scope, and must still send the changes of its objects: no other informer does.
+// It is not waited for while its list, or that of a tombstone before it, fails.
 func (s *Manager) isSuccessor(r *running, v scope.View) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if r.Spec().Origin == nil || !r.Spec().Origin.Inherited || v.Failing {
+	if origin := r.Spec().Origin; origin == nil || !origin.Inherited || v.Failing {
 		return false
 	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	for _, t := range s.active.tombstones {
 		if slices.Contains(r.after, t.Done()) && t.IsInError() {
 			return false
 		}
 	}
 	return true
-}
-
-// has reports whether the manager has an informer.
-func (s *Manager) has(r *running) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.active.informers[r.Name()] == r
 }
 
 // logDraining logs the informers that have not drained yet.
@@ -122,45 +113,30 @@ func (s *Manager) logDraining(d *drain) {
 	}
 }
 
-// replace replaces informers that have drained by those of the selection in force. The caller holds mu.
+// replace replaces drained informers by those of the selection in force. It must be called with mu held.
 func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
-	chosen, _ := s.sel.Choose(s.withObserved(s.served.all), s.served.unknown, s.taken(s.sel))
-	chosen = slices.DeleteFunc(chosen, func(c selection.Choice) bool { return objectsOf(&c.Resource) != objects })
-	var left []checkpoint.Scope // positions from which informers were to resume that have not begun
-	for _, r := range d.informers {
-		if s.active.informers[r.Name()] != r {
-			continue // its resource was removed meanwhile
-		}
-		f := succeeded
+	chosen := s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return selection.Canonical(gr) == objects })
+	ended := slices.DeleteFunc(slices.Clone(d.informers), func(r *running) bool {
+		return s.active.informers[r.Name()] != r // its resource was removed meanwhile
+	})
+	for _, r := range ended {
 		if r.Phase() == scope.PhaseRetiring {
-			f = deselected
-		}
-		if c := s.remove(r, f); c != nil {
-			left = append(left, *c)
+			s.remove(r, deselected)
+		} else {
+			s.remove(r, succeeded)
 		}
 	}
 	delete(s.active.drains, objects)
-	s.namespaces.replaced(objects, s.observeChosen(ctx, chosen, d.informers, left))
-	for _, r := range d.informers {
-		if _, ok := s.active.origins[r.Name()]; !ok && s.active.informers[r.Name()] == nil { // nothing has taken its place
+	s.namespaces.replaced(objects, s.observeChosen(ctx, chosen, ended))
+	for _, r := range ended {
+		if _, ok := s.active.origins[r.Name()]; !ok && s.active.informers[r.Name()] == nil { // without a successor
 			s.forget(r.Name())
 			s.release(r.Name())
 		}
 	}
-	close(d.done)
 }
 
-// retiring returns the scopes whose tombstones are not on the bus. The caller holds mu.
-func (s *Manager) retiring() (out []scope.Status) {
-	for name, t := range s.active.tombstones {
-		if !t.HasEnded() && s.active.informers[name] == nil { // else the one that waits for it shows
-			out = append(out, t.Status())
-		}
-	}
-	return out
-}
-
-// IsRetiring reports whether a scope is no longer selected, and the bus does not have all of it.
+// IsRetiring reports whether a scope is no longer selected, and the bus does not have all of its events.
 func (s *Manager) IsRetiring(name string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -170,33 +146,23 @@ func (s *Manager) IsRetiring(name string) bool {
 	return s.isRetired(name)
 }
 
-// tombstonesOf returns tombstones of the scopes of the last run that are served, but no longer selected. The informers that replace them wait
-// for the tombstones. The caller holds mu.
+// tombstonesOf returns tombstones of the scopes of the last run whose resource is served, but no longer selected, or no longer defined. The
+// informers that replace them wait for the tombstones. It must be called with mu held.
 func (s *Manager) tombstonesOf(begin []*running) (out []*scope.Tombstone) {
-	all, unknown := s.served.all, s.served.unknown
-	for scope, c := range s.active.origins {
+	for name, c := range s.active.origins {
 		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
-		if s.active.drains[objectsOf(r)] != nil {
-			continue // its informers are chosen after the drain
+		if s.active.drains[objectsOf(r)] != nil || !selection.GroupKnown(s.served.unknown, c.Group) {
+			continue // its informers are chosen after the drain, or it may be served
 		}
-		current, ok := selection.Current(all, r)
-		if !ok || !selection.AliasesKnown(unknown) || !selection.GroupKnown(unknown, c.Group) {
-			continue // not served, or not known: it may be served again
+		var t *scope.Tombstone
+		if current, ok := selection.Current(s.served.all, r); ok {
+			t = s.tombstoneOf(current, name, &c)
+		} else {
+			t = s.tombstoneOfGone(r, name, &c)
 		}
-		if s.foreign(&c) {
-			s.o.Log.Info("a scope of the last run is observed by other agents now", "scope", scope)
-			delete(s.active.origins, scope)
-			if s.o.Memory != nil {
-				s.o.Memory.Forget(scope)
-			}
+		if t == nil {
 			continue
 		}
-		was, err := s.sel.FromCheckpoint(current, scope, &c, s.o.Match)
-		if err != nil {
-			s.o.Log.Error("cannot send the end of a scope of the last run", "scope", scope, "err", err)
-			continue
-		}
-		t := s.newTombstone(&c, was)
 		for _, i := range begin {
 			if i.ObservesResource(t.Resource()) {
 				i.after = append(i.after, t.Done())
@@ -207,37 +173,45 @@ func (s *Manager) tombstonesOf(begin []*running) (out []*scope.Tombstone) {
 	return out
 }
 
-// tombstonesOfGone returns tombstones of the scopes of the last run whose resource is not defined any more. The caller holds mu.
-func (s *Manager) tombstonesOfGone() (out []*scope.Tombstone) {
-	for scope, c := range s.active.origins {
-		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
-		if _, ok := selection.Current(s.served.all, r); ok || c.Aggregated || !selection.GroupKnown(s.served.unknown, c.Group) || s.active.drains[objectsOf(r)] != nil {
-			continue // it may be served again
-		}
-		at, gone := s.extensions.DeletedAt(r, c.Definition)
-		if !gone {
-			s.logUnserved(scope)
-			continue
-		}
-		t := s.newTombstone(&c, selection.Unreadable(r, scope, &c, s.o.Match))
-		t.Gone = at
-		out = append(out, t)
+// tombstoneOf returns the tombstone of a scope whose resource is served, or nil if it has none. It must be called with mu held.
+func (s *Manager) tombstoneOf(r *object.Resource, name string, c *checkpoint.Scope) *scope.Tombstone {
+	if !selection.AliasesKnown(s.served.unknown) {
+		return nil // it may be selected
 	}
-	slices.SortFunc(out, func(a, b *scope.Tombstone) int { return strings.Compare(a.Name(), b.Name()) })
-	return out
+	if s.foreign(c) {
+		s.o.Log.Info("a scope of the last run is observed by other agents now", "scope", name)
+		delete(s.active.origins, name)
+		s.forget(name)
+		return nil
+	}
+	was, err := s.sel.FromCheckpoint(r, name, c, s.o.Match)
+	if err != nil {
+		s.o.Log.Error("cannot send the end of a scope of the last run", "scope", name, "err", err)
+		return nil
+	}
+	return s.newTombstone(c, was)
 }
 
-// logUnserved logs, once, that nothing is inferred from a resource of the last run that is not served. The caller holds mu.
-func (s *Manager) logUnserved(scope string) {
-	if s.active.unserved[scope] {
-		return
+// tombstoneOfGone returns the tombstone of a scope whose resource is not served, or nil if it may return. It must be called with mu held.
+func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint.Scope) *scope.Tombstone {
+	if c.Aggregated {
+		return nil
 	}
-	s.active.unserved[scope] = true
-	s.o.Log.Warn("a resource of the last run is not served now, and not known to come from a deleted CustomResourceDefinition: "+
-		"no deletion is inferred, and the scope resumes when the resource is served again", "scope", scope)
+	at, gone := s.extensions.DeletedAt(r, c.Definition)
+	if !gone {
+		if !s.active.unserved[name] {
+			s.active.unserved[name] = true
+			s.o.Log.Warn("a resource of the last run is not served now, and not known to come from a deleted CustomResourceDefinition: "+
+				"no deletion is inferred, and the scope resumes when the resource is served again", "scope", name)
+		}
+		return nil
+	}
+	t := s.newTombstone(c, selection.Unreadable(r, name, c, s.o.Match))
+	t.Gone = at
+	return t
 }
 
-// newTombstone adds the tombstone of a scope to the manager. c is the position of the scope, was what it observed. The caller holds mu.
+// newTombstone adds the tombstone of the scope was, whose position is c, to the manager. It must be called with mu held.
 func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.Tombstone {
 	r, uid := was.Resource, c.Definition
 	delete(s.active.origins, was.Name)
@@ -273,21 +247,11 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.
 	return t
 }
 
-// isRetired reports whether the tombstone of a scope is not on the bus yet. The caller holds mu.
+// isRetired reports whether the tombstone of a scope is not on the bus yet. It must be called with mu held.
 func (s *Manager) isRetired(scope string) bool {
 	t := s.active.tombstones[scope]
 	return t != nil && !t.HasEnded()
 }
 
-// tombstonesBefore returns channels that are closed when the tombstones of a resource are on the bus. The caller holds mu.
-func (s *Manager) tombstonesBefore(r *object.Resource) (out []<-chan struct{}) {
-	for _, t := range s.active.tombstones {
-		if !t.HasEnded() && t.ObservesResource(r) {
-			out = append(out, t.Done())
-		}
-	}
-	return out
-}
-
-// inMainEtcd reports whether a resource, if no other server serves it, is in the same etcd as most: events may have one of their own.
+// inMainEtcd reports whether a resource, if no other server serves it, is in the main etcd: events may have one of their own.
 func inMainEtcd(r *object.Resource) bool { return !discovery.IsBuiltIn(r.Group) || r.Name != "events" }

@@ -78,6 +78,14 @@ func Hasten(s *Manager) {
 // Impatient has a set's Reload not wait for what comes to rest.
 func Impatient(s *Manager) { s.limits.reload = 10 * time.Millisecond }
 
+// SpendLookups takes the budget of lookups for d.
+func SpendLookups(s *Manager, d time.Duration) {
+	var delay time.Duration
+	for now := time.Now(); delay < d; {
+		delay = s.deps.Lookups.ReserveN(now, 1).DelayFrom(now)
+	}
+}
+
 // by names the managers of a changedBy, each behind a space.
 func by(changedBy []byte) (names string) {
 	var entries []struct{ Manager string }
@@ -110,7 +118,7 @@ func (s *Manager) Owes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.active.informers {
-		if i.Store().SnapshotPending() {
+		if i.Store().View().Sweeping {
 			return true
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
@@ -19,10 +18,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// rediscoverUnserved is how often the API groups are discovered while a resource that the selection names is not served.
+// rediscoverUnserved is the interval of discovery while a resource that the selection names is not served.
 const rediscoverUnserved = 5 * time.Second
 
-// Run discovers and observes until ctx ends. Everything it started has ended when it returns. It must be called at most once.
+// Run discovers and observes until ctx ends. When it returns, everything that it started has ended. It must be called at most once.
 func (s *Manager) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	defer close(s.ended)
@@ -31,8 +30,8 @@ func (s *Manager) Run(ctx context.Context) error {
 	if s.o.Memory != nil {
 		for scope, c := range s.o.Memory.Scopes() {
 			s.active.origins[scope] = c
-			gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
-			s.active.remembered[gr] = max(s.active.remembered[gr], c.History)
+			s.active.remembered[schema.GroupResource{Group: c.Group, Resource: c.Resource}] = true
+			s.active.history = max(s.active.history, c.History)
 		}
 	}
 	s.mu.Unlock()
@@ -41,7 +40,6 @@ func (s *Manager) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// goRun runs functions in goroutines, until ctx ends.
 func (s *Manager) goRun(ctx context.Context, all ...func(context.Context)) {
 	for _, f := range all {
 		s.group.Go(func() error {
@@ -51,35 +49,31 @@ func (s *Manager) goRun(ctx context.Context, all ...func(context.Context)) {
 	}
 }
 
-// loop applies inputs until ctx ends.
 func (s *Manager) loop(ctx context.Context) {
 	var nodes chan *nodeEvent
 	if s.takeovers != nil {
 		nodes = s.takeovers.events
 	}
-	apply := func(input func(context.Context)) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		input(ctx)
-	}
 	for {
+		var input func(context.Context)
 		select {
 		case <-ctx.Done():
 			return
-		case input := <-s.inputs:
-			apply(input)
+		case input = <-s.inputs:
 		case ev := <-nodes:
 			s.takeovers.received.Notify()
-			apply(func(ctx context.Context) { s.takeovers.apply(ctx, ev) })
+			input = func(ctx context.Context) { s.takeovers.apply(ctx, ev) }
 		}
+		s.mu.Lock()
+		input(ctx)
+		s.mu.Unlock()
 	}
 }
 
-// errEnded is the error of calls that come after the manager has ended.
+// errEnded is the error of calls after the manager has ended.
 var errEnded = errors.New("the informers have ended")
 
-// decide hands f to the loop, and returns after the loop has called it. Its error is the cause of ctx, or errEnded if the manager has ended:
-// f was not called then.
+// decide makes the loop call f, and returns after that. If f was not called, the error is the cause of ctx, or errEnded.
 func (s *Manager) decide(ctx context.Context, f func(ctx context.Context)) error {
 	done := make(chan struct{})
 	input := func(ctx context.Context) {
@@ -97,7 +91,7 @@ func (s *Manager) decide(ctx context.Context, f func(ctx context.Context)) error
 	}
 }
 
-// start runs informers until ctx ends, or they are cancelled; and tombstones. The caller holds mu.
+// start runs tombstones, and informers until ctx ends or they are cancelled. It must be called with mu held.
 func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*scope.Tombstone) {
 	for _, r := range begin {
 		own, cancel := context.WithCancel(ctx)
@@ -111,6 +105,7 @@ func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*sco
 		s.goRun(ctx, func(ctx context.Context) {
 			t.Run(ctx)
 			_ = s.decide(ctx, func(context.Context) { // or the manager ends
+				s.active.history = max(s.active.history, t.Store().View().History)
 				if s.active.tombstones[t.Name()] == t {
 					delete(s.active.tombstones, t.Name())
 				}
@@ -121,7 +116,7 @@ func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*sco
 	}
 }
 
-// discover asks what the API server serves, at intervals and when an extension changes, until ctx ends.
+// discover asks for the served resources, at intervals and when an extension changes, until ctx ends.
 func (s *Manager) discover(ctx context.Context) {
 	began := time.Now()
 	s.extensions.WaitListed(ctx)
@@ -149,7 +144,7 @@ func (s *Manager) discover(ctx context.Context) {
 	}
 }
 
-// discoverOnce asks what is served, and hands the answer to the loop. It returns when to ask again.
+// discoverOnce asks for the served resources, and passes the answer to the loop. It returns the delay before the next call.
 func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err error) {
 	now, err := s.askServed(ctx)
 	if err == nil {
@@ -168,7 +163,6 @@ func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err er
 	return again, cmp.Or(ended, err)
 }
 
-// askServed asks the API server what it serves.
 func (s *Manager) askServed(ctx context.Context) (now served, err error) {
 	now.discovery = s.discoveries.Add(1)
 	now.all, now.unknown, err = discovery.Discover(ctx, s.client)
@@ -176,12 +170,15 @@ func (s *Manager) askServed(ctx context.Context) (now served, err error) {
 }
 
 // takeServed drains informers of versions that are no longer served. It starts informers of resources that have none, and tombstones of
-// scopes that the last run had and this one does not. An answer older than the one in force changes nothing. The caller holds mu.
+// scopes that only the last run had. An answer older than the one in force changes nothing. It must be called with mu held.
 func (s *Manager) takeServed(ctx context.Context, now *served) {
 	if now.discovery < s.served.discovery {
 		return
 	}
-	s.kickServed(now.all)
+	s.kick(func(i *running) bool { // it was not served
+		current, ok := selection.Current(now.all, i.Resource())
+		return ok && *current == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) && i.IsUnserved()
+	})
 	s.drainOutdated(ctx, now)
 	chosen, missing := s.sel.Choose(now.all, now.unknown, s.taken(nil))
 	for _, m := range missing {
@@ -194,13 +191,12 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	}
 	now.missing = missing
 	s.served = *now
-	s.observeChosen(ctx, chosen, nil, nil)
-	s.start(ctx, nil, s.tombstonesOfGone())
+	s.observeChosen(ctx, chosen, nil)
 	s.retireUndefined(ctx)
 	s.startCreated(ctx)
 }
 
-// drainOutdated drains the informers of versions that are no longer served. The caller holds mu.
+// drainOutdated drains the informers of versions that are no longer served. It must be called with mu held.
 func (s *Manager) drainOutdated(ctx context.Context, now *served) {
 	for _, r := range s.active.informers {
 		if !r.Phase().IsLeaving() && r.RemovedAt() == 0 && now.outdates(r.Resource()) {
@@ -210,20 +206,17 @@ func (s *Manager) drainOutdated(ctx context.Context, now *served) {
 	}
 }
 
-// outdates reports whether a resource is served, but no longer in its version or as its kind. A version of a group that could not be
-// discovered may still be served.
+// outdates reports whether a resource is served, but not in its version or as its kind. An undiscovered version may still be served.
 func (now *served) outdates(r *object.Resource) bool {
 	current, ok := selection.Current(now.all, r)
 	return ok && *current != *r && !slices.Contains(now.unknown, r.APIVersion())
 }
 
-// observeChosen starts informers of chosen resources that have none, take-overs, and tombstones of scopes that are no longer selected. ended
-// are the informers that are replaced, left the positions from which they were to resume. The caller holds mu.
-func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running, left []checkpoint.Scope) []*running {
+// observeChosen starts informers of chosen resources that have none, take-overs, and tombstones of scopes that are no longer selected.
+// ended are the replaced informers. It must be called with mu held.
+func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running) (added []*running) {
 	specs := s.add(chosen)
-	s.inherit(specs, left...)
-	bequeath(ended, specs)
-	var added []*running
+	s.inherit(specs, ended)
 	for _, spec := range specs {
 		added = append(added, s.enroll(spec))
 	}
@@ -235,8 +228,7 @@ func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, 
 	return added
 }
 
-// release frees the metrics, pending log lines and lane of a scope, but not its position in the checkpoint. It does nothing if an informer
-// or a tombstone has the scope. The caller holds mu.
+// release frees the metrics, pending log lines and lane of a scope without an informer and a tombstone. It must be called with mu held.
 func (s *Manager) release(scope string) {
 	if s.active.informers[scope] != nil || s.active.tombstones[scope] != nil {
 		return
@@ -248,7 +240,7 @@ func (s *Manager) release(scope string) {
 	}
 }
 
-// fate is what becomes of a scope whose informer is removed.
+// fate selects the treatment of a scope whose informer is removed.
 type fate uint8
 
 const (
@@ -257,21 +249,20 @@ const (
 	gone                   // the bus has everything: the scope is deleted from the checkpoint
 )
 
-// remove removes an informer that has ended, and all of its state that its fate does not need. If the informer has not begun, remove returns
-// the position from which it was to resume, or nil. This is the one way to remove an informer. The caller holds mu.
-func (s *Manager) remove(r *running, f fate) (left *checkpoint.Scope) {
+// remove removes an ended informer, with all state that its fate does not need. No other function does. It must be called with mu held.
+func (s *Manager) remove(r *running, f fate) {
 	a := &s.active
 	delete(a.informers, r.Name())
 	defer r.SetRemoved()
 	if s.takeovers != nil {
 		s.takeovers.drop(r)
 	}
+	a.history = max(a.history, r.Store().View().History)
 	p, ok := r.Position()
-	origin, _, _ := r.NotBegun()
 	switch {
 	case f == gone:
 		gr := groupResource(r.Resource())
-		a.remembered[gr] = max(a.remembered[gr], r.Store().History())
+		a.remembered[gr] = true
 		if s.deps.LastEvents != nil {
 			s.deps.LastEvents.Forget(r.Resource(), r.Name())
 		}
@@ -280,10 +271,9 @@ func (s *Manager) remove(r *running, f fate) (left *checkpoint.Scope) {
 		}
 	case ok:
 		a.origins[r.Name()] = p.Scope
-		// An informer without a position has not sent what an informer sends at its start.
+		// An informer that has not begun has not sent the events of an informer's start.
+		origin, _, _ := r.NotBegun()
 		a.continued[r.Name()] = f == succeeded && (origin == nil || origin.Continued)
-	case origin != nil && origin.Lost == nil:
-		left = &origin.Scope
 	}
 	if f == gone || f == deselected && !ok {
 		s.forget(r.Name())
@@ -291,24 +281,25 @@ func (s *Manager) remove(r *running, f fate) (left *checkpoint.Scope) {
 	if f != succeeded {
 		s.release(r.Name())
 	}
-	return left
 }
 
-// followExtensions applies changes of CustomResourceDefinitions and APIServices to the informers, until ctx ends. A resource that is
-// defined is observed from its creation (begin.go). A resource whose definition is deleted is retired (retire.go). A failed request is
-// retried at once if its cause may have changed.
+// followExtensions applies changes of CustomResourceDefinitions and APIServices to the informers, until ctx ends.
 func (s *Manager) followExtensions(ctx context.Context) {
-	// Not the context of the handler: that ends with the watch on definitions.
-	s.extensions.Run(ctx, func(_ context.Context, ev discovery.Event) {
+	s.extensions.Run(ctx, func(ctx context.Context, ev discovery.Event) {
 		_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the manager ends
 	})
 }
 
-// applyExtension is followExtensions for one change. The caller holds mu.
+// applyExtension applies a change. A new resource is observed from its creation (begin.go). If the definition of a resource is deleted, the
+// resource is retired (retire.go). A failed request is retried at once if its cause may have changed. It must be called with mu held.
 func (s *Manager) applyExtension(ctx context.Context, ev discovery.Event) {
 	switch ev := ev.(type) {
 	case discovery.DefinitionDeleted:
-		s.retireDefined(ctx, ev.Name, ev.ResourceVersion)
+		for _, r := range s.active.informers {
+			if r.Resource().String() == ev.Name && !r.Spec().Internal {
+				s.retire(ctx, r, ev.ResourceVersion)
+			}
+		}
 		s.startCreated(ctx)
 	case discovery.DefinitionUpdated:
 		if ev.SchemaChanged {
@@ -318,27 +309,17 @@ func (s *Manager) applyExtension(ctx context.Context, ev discovery.Event) {
 				}
 			}
 		}
-		s.kickFailing(func(r *object.Resource) bool { return r.String() == ev.Name })
+		s.kick(func(i *running) bool { return i.Resource().String() == ev.Name && i.IsFailing() })
 		s.startCreated(ctx)
 	case discovery.APIServiceAvailable:
-		s.kickFailing(func(r *object.Resource) bool { return r.Version+"."+r.Group == ev.Name })
+		s.kick(func(i *running) bool { return i.Resource().Version+"."+i.Resource().Group == ev.Name && i.IsFailing() })
 	}
 }
 
-// kickFailing makes the failing informers of some resources retry at once. The caller holds mu.
-func (s *Manager) kickFailing(is func(r *object.Resource) bool) {
+// kick makes some informers retry at once. It must be called with mu held.
+func (s *Manager) kick(which func(i *running) bool) {
 	for _, i := range s.active.informers {
-		if is(i.Resource()) && i.IsFailing() {
-			i.Kick()
-		}
-	}
-}
-
-// kickServed is kickFailing for resources that are served now, and were not. The caller holds mu.
-func (s *Manager) kickServed(all []selection.APIResource) {
-	for _, i := range s.active.informers {
-		now, ok := selection.Current(all, i.Resource())
-		if ok && *now == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) && i.IsUnserved() {
+		if which(i) {
 			i.Kick()
 		}
 	}

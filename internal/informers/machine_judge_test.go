@@ -135,7 +135,7 @@ func (k *machine) judge() {
 	k.mu.Lock()
 	history, now := slices.Clone(k.history), k.now
 	k.mu.Unlock()
-	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs}
+	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs, blank: k.blank}
 	of.record, of.crashes = k.bus.all()
 	_, log := k.onLog()
 	var problems []string

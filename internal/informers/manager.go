@@ -28,10 +28,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// concurrentWalks bounds how many versions are asked for at a time while history is looked for by lists.
+// concurrentWalks bounds concurrent requests for versions while history is searched by lists.
 const concurrentWalks = 8
 
-// Manager runs the informers of a selection. Its loop (loop.go) makes all decisions about what is observed.
+// Manager runs the informers of a selection. Its loop (loop.go) makes all decisions about them.
 type Manager struct {
 	o      Options
 	client *apiserver.Client
@@ -40,58 +40,59 @@ type Manager struct {
 
 	extensions *discovery.Extensions // CustomResourceDefinitions and APIServices
 	namespaces *namespaces           // resources that may be read in some namespaces only
-	takeovers  *takeovers            // of nodes that are gone, nil: another agent does that
+	takeovers  *takeovers            // of deleted nodes; nil if another agent does that
 
 	inputs      chan func(ctx context.Context) // not buffered: the loop calls them with mu held
-	group       *errgroup.Group                // of everything that Run starts; set before the loop begins
-	discoveries atomic.Uint64                  // how many were begun
-	captured    chan struct{}                  // closed when the first snapshot of every resource is on the bus
+	group       *errgroup.Group                // of everything that Run starts; set before the loop starts
+	discoveries atomic.Uint64                  // number of those begun
+	captured    chan struct{}                  // closed when the bus has the first snapshot of every resource
 	ended       chan struct{}                  // closed when Run has ended
 
-	mu     broadcast.Mutex // guards what follows. Only the loop changes it after Run has begun.
+	mu     broadcast.Mutex // guards the fields below. Only the loop changes them after Run has started.
 	ran    bool            // Run was called
 	sel    *selection.Selection
 	active active
 	served served
 }
 
-// limits are how long the manager waits. Tests shorten them.
+// limits are the manager's time limits. Tests shorten them.
 type limits struct {
 	unreadable time.Duration // see scope.UnreadableFor
 	reload     time.Duration // see reloadWait
 }
 
-// active is what runs, and what runs before left.
+// active has the running informers, and the state that earlier ones left.
 type active struct {
 	informers  map[string]*running             // by scope
 	drains     map[schema.GroupResource]*drain // by the objects that their informers observe
 	tombstones map[string]*scope.Tombstone     // by scope
 	origins    map[string]checkpoint.Scope     // positions of scopes without an informer, by scope
 	continued  map[string]bool                 // of origins: this run stored them, and the bus has everything before
-	remembered map[schema.GroupResource]uint32 // history number of what the last run observed
-	unserved   map[string]bool                 // scopes of the last run of which it was logged that they are not served
+	remembered map[schema.GroupResource]bool   // resources that the last run observed
+	history    uint32                          // the highest history number of scopes without an informer
+	unserved   map[string]bool                 // scopes of the last run that were logged as unserved
 }
 
 // served is the result of the last discovery.
 type served struct {
-	discovery uint64 // its number, 0: there was none
+	discovery uint64 // its number, 0 if there was none
 	all       []selection.APIResource
 	unknown   []string // group versions that could not be discovered
-	missing   []string // patterns of the selection that match nothing served
+	missing   []string // patterns of the selection that match no served resource
 	failure   error    // of a later discovery
 }
 
-// running is an informer with what ends it.
+// running is an informer with the means to end it.
 type running struct {
 	*scope.Informer
 	set    *broadcast.Signal // of the manager
 	cancel context.CancelFunc
-	after  []<-chan struct{} // closed when it may begin
-	// namespaceGone: a goroutine waits for its end. Guarded by the manager's mu.
+	after  []<-chan struct{} // closed when it may start
+	// namespaceGone: a goroutine waits for the informer's end. Guarded by the manager's mu.
 	namespaceGone bool
 }
 
-// New checks the options. It starts nothing and asks nothing.
+// New checks the options. It starts no goroutine and sends no request.
 func New(o Options) (*Manager, error) {
 	c, err := apiserver.New(o.Config)
 	if err != nil {
@@ -109,7 +110,7 @@ func New(o Options) (*Manager, error) {
 		extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
 		active: active{
 			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},
-			origins: map[string]checkpoint.Scope{}, continued: map[string]bool{}, remembered: map[schema.GroupResource]uint32{},
+			origins: map[string]checkpoint.Scope{}, continued: map[string]bool{}, remembered: map[schema.GroupResource]bool{},
 		},
 	}
 	s.namespaces = newNamespaces(s)
@@ -150,12 +151,11 @@ func (s *Manager) ClusterUID(ctx context.Context, failed func(err error, retryIn
 	return uid, err
 }
 
-// Captured is closed once the first snapshot of every resource is on the bus (snapshot.mode never: once every resource
-// is loaded). As in Ready, a resource that is forbidden, not served or cannot be captured is not waited for. Nor is a resource whose list
-// has failed several times while the API server answers others.
+// Captured returns a channel that is closed once the bus has the first snapshot of every resource (snapshot.mode never: once every resource
+// is loaded). It does not wait for resources that Ready does not wait for.
 func (s *Manager) Captured() <-chan struct{} { return s.captured }
 
-// awaitCapture waits until no informer holds the first snapshot back, and closes captured. Resources were discovered before.
+// awaitCapture waits until no informer holds the first snapshot back, and closes captured. It must be called after the first discovery.
 func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	var waiting *running
 	if s.mu.Wait(ctx, func() bool { return !s.heldBack(&waiting) }) != nil {
@@ -164,24 +164,23 @@ func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	objects, missing, resumed := 0, 0, 0
 	resources := map[string]bool{}
 	for _, st := range s.Status() {
-		if st.Phase == scope.PhaseRetiring {
+		switch {
+		case st.Phase == scope.PhaseRetiring:
 			continue
-		}
-		if !st.Captured {
+		case !st.Captured:
 			missing++
 			continue
+		case st.Resumed:
+			resumed++
 		}
 		objects += st.Objects
 		resources[st.Resource] = true
-		if st.Resumed {
-			resumed++
-		}
 	}
 	attrs := []any{"resources", len(resources), "objects", objects, "took", time.Since(began)}
 	if missing > 0 {
 		attrs = append(attrs, "not_captured", missing)
 	}
-	s.deps.Denials.Flush() // missing resources are logged before the line that the others are complete
+	s.deps.Denials.Flush() // log missing resources before the line that the others are complete
 	switch {
 	case resumed > 0:
 		s.o.Log.Info("resumed where the last run ended, waiting for changes", append(attrs, "scopes_resumed", resumed)...)
@@ -193,7 +192,6 @@ func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	close(s.captured)
 }
 
-// observing returns all informers.
 func (s *Manager) observing() []*running {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -208,7 +206,11 @@ func (s *Manager) Status() []scope.Status {
 	for _, i := range s.active.informers {
 		out = append(out, i.Status())
 	}
-	out = append(out, s.retiring()...)
+	for name, t := range s.active.tombstones {
+		if !t.HasEnded() && s.active.informers[name] == nil { // otherwise the informer that waits for it shows
+			out = append(out, t.Status())
+		}
+	}
 	out = append(out, s.namespaces.statuses()...)
 	for _, u := range s.served.missing {
 		out = append(out, scope.Status{Scope: u, Resource: u, Phase: scope.PhaseWaiting, Health: scope.HealthNotServed})
@@ -217,19 +219,14 @@ func (s *Manager) Status() []scope.Status {
 	return out
 }
 
-// Ready returns nil once resources are discovered and every informer that can has loaded its first list. A resource that is forbidden, not
-// served, cannot be captured or keeps failing while others do not, is not waited for: Status shows it. While a scope is stale, Ready returns an
-// error.
+// Ready returns nil once resources are discovered and every informer that can has loaded its first list, except while a scope is stale. It
+// does not wait for a resource that is forbidden, not served, cannot be captured or keeps failing while others do not: Status shows it.
 func (s *Manager) Ready() error {
 	s.mu.RLock()
 	discovered, err := s.served.discovery != 0, s.served.failure
 	s.mu.RUnlock()
-	switch {
-	case discovered:
-	case err != nil:
-		return err
-	default:
-		return errors.New("resources are not discovered yet")
+	if !discovered {
+		return cmp.Or(err, errors.New("resources are not discovered yet"))
 	}
 	var waiting, stale []string
 	for _, st := range s.Status() {
@@ -249,29 +246,25 @@ func (s *Manager) Ready() error {
 	return nil
 }
 
-// Options are what a Manager needs.
+// Options are the parameters of New.
 type Options struct {
-	Config *rest.Config
-	// Spec is the selection from the start until Reload.
-	selection.Spec
-	Snapshot scope.SnapshotMode
-	Every    time.Duration // how often a snapshot is taken again, 0: never
-	// Match compiles the patterns of namespaces that a checkpoint stores into a function that reports whether a namespace is taken. nil:
-	// all are.
-	Match func(patterns []string) func(namespace string) bool
-	// TakeOver enables take-overs of deleted nodes. Its Part is that of the central agent.
-	TakeOver bool
-	Ignore   []Name                       // objects that are never captured: the agent's own
-	Memory   Memory                       // nil: no position is stored from one run to the next
-	Lane     func(name string) store.Lane // an informer's end of the queue; name is its scope
-	// ReleaseLane is called when no informer has the lane of that name any more. May be nil.
-	ReleaseLane func(name string)
-	// LastEvent returns the last stream event of a resource on the bus; false: there is none. It retries after temporary errors until ctx
+	Config         *rest.Config
+	selection.Spec // in force until Reload
+	Snapshot       scope.SnapshotMode
+	Every          time.Duration // interval of snapshots, 0: never
+	// Match compiles a checkpoint's patterns of namespaces into a function that reports whether they take a namespace. nil: all are taken.
+	Match       func(patterns []string) func(namespace string) bool
+	TakeOver    bool                         // of deleted nodes. Its Part is that of the central agent.
+	Ignore      []Name                       // objects that are never captured: the agent's own
+	Memory      Memory                       // nil: no position is stored for the next run
+	Lane        func(name string) store.Lane // the queue's input for an informer; name is its scope
+	ReleaseLane func(name string)            // called when no informer uses the lane any more. May be nil.
+	// LastEvent returns the last stream event of a resource on the bus, false if there is none. It retries after temporary errors until ctx
 	// ends, which is its only error. nil: the bus cannot be asked.
 	LastEvent func(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error)
-	// Replaced returns the number of the last replacement of a log that takes events of a resource in a namespace ("": any), 0: there was
-	// none. It also returns when the log before it was last known to be whole, zero: not known. It does not block; Rebase has to be called
-	// when the number has changed. nil: the bus cannot distinguish one log from another.
+	// Replaced returns the number of the last replacement of a log with events of a resource in a namespace ("": any), 0 if there was none. It
+	// also returns when the previous log was last known to be whole, zero if unknown. It does not block; Rebase must be called when the number
+	// has changed. nil: the bus cannot distinguish one log from another.
 	Replaced   func(r *object.Resource, namespace string) (number uint64, since time.Time)
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -286,8 +279,7 @@ type Name struct {
 type Memory interface {
 	// Scopes returns the positions of the last run, by scope.
 	Scopes() map[string]checkpoint.Scope
-	// Track registers position, which each save calls; ok is false as long as there is nothing to resume from. position must not block. A later
-	// Track of the same scope replaces an earlier one.
+	// Track registers or replaces position, which each save calls, and which must not block. ok: there is a position to resume from.
 	Track(scope string, position func() (p checkpoint.Position, ok bool))
 	// Forget drops a scope.
 	Forget(scope string)
@@ -295,10 +287,10 @@ type Memory interface {
 	Flush(ctx context.Context) error
 }
 
-// Plan is what a Manager would observe if it ran now.
+// Plan has the resources that a Manager would observe if it ran now.
 type Plan struct {
 	Resources []Planned
-	Unserved  []string // patterns without a wildcard that match nothing which is served
+	Unserved  []string // patterns without a wildcard that match no served resource
 	Unknown   []string // group versions that could not be discovered
 }
 
@@ -308,7 +300,7 @@ type Planned struct {
 	Rules    []int
 }
 
-// Plan asks the API server once what it serves, and applies the rules as Run does. It starts nothing.
+// Plan asks the API server once for the served resources, and applies the rules as Run does. It starts nothing.
 func (s *Manager) Plan(ctx context.Context) (*Plan, error) {
 	all, unknown, err := discovery.Discover(ctx, s.client)
 	if err != nil {

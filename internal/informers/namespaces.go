@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,50 +15,40 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// If a rule does not name its namespaces one by one, one informer reads the resource in all of them. If the API server forbids that, the
-// manager follows which namespaces exist and asks in which of them it may list and watch the resource (access.go). It observes each of
-// these by an informer of its own, as if the rule had named it. Status shows the others as forbidden. That stays so until the agent
-// starts again, or gets another configuration, and may read the whole resource then.
-//
-// A created namespace is observed from its creation (begin.go): nothing was in it before. A deleted namespace was emptied first. Its
-// scopes end when their watches have reached that resourceVersion, and the bus has everything (retire.go).
+// If a rule does not list its namespaces one by one, one informer reads the resource in all of them. If the API server forbids that, the
+// manager follows which namespaces exist, and asks in which of them it may list and watch the resource (access.go). It observes each of
+// these by its own informer, from its creation (begin.go) to its deletion (retire.go). Status shows the others as forbidden. This ends if
+// the agent may read the whole resource when it restarts or gets another configuration.
 
 const (
-	// youngFor is for how long a namespace is young: its permissions are often granted a moment after it is created, so they are reviewed
-	// every reviewSoon.
-	youngFor   = time.Minute
-	reviewSoon = time.Second
-	// reviewDelay is for how long changes are collected before permissions are reviewed.
-	reviewDelay = 100 * time.Millisecond
-	// createdFor is for how long history is certain to reach back to the creation of a namespace.
-	createdFor = 2 * time.Minute
+	youngFor    = time.Minute // permissions in a namespace are often granted after its creation: until then they are reviewed every reviewSoon
+	reviewSoon  = time.Second
+	reviewDelay = 100 * time.Millisecond // changes are collected before permissions are reviewed
+	createdFor  = 2 * time.Minute        // history certainly reaches back to the creation of a namespace
 )
 
-// namespaces are the resources that are observed in each namespace by itself.
+// namespaces has the resources that are observed separately in each namespace.
 type namespaces struct {
-	set    *Manager
-	there  *discovery.Namespaces
-	needed chan struct{} // closed once there is a resource that may not be read as a whole
-	once   sync.Once     // closes needed
-	woken  chan struct{} // of one element: permissions are to be reviewed
+	set   *Manager
+	there *discovery.Namespaces
+	woken chan struct{} // capacity 1: permissions need a review
 
 	// Guarded by the manager's mu.
 	resources map[schema.GroupResource]*tenancy
 	undecided map[schema.GroupResource]bool // may not be read as a whole, and nothing more is known
-	again     time.Time                     // when denied namespaces were reviewed again
+	again     time.Time                     // time of the last repeated review of denied namespaces
 }
 
-// tenancy is where a resource may be read that may not be read as a whole.
+// tenancy has the namespaces in which a resource may be read that may not be read as a whole.
 type tenancy struct {
 	resource object.Resource
-	split    bool // it is observed in each namespace by itself
+	split    bool // it is observed separately in each namespace
 	access   map[string]*access
 }
 
 func newNamespaces(s *Manager) *namespaces {
 	return &namespaces{
-		set: s, needed: make(chan struct{}), woken: make(chan struct{}, 1),
-		there:     discovery.NewNamespaces(s.client, s.o.Log),
+		set: s, there: discovery.NewNamespaces(s.client, s.o.Log), woken: make(chan struct{}, 1),
 		resources: map[schema.GroupResource]*tenancy{}, undecided: map[schema.GroupResource]bool{},
 	}
 }
@@ -68,11 +57,14 @@ func groupResource(r *object.Resource) schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Name}
 }
 
-// run follows namespaces until ctx ends, once they matter.
+// run follows namespaces until ctx ends, once there is a resource that may not be read as a whole.
 func (n *namespaces) run(ctx context.Context) {
-	select {
-	case <-n.needed:
-	case <-ctx.Done():
+	err := n.set.mu.Wait(ctx, func() bool {
+		n.set.mu.RLock()
+		defer n.set.mu.RUnlock()
+		return len(n.resources) > 0
+	})
+	if err != nil {
 		return
 	}
 	n.set.goRun(ctx, n.review)
@@ -81,7 +73,7 @@ func (n *namespaces) run(ctx context.Context) {
 	})
 }
 
-// apply applies a change of the namespaces that there are. The caller holds mu.
+// apply applies a change of the existing namespaces. It must be called with mu held.
 func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
 	if (ev == discovery.NamespacesUnavailable{}) {
 		clear(n.undecided)
@@ -91,18 +83,19 @@ func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
 	n.endInGone(ctx)
 }
 
-// deny notes that the list of an informer was forbidden. ctx is that of the informer.
+// deny records that the list of an informer was forbidden. ctx is that of the informer.
 func (n *namespaces) deny(ctx context.Context, i *scope.Informer) {
-	_ = n.set.decide(ctx, func(context.Context) { // or the informer ends
-		s := n.set
-		r, gr := s.active.informers[i.Name()], groupResource(i.Resource())
-		if r == nil || r.Informer != i || i.Selection().Namespace != "" || !i.Resource().Namespaced || i.Spec().Internal || s.sel.PartOf(i.Resource()) != (selection.Part{}) ||
-			n.resources[gr] != nil || i.Store().IsLoaded() {
+	s, gr, spec := n.set, groupResource(i.Resource()), i.Spec()
+	if spec.Scope.Namespace != "" || !i.Resource().Namespaced || spec.Internal {
+		return
+	}
+	_ = s.decide(ctx, func(context.Context) { // or the informer ends
+		r := s.active.informers[i.Name()]
+		if r == nil || r.Informer != i || s.sel.PartOf(i.Resource()) != (selection.Part{}) || n.resources[gr] != nil || i.Store().View().Loaded {
 			return
 		}
 		n.resources[gr] = &tenancy{resource: *i.Resource(), access: map[string]*access{}}
 		n.undecided[gr] = true
-		n.once.Do(func() { close(n.needed) })
 		broadcast.Wake(n.woken)
 	})
 }
@@ -118,8 +111,7 @@ func (n *namespaces) deciding() (out []string) {
 	return out
 }
 
-// rulesChanged notes that the rules have changed: their objects are read, not created, also in a namespace that was created just before. The
-// caller holds mu.
+// rulesChanged records a change of the rules: their objects are read, not created, even in a new namespace. It must be called with mu held.
 func (n *namespaces) rulesChanged() {
 	n.there.ForgetCreations()
 	for _, t := range n.resources {
@@ -130,8 +122,8 @@ func (n *namespaces) rulesChanged() {
 	broadcast.Wake(n.woken)
 }
 
-// createdAt returns the resourceVersion of a namespace's creation, before which no object of a resource was in it, and when that was seen. 0:
-// it is not known. The caller holds mu.
+// createdAt returns the resourceVersion of a namespace's creation, before which it had no object of a resource, and when that was seen. rv
+// is 0 if that is not known. It must be called with mu held.
 func (n *namespaces) createdAt(r *object.Resource, name string) (uint64, time.Time) {
 	rv, seen := n.there.CreatedAt(name)
 	if rv == 0 || time.Since(seen) > createdFor || !n.isComparable(r) {
@@ -140,31 +132,32 @@ func (n *namespaces) createdAt(r *object.Resource, name string) (uint64, time.Ti
 	return rv, seen
 }
 
-// isComparable reports whether the resourceVersions of a resource and of namespaces are certain to be of one etcd. Events, and resources of
-// another server, may have an etcd of their own.
+// isComparable reports whether the resourceVersions of a resource and of namespaces are certainly of one etcd. Events, and resources of
+// another server, may have their own etcd.
 func (n *namespaces) isComparable(r *object.Resource) bool {
-	if discovery.IsBuiltIn(r.Group) {
-		return r.Name != "events"
-	}
-	return n.set.extensions.IsEstablished(r.String())
+	return inMainEtcd(r) && (discovery.IsBuiltIn(r.Group) || n.set.extensions.IsEstablished(r.String()))
 }
 
-// of returns the namespaces in each of which a resource is observed by itself; false: it is observed as a whole. The caller holds mu.
+// of returns the namespaces with separate informers of a resource, or false if one observes all of it. It must be called with mu held.
 func (n *namespaces) of(r *object.Resource) (names []string, split bool) {
-	t := n.resources[groupResource(r)]
-	if t == nil || !t.split {
-		return nil, false
+	if t := n.resources[groupResource(r)]; t != nil && t.split {
+		return t.allowed(), true
 	}
+	return nil, false
+}
+
+// allowed returns the namespaces in which the resource may be read, sorted. It must be called with mu held.
+func (t *tenancy) allowed() (names []string) {
 	for name, a := range t.access {
 		if a.allowed {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	return names, true
+	return names
 }
 
-// statuses returns the status of scopes that may not be read. The caller holds mu.
+// statuses returns the status of scopes that may not be read. It must be called with mu held.
 func (n *namespaces) statuses() (out []scope.Status) {
 	for _, t := range n.resources {
 		for name, a := range t.access {
@@ -179,8 +172,8 @@ func (n *namespaces) statuses() (out []scope.Status) {
 	return out
 }
 
-// chosenOf returns the served resources that the rules take and for which keep returns true. The caller holds mu.
+// chosenOf returns the served resources that the rules take and for which keep returns true. It must be called with mu held.
 func (s *Manager) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
-	out, _ := s.sel.Choose(s.withObserved(now.all), now.unknown, s.taken(nil))
+	out, _ := s.sel.Choose(s.withObserved(now.all), now.unknown, s.taken(s.sel))
 	return slices.DeleteFunc(out, func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
 }

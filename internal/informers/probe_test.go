@@ -11,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
 )
 
 // restore takes the server back to resourceVersion rv, as a copy of etcd does.
@@ -329,6 +331,34 @@ func TestRestoredHistoryOnAWatchWithoutProbe(t *testing.T) {
 		rec.mu.Lock()
 		defer rec.mu.Unlock()
 		for _, d := range rec.deltas[4:] {
+			if d.Stream == nil && d.History == 0 {
+				t.Errorf("%s is published as a part of the history before", short(d))
+			}
+		}
+	})
+}
+
+// The first object waits for the probe also if the scopes have used up the budget of questions.
+func TestRestoredHistoryIsFoundWithoutBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		backup := s.put("cm", "1", nil).rv
+		l := live(t, s, newMemory(), nil)
+		want := []string{"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1"}
+		l.wait(t, want...)
+		s.put("cm", "2", nil)
+		l.wait(t, append(want, "u cm uid-1 1→2")...)
+		informers.SpendLookups(l.set, time.Minute)
+		s.CloseClientConnections()
+		s.restore(backup)
+		putMany(s, "cm", 3)
+		pass(2 * time.Minute)
+		if !l.has("gap 0 rewound") {
+			t.Error("the restore is not found")
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, d := range l.deltas[4:] {
 			if d.Stream == nil && d.History == 0 {
 				t.Errorf("%s is published as a part of the history before", short(d))
 			}

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
@@ -113,4 +115,69 @@ func TestCreatedResourceThatCannotBeListed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A scope that continues at the position of another selection sends the history from there on, although its resource was defined again since.
+func TestContinuesFromBeforeTheDefinition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCustoms(t)
+		s.define(true)
+		s.put("a", "1", map[string]string{"in": "1"})
+		l := live(t, s.apiServer, newMemory(), takes(widgets(nil)))
+		informers.Impatient(l.set)
+		l.awaitPhases(t, "widgets.shop.test live")
+		l.hold(func(d *object.Delta) bool { return d.Stream == nil })
+		from := s.put("b", "1", nil).rv
+		eventually(t, "the change to be sent", func() bool { return l.has("c b uid-2 -→1") })
+		l.reload(t, specOf(widgets(selected("in=1", "")))) // waits for the bus
+		deleted := s.delete("a").rv
+		s.define(false)
+		s.define(true)
+		s.expire(s.put("c", "1", map[string]string{"in": "1"}).rv) // watches, not lists
+		synctest.Wait()
+		l.acknowledge()
+		l.awaitPhases(t, "widgets.shop.test?labelSelector=in=1 live")
+		eventually(t, "the object of the new definition", func() bool { return l.has("c c uid-3 -→1") })
+		for _, d := range l.ofScope("widgets.shop.test?labelSelector=in=1") {
+			if isGap(d) && d.Stream.From != from {
+				t.Errorf("a gap begins at %d, want %d", d.Stream.From, from)
+			}
+			if d.Stream == nil && d.Op == object.Deleted && (d.Inferred || d.ResourceVersion != deleted) {
+				t.Errorf("%s at %d, want it at %d, and not inferred", short(d), d.ResourceVersion, deleted)
+			}
+		}
+		if !l.has("d a uid-1 1→-") {
+			t.Error("the deletion was not sent")
+		}
+	})
+}
+
+// A deletion that a crashed run has sent is sent again as an inferred left at its resourceVersion, if history no longer shows whether the object
+// was deleted.
+func TestDeletionIsSentAgainAsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", map[string]string{"in": "1"})
+		in := takes(rule(selected("in=1", "")))
+		l := live(t, s, m, in)
+		l.awaitCaptured(t)
+		_ = m.Flush(t.Context())
+		deleted := s.delete("a").rv
+		eventually(t, "the deletion", func() bool { return l.has("d a uid-1 1→-") })
+		l.end()
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				gone := isList(r) && strings.Contains(r.URL.Query().Get("fieldSelector"), "metadata.name")
+				if gone {
+					fail(w, http.StatusGone, metav1.StatusReasonExpired)
+				}
+				return gone
+			}
+		})
+		again := live(t, s, m, in)
+		again.wait(t, "~l a uid-1 1→-")
+		if at := again.deltas[0].ResourceVersion; at != deleted {
+			t.Errorf("sent again at resourceVersion %d, want %d", at, deleted)
+		}
+	})
 }

@@ -13,75 +13,65 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A new selection is put in force while the manager runs. Each scope is one of four cases:
+// A new selection is put in force while the manager runs. A scope is one of four cases:
 //
-//   - It is selected as before, at most with other filters: its informer continues. If other filters withhold whole objects, a snapshot
-//     sends the objects that exist.
-//   - The same objects are selected by other rules, or are cut or redacted otherwise: the informer drains, and another one resumes from its
-//     position, as after a restart of the agent.
-//   - It is no longer selected: its informer drains, and a tombstone follows (tombstone.go).
-//   - It is new: it begins as at a start.
+//   - selected as before, except for filters: its informer continues. If another condition withholds whole objects, it takes a snapshot.
+//   - selected by other rules, or cut or redacted otherwise: the informer drains, and another one resumes from its position.
+//   - no longer selected: its informer drains, and a tombstone follows.
+//   - new: it begins as at a start.
 //
-// The manager waits for no drain (drain.go). A selection is in force at once, except for resources of which an informer drains. When it
-// has drained, the selection that is in force by then decides which informers replace it.
+// The selection is in force at once, except for resources with a draining informer (drain.go). After the drain, the selection then in
+// force decides which informers replace it.
 
-// reloadWait is how long Reload waits for informers that drain. That usually takes milliseconds. If the bus does not take the records of a
-// resource, it may never happen.
+// reloadWait is how long Reload waits for draining informers: usually milliseconds, forever if the bus does not take their records.
 const reloadWait = 3 * time.Second
 
 // Reload replaces the selection by spec. It returns nil once spec is in force, while new scopes are being read. It waits a few seconds, and
-// not longer, for informers that have to drain. If spec is wrong, Reload returns an error that names the fault, and nothing has changed. If
-// it returns the cause of ctx, spec may be in force. A manager that does not run yet begins with spec. Calls must not overlap.
+// not longer, for draining informers. If spec is wrong, Reload returns an error that names the fault, and changes nothing. If it returns
+// the cause of ctx, spec may be in force. A manager that does not run yet starts with spec. Calls must not overlap.
 func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	next, err := selection.Compile(spec)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	discovered := s.served.discovery != 0
-	if !s.ran {
+	discovered, ran := s.served.discovery != 0, s.ran
+	if !ran {
 		s.sel = next
-		s.mu.Unlock()
-		return nil
 	}
 	s.mu.Unlock()
-	var whole []schema.GroupResource // may be read as a whole by now
-	var now served                   // stays empty if the API server does not answer: then the last answer stays in force
+	if !ran {
+		return nil
+	}
+	var whole []schema.GroupResource // may be read as a whole now
+	var now served                   // empty if the API server does not answer: then the last answer stays in force
 	if discovered {
 		if now, err = s.askServed(ctx); err != nil {
 			now = served{}
 		}
 		whole = s.namespaces.readable(ctx)
 	}
-	var draining []<-chan struct{}
+	var draining map[schema.GroupResource]*drain
 	var wrong error
 	err = s.decide(ctx, func(ctx context.Context) {
-		if wrong = s.takeSelection(ctx, next, &now, whole); wrong != nil {
-			return
-		}
-		for _, d := range s.active.drains {
-			draining = append(draining, d.done)
-		}
+		wrong = s.takeSelection(ctx, next, &now, whole)
+		draining = maps.Clone(s.active.drains)
 	})
 	if err = cmp.Or(wrong, err); err != nil {
 		return err
 	}
-	wait := time.NewTimer(s.limits.reload)
-	defer wait.Stop()
-	for _, drained := range draining {
-		select {
-		case <-drained:
-		case <-wait.C:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+	within, cancel := context.WithTimeout(ctx, s.limits.reload)
+	defer cancel()
+	_ = s.mu.Wait(within, func() bool { // otherwise it is in force for these resources later
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		maps.DeleteFunc(draining, func(objects schema.GroupResource, d *drain) bool { return s.active.drains[objects] != d })
+		return len(draining) == 0
+	})
+	return context.Cause(ctx)
 }
 
-// takeSelection puts sel in force, except for the resources of which informers drain. If sel is wrong, it returns an error, and nothing has
-// changed. The caller holds mu.
+// takeSelection puts sel in force, except where informers drain. After an error nothing has changed. It must be called with mu held.
 func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, now *served, whole []schema.GroupResource) error {
 	if s.served.discovery == 0 { // nothing runs yet
 		s.sel = sel
@@ -115,13 +105,13 @@ func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, n
 			i.SetFilter(&w)
 		}
 	}
-	s.observeChosen(ctx, chosen, nil, nil)
+	s.observeChosen(ctx, chosen, nil)
 	s.extensions.Need(s.takesExtensions(sel))
 	s.namespaces.rulesChanged()
 	return nil
 }
 
-// want returns the scopes of a selection, by name. The caller holds mu.
+// want returns the scopes of a selection, by name. It must be called with mu held.
 func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map[string]selection.Scope, error) {
 	out := map[string]selection.Scope{}
 	for n := range chosen {
@@ -144,7 +134,7 @@ func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map
 	return out, nil
 }
 
-// taken returns the resources that have an informer, and that a rule of sel takes, nil: any. The caller holds mu.
+// taken returns the resources with an informer that a rule of sel takes, or, if sel is nil, all of them. It must be called with mu held.
 func (s *Manager) taken(sel *selection.Selection) map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
@@ -155,7 +145,7 @@ func (s *Manager) taken(sel *selection.Selection) map[schema.GroupResource]bool 
 	return out
 }
 
-// withObserved returns all, and the resources that are not served any more and have an informer, which retries. The caller holds mu.
+// withObserved returns all, and the unserved resources with an informer, which retries. It must be called with mu held.
 func (s *Manager) withObserved(all []selection.APIResource) []selection.APIResource {
 	out := slices.Clone(all)
 	for _, i := range s.active.informers {

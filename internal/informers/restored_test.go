@@ -39,6 +39,71 @@ func TestReloadAfterRestore(t *testing.T) {
 	})
 }
 
+// A resource that nobody observed when etcd was restored has the history number of the scopes that found it: its resourceVersions are given a
+// second time too.
+func TestObservedAgainAfterRestore(t *testing.T) {
+	for name, c := range map[string]struct {
+		ends, begins func(t *testing.T, s *customs, l *life)
+	}{
+		"selected": {
+			ends:   func(t *testing.T, _ *customs, l *life) { l.reload(t, specOf(rule(nil))) },
+			begins: func(t *testing.T, _ *customs, l *life) { l.reload(t, specOf(rule(nil), widgets(nil))) },
+		},
+		"defined": {
+			ends: func(_ *testing.T, s *customs, _ *life) {
+				s.delete("a")
+				s.define(false)
+				s.CloseClientConnections()
+			},
+			begins: func(_ *testing.T, s *customs, _ *life) { s.define(true) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newCustoms(t)
+				s.define(true)
+				s.put("a", "1", nil)
+				l := live(t, s.apiServer, newMemory(), takes(rule(nil), widgets(nil)))
+				l.awaitCaptured(t)
+				c.ends(t, s, l)
+				s.put("b", "1", nil) // a tombstone waits for a later resourceVersion
+				pass(time.Minute)
+				copied := s.put("b", "2", nil).rv
+				s.put("b", "3", nil)
+				pass(time.Minute)
+				s.restore(copied)
+				s.CloseClientConnections()
+				putMany(s.apiServer, "b", 5)
+				pass(12 * time.Minute)
+				if !l.has("gap 0 rewound") {
+					t.Fatal("the restore is not found")
+				}
+				l.mu.Lock()
+				before := len(l.deltas)
+				l.mu.Unlock()
+				c.begins(t, s, l)
+				pass(time.Minute)
+				s.put("c", "1", nil)
+				pass(time.Minute)
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				again := 0
+				for _, d := range l.deltas[before:] {
+					if d.Stream == nil && d.Ref.Resource.Name == "widgets" {
+						again++
+						if d.History != 1 {
+							t.Errorf("%s has the history number %d, want 1", short(d), d.History)
+						}
+					}
+				}
+				if again == 0 {
+					t.Error("nothing is sent of the resource")
+				}
+			})
+		})
+	}
+}
+
 // The first object on a doubtful watch waits for the probe also if the run ends meanwhile: what nobody has compared is neither sent nor passed by
 // the checkpoint. Else the next run has a checkpoint of the new history, and no more doubt.
 func TestRunEndsDuringTheProbe(t *testing.T) {

@@ -11,32 +11,20 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// A resource whose CustomResourceDefinition was deleted has no objects any more. The API server deletes them first, and ends
-// their watch a moment later. So the informer continues until a request shows that the resource is not served. Then it sends a gap, and
-// infers the deletions that its watch did not show. The informer is ended and removed only when the bus has all of that.
+// If a CustomResourceDefinition is deleted, the API server deletes the objects first, and ends their watch a moment later. So the informer
+// continues until a request shows that the resource is not served. Then it sends a gap, and infers the deletions that its watch missed.
 //
-// A resource that is not served may still have objects. Its versions may be unserved for a while, another server may be away, or
-// the API server may have been restarted without the group. So a deletion is inferred only from the deletion of the resource's definition,
-// whose uid the checkpoint stores.
+// A resource that is not served may still have objects: another server may be unavailable, or the API server may run without the group. So
+// a deletion is inferred only from the deletion of the resource's definition, whose uid the checkpoint stores.
 //
-// Everything in a namespace is deleted before the namespace is. So a scope of a namespace that was gone at a resourceVersion is
-// complete when an event or a bookmark of its watch has reached that. The permission to read it is removed with the namespace: a
-// watch that ends before cannot be opened again. Then the scope sends a gap, and infers the deletion of the objects that are still known.
+// Everything in a namespace is deleted before the namespace itself. So if a namespace did not exist at a resourceVersion, its scope is
+// complete when its watch has reached that. The permission to read it is removed with the namespace: a watch that ends earlier cannot be
+// reopened. Then the scope sends a gap, and infers the deletion of the remaining objects.
 
-// latestWithin bounds one question for the resourceVersion now.
+// latestWithin limits one request for the current resourceVersion.
 const latestWithin = 30 * time.Second
 
-// retireDefined retires the informers of a resource whose definition, of that name, was gone at rv. The caller holds mu.
-func (s *Manager) retireDefined(ctx context.Context, name string, rv uint64) {
-	for _, r := range s.active.informers {
-		if r.Resource().String() == name && !r.Spec().Internal {
-			s.retire(ctx, r, rv)
-		}
-	}
-}
-
-// retireUndefined retires the informers whose resource is neither served nor defined: they began after its definition was deleted. The caller
-// holds mu.
+// retireUndefined retires informers that started after the definition of their resource was deleted. It must be called with mu held.
 func (s *Manager) retireUndefined(ctx context.Context) {
 	for _, r := range s.active.informers {
 		_, ok := selection.Current(s.served.all, r.Resource())
@@ -49,7 +37,7 @@ func (s *Manager) retireUndefined(ctx context.Context) {
 	}
 }
 
-// retire retires an informer whose definition was gone at rv. The caller holds mu.
+// retire retires an informer whose definition did not exist at rv. It must be called with mu held.
 func (s *Manager) retire(ctx context.Context, r *running, rv uint64) {
 	if !r.Remove(rv, func() bool { return s.extensions.IsEstablished(r.Resource().String()) }) {
 		return
@@ -63,8 +51,8 @@ func (s *Manager) retire(ctx context.Context, r *running, rv uint64) {
 	})
 }
 
-// awaitRetired waits until the bus has everything of a removed resource, and removes its informer; false: ctx or the informer ended before, or it
-// continues because it is defined again.
+// awaitRetired waits until the bus has everything of a removed resource, and removes its informer. It returns false if ctx or the informer
+// ended first, or if the resource is defined again.
 func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
 	var sent uint64
 	for over := false; !over; {
@@ -84,48 +72,40 @@ func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
 	return true
 }
 
-// end ends and removes an informer once the bus has everything up to the deletion at sent; false: the manager ends first, or the informer was
-// removed before.
+// end ends and removes r once the bus has everything up to sent. It returns false if the manager ends first, or r was removed before.
 func (s *Manager) end(ctx context.Context, r *running, sent uint64) (ended bool) {
 	if r.Store().SendProgress(ctx) != nil {
 		return false // the manager ends
 	}
 	r.cancel()
 	<-r.Done()
-	for more := true; more; {
-		var err error
-		if sent, err = r.sendMissed(ctx, sent); err != nil {
-			return false // the manager ends
+	for {
+		to := r.RemovedAt()
+		if to > sent { // another resource of that name was created and removed meanwhile
+			missed := &object.StreamEvent{
+				Kind: object.Gap, Resource: r.Resource(), Scope: r.Name(), History: r.Store().View().History, From: sent, To: to,
+				Since: r.LastSeen(), Reason: object.Expired,
+			}
+			if r.Store().SendStream(ctx, missed) != nil {
+				return false // the manager ends
+			}
+			sent = to
 		}
-		err = s.decide(ctx, func(context.Context) {
+		again := false
+		_ = s.decide(ctx, func(context.Context) { // or the manager ends
 			ours := s.active.informers[r.Name()] == r
-			more = ours && r.RemovedAt() > sent // another resource of that name came and went meanwhile
-			if ended = ours && !more; ended {
+			again = ours && r.RemovedAt() > sent
+			if ended = ours && !again; ended {
 				s.remove(r, gone)
 			}
 		})
-		if err != nil {
-			return false
+		if !again {
+			return ended
 		}
 	}
-	return ended
 }
 
-// sendMissed sends the gap of a resource of the same name that was created and removed after sent, while the informer was ending. It returns
-// the resourceVersion up to which everything is sent. Its error is the cause of ctx.
-func (r *running) sendMissed(ctx context.Context, sent uint64) (uint64, error) {
-	to := r.RemovedAt()
-	if to <= sent {
-		return sent, nil
-	}
-	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: r.Resource(), Scope: r.Name(), History: r.Store().History(), From: sent, To: to,
-		Since: r.LastSeen(), Reason: object.Expired,
-	}
-	return to, r.Store().SendStream(ctx, gap)
-}
-
-// endInGone ends the informers whose namespace is gone. The caller holds mu.
+// endInGone starts to end the informers whose namespace was deleted. It must be called with mu held.
 func (n *namespaces) endInGone(ctx context.Context) {
 	for _, r := range n.set.active.informers {
 		if _, _, gone := n.namespaceGoneLocked(r); gone && !r.namespaceGone {
@@ -135,8 +115,8 @@ func (n *namespaces) endInGone(ctx context.Context) {
 	}
 }
 
-// namespaceGoneLocked reports whether the namespace of an informer is gone (back: and exists again), for an informer that has not ended. at is
-// a resourceVersion at which the namespace did not exist.
+// namespaceGoneLocked reports whether the namespace of a running informer was deleted (gone), and whether it exists again (back). at is a
+// resourceVersion at which the namespace did not exist.
 func (n *namespaces) namespaceGoneLocked(r *running) (at uint64, back, gone bool) {
 	t := n.resources[groupResource(r.Resource())]
 	if r.Selection().Namespace == "" || t == nil || !t.split || r.HasEnded() {
@@ -146,10 +126,10 @@ func (n *namespaces) namespaceGoneLocked(r *running) (at uint64, back, gone bool
 	return at, !absent, absent || r.LostNamespace()
 }
 
-// endWithNamespace ends an informer once the bus has everything of its namespace, which is gone. It returns earlier if the informer
-// continues, since its namespace exists again.
+// endWithNamespace ends an informer once the bus has everything of its deleted namespace. It returns earlier if the informer continues,
+// since its namespace exists again.
 func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
-	var end uint64 // the resourceVersion to come to, 0: not known
+	var end uint64 // the resourceVersion to reach, 0 if unknown
 	for b := retry.New(); ; {
 		var at uint64
 		var back, gone bool
@@ -172,8 +152,9 @@ func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 		default:
 			over, err = n.awaitEnd(ctx, r, end)
 		}
-		if over {
-			n.endScope(ctx, r)
+		if over && n.set.end(ctx, r, r.RemovedAt()) {
+			n.set.o.Log.Info("a namespace is gone, and the bus has everything of it", "scope", r.Name())
+			broadcast.Wake(n.woken)
 		}
 		if over || err != nil {
 			return
@@ -181,8 +162,8 @@ func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 	}
 }
 
-// awaitEnd waits until a scope has reached end, or its namespace exists again, and reports whether it has reached end. If the watch may not
-// continue before, it makes the informer infer the rest. Its error is the cause of ctx.
+// awaitEnd waits until a scope has reached end, or its namespace exists again, and reports whether it has reached end. If the watch is
+// forbidden before that, it makes the informer infer the rest. Its error is the cause of ctx.
 func (n *namespaces) awaitEnd(ctx context.Context, r *running, end uint64) (over bool, err error) {
 	var refused bool
 	err = r.Wait(ctx, func(v scope.View) bool {
@@ -191,14 +172,17 @@ func (n *namespaces) awaitEnd(ctx context.Context, r *running, end uint64) (over
 		refused = v.RemovedAt == 0 && v.Forbidden
 		return !gone || back || over || refused
 	})
-	if err == nil && refused && !over {
-		n.giveUp(r, end)
+	if err == nil && refused && !over { // the informer infers that everything is deleted: its watch can no longer show that
+		r.RemoveWithNamespace(end, func() bool {
+			_, absent := n.there.AbsentAt(r.Selection().Namespace)
+			return !absent
+		})
 	}
 	return over, err
 }
 
-// awaitRestored waits until an informer continues, since its namespace exists again, or that is gone again. over: it does not continue, and has
-// sent everything. Its error is the cause of ctx.
+// awaitRestored waits until an informer continues because its namespace exists again, or until that is deleted again. over: it does not
+// continue, and has sent everything. Its error is the cause of ctx.
 func (n *namespaces) awaitRestored(ctx context.Context, r *running) (over bool, err error) {
 	err = r.Wait(ctx, func(v scope.View) bool {
 		back, gone := n.namespaceGone(r)
@@ -208,7 +192,6 @@ func (n *namespaces) awaitRestored(ctx context.Context, r *running) (over bool, 
 	if err != nil || r.RemovedAt() != 0 && !r.Restore() {
 		return over && err == nil, err
 	}
-	r.FoundNamespace()
 	return false, nil
 }
 
@@ -220,16 +203,8 @@ func (n *namespaces) namespaceGone(r *running) (back, gone bool) {
 	return back, gone
 }
 
-// giveUp makes an informer infer that everything in its namespace is deleted: its watch cannot show that any more.
-func (n *namespaces) giveUp(r *running, at uint64) {
-	r.RemoveWithNamespace(at, func() bool {
-		_, absent := n.there.AbsentAt(r.Selection().Namespace)
-		return !absent
-	})
-}
-
-// endOf returns the resourceVersion by which all of a namespace was deleted that was gone at a resourceVersion. If a resource may have another
-// etcd, it lists the resource in a namespace where that is permitted; 0: in none.
+// endOf returns the resourceVersion by which all objects of a namespace were deleted, which did not exist at resourceVersion at. If the
+// resource may have its own etcd, endOf lists it in a namespace where that is permitted, and returns 0 if there is none.
 func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) uint64 {
 	s := n.set
 	s.mu.RLock()
@@ -253,12 +228,4 @@ func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) uint64 {
 		}
 	}
 	return 0
-}
-
-// endScope ends and removes the informer of a namespace that is gone.
-func (n *namespaces) endScope(ctx context.Context, r *running) {
-	if n.set.end(ctx, r, r.RemovedAt()) {
-		n.set.o.Log.Info("a namespace is gone, and the bus has everything of it", "scope", r.Name())
-	}
-	broadcast.Wake(n.woken)
 }

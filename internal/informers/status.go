@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// few names the first of many scopes.
+// few returns the names of the first scopes, and the number of the others.
 func few(scopes []string) string {
 	const named = 10
 	if more := len(scopes) - named; more > 0 {
@@ -20,8 +20,8 @@ func few(scopes []string) string {
 	return fmt.Sprint(scopes)
 }
 
-// heldBack reports whether Captured waits for an informer. waiting is one that it waited for: it is checked first, so that each change of one
-// of a thousand informers does not check all of them. The next one is random (the order of a map), so that few checks of all are needed.
+// heldBack reports whether Captured waits for an informer. It checks the last such informer first, and the others in random order (of a
+// map). So not every change of one of a thousand informers checks all of them.
 func (s *Manager) heldBack(waiting **running) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -103,8 +103,7 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 			gauge(c.silence, d.Seconds(), i.Name())
 		}
 		gauge(c.lag, i.Store().Lag().Seconds(), i.Name())
-		_, pending, _ := i.Store().Progress()
-		gauge(c.pending, float64(pending), i.Name())
+		gauge(c.pending, float64(i.Store().View().Pending), i.Name())
 	}
 	type class struct {
 		phase  scope.Phase

@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
@@ -18,34 +17,31 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// If a node is lost, so is its agent, and no agent observes the node's Pods, which are deleted some time later. So the manager of the central agent
-// follows which Nodes exist, by an informer whose deltas are not sent, except for deletions of Nodes. When a Node is deleted, the manager
-// takes over the scope of its agent until that is empty. The informer begins with the objects as they were right before the deletion.
+// If a node is lost, so is its agent, and its Pods are deleted some time later. So the manager of the central agent follows which Nodes
+// exist, by an informer that sends only their deletions. When a Node is deleted, the manager takes over the scope of its agent until that
+// is empty. The informer starts with the objects as they were right before the deletion.
 
 const (
-	// takeoverFor is how long a take-over lasts at least: a scheduler that has not seen the deletion may bind a Pod to the node.
-	takeoverFor = 2 * time.Minute
-	// nodeEvents is how many changes of Nodes may wait for the loop; then the watch on Nodes waits.
-	nodeEvents = 256
-	// unknownVersion stands for the position of the agent of a node that is gone: it may be any.
-	unknownVersion = 1
+	takeoverFor    = 2 * time.Minute // minimum: a scheduler that has not seen the deletion may bind a Pod to the node
+	nodeEvents     = 256             // limit of changes of Nodes that wait for the loop; beyond it, the watch on Nodes waits
+	unknownVersion = 1               // represents the position of a deleted node's agent: it may be any
 )
 
-// takeovers observes the objects of nodes that are gone. It is the lane of the informer of Nodes.
+// takeovers observes the objects of deleted nodes. It is the lane of the informer of Nodes.
 type takeovers struct {
 	set    *Manager
-	lasts  time.Duration   // for how long at least
-	events chan *nodeEvent // of Nodes that are deleted and created. Never closed; a store call waits while it is full
-	// received is notified after an event was taken out of events.
+	lasts  time.Duration   // minimum duration
+	events chan *nodeEvent // deletions and creations of Nodes. Never closed; a store call waits while it is full
+	// received is notified after an event was received from events.
 	received broadcast.Signal
 	rules    atomic.Pointer[nodeRules]
 
 	// Guarded by the manager's mu; resource, lane and scopeOf are set before there is an informer of Nodes.
 	nodes    map[string]*takeover // by node
-	resource *object.Resource     // Nodes, nil: they are not followed yet
+	resource *object.Resource     // Nodes; nil until they are followed
 	lane     store.Lane           // for the deletions of Nodes
-	existing *store.Store         // Nodes that exist
-	scopeOf  func(string) string  // of one node's Node
+	existing *store.Store         // existing Nodes
+	scopeOf  func(string) string  // name of the scope of one Node
 }
 
 // nodeEvent is the deletion or creation of a Node.
@@ -54,10 +50,10 @@ type nodeEvent struct {
 	created bool
 	at      uint64
 	since   time.Time // when the Node was created
-	both    *both
+	acker   *both     // of the delta; the loop calls it once
 }
 
-// takeover is what was taken over of one node. Guarded by the manager's mu.
+// takeover has the scopes taken over of one node. Guarded by the manager's mu.
 type takeover struct {
 	since    time.Time
 	scopes   []*running
@@ -65,7 +61,7 @@ type takeover struct {
 	ending   bool // scopes are being ended
 }
 
-// both calls inner once Acked was called as often as left said.
+// both calls inner after left calls of Acked.
 type both struct {
 	inner object.Acker
 	left  atomic.Int32
@@ -87,13 +83,10 @@ func (d *takeovers) Put(ctx context.Context, key string, bytes int, delta *objec
 			return context.Cause(ctx)
 		}
 	}
-	switch {
-	case forward != nil:
-		return d.lane.Put(ctx, key, bytes, forward)
-	case ev == nil || ev.both == nil: // else the loop acknowledges it
-		acknowledge(delta)
+	if forward == nil {
+		return nil
 	}
-	return nil
+	return d.lane.Put(ctx, key, bytes, forward)
 }
 
 // TryPut implements Lane. A deletion may be applied twice, which changes nothing.
@@ -106,19 +99,7 @@ func (d *takeovers) TryPut(key string, bytes int, delta *object.Delta) bool {
 			return false
 		}
 	}
-	switch {
-	case forward != nil:
-		return d.lane.TryPut(key, bytes, forward)
-	case ev == nil || ev.both == nil:
-		acknowledge(delta)
-	}
-	return true
-}
-
-func acknowledge(d *object.Delta) {
-	if d.Acker != nil {
-		d.Acker.Acked(d)
-	}
+	return forward == nil || d.lane.TryPut(key, bytes, forward)
 }
 
 // Room implements Lane. There is none while events is full.
@@ -129,46 +110,42 @@ func (d *takeovers) Room() <-chan struct{} {
 	return d.lane.Room()
 }
 
-// split returns the delta to send, and the event that the loop has to apply; nil: none. The checkpoint of the Nodes passes a deletion once
-// the deletion is on the bus and the checkpoint has the scopes that are taken over because of it.
-func (d *takeovers) split(delta *object.Delta) (*object.Delta, *nodeEvent) {
-	switch {
-	case delta.Stream != nil:
-		return nil, nil
-	case delta.Op == object.Created:
-		return nil, &nodeEvent{node: delta.Ref.Name(), created: true}
-	case delta.Op != object.Deleted:
+// split returns the delta to send, and the event for the loop; either may be nil. Without an event, it acknowledges the delta. The Nodes'
+// checkpoint passes a deletion once the bus has it and the checkpoint has the scopes that are taken over because of it.
+func (d *takeovers) split(delta *object.Delta) (forward *object.Delta, ev *nodeEvent) {
+	if delta.Stream != nil || delta.Op != object.Created && delta.Op != object.Deleted {
+		if delta.Acker != nil {
+			delta.Acker.Acked(delta)
+		}
 		return nil, nil
 	}
-	name := delta.Ref.Name()
-	b := &both{inner: delta.Acker}
-	b.left.Store(2)
-	forward := d.rules.Load().forward(delta)
-	if forward == nil {
-		b.left.Store(1)
-	} else {
-		forward.Scope, forward.Acker = d.scopeOf(name), b
+	ev = &nodeEvent{node: delta.Ref.Name(), created: delta.Op == object.Created, at: delta.ResourceVersion, acker: &both{inner: delta.Acker}}
+	ev.acker.left.Store(1)
+	if !ev.created {
+		ev.since = createdAt(delta.Before)
+		forward = d.rules.Load().forward(delta)
 	}
-	return forward, &nodeEvent{node: name, at: delta.ResourceVersion, since: createdAt(delta.Before), both: b}
+	if forward != nil {
+		ev.acker.left.Store(2)
+		forward.Scope, forward.Acker = d.scopeOf(ev.node), ev.acker
+	}
+	return forward, ev
 }
 
-// createdAt returns when the object was created, zero if that is not known.
+// createdAt returns the creation time of the object, zero if unknown.
 func createdAt(o *object.Object) time.Time {
 	var meta struct {
-		Metadata struct {
-			CreationTimestamp time.Time `json:"creationTimestamp"`
-		} `json:"metadata"`
+		Metadata struct{ CreationTimestamp time.Time }
 	}
 	if o != nil {
-		raw, err := o.AppendJSON(nil)
-		if err != nil || json.Unmarshal(raw, &meta) != nil {
-			return time.Time{}
+		if raw, err := o.AppendJSON(nil); err == nil {
+			_ = json.Unmarshal(raw, &meta) // zero if it is not a time
 		}
 	}
 	return meta.Metadata.CreationTimestamp
 }
 
-// followNodes makes the informer that follows which Nodes exist, unless there is one. The caller holds mu.
+// followNodes returns a new informer that follows which Nodes exist, unless there is one. It must be called with mu held.
 func (s *Manager) followNodes() []*running {
 	d := s.takeovers
 	if d.resource == nil {
@@ -197,14 +174,13 @@ func (s *Manager) followNodes() []*running {
 	return []*running{r}
 }
 
-// redactsAs reports whether an informer that the manager runs for itself has the same content under sel.
+// redactsAs reports whether an internal informer of the manager has the same content under sel.
 func (r *running) redactsAs(sel *selection.Selection) bool {
 	whole, err := sel.Whole(r.Resource())
 	return err == nil && whole.Content() == r.Selection().Content()
 }
 
-// partlyObserved returns the informers of objects that are on no node: their scopes, with the name of a node, are those of its agent. The
-// caller holds mu.
+// partlyObserved returns informers of objects on no node: with a node's name, their scopes are its agent's. It must be called with mu held.
 func (s *Manager) partlyObserved() (out []*running) {
 	for _, i := range s.active.informers {
 		if p := s.sel.PartOf(i.Resource()); p.FieldSelector != "" && strings.HasSuffix(i.Selection().FieldSelector, p.FieldSelector) {
@@ -214,7 +190,7 @@ func (s *Manager) partlyObserved() (out []*running) {
 	return out
 }
 
-// resumeTakeovers resumes the take-overs of the last run. The caller holds mu.
+// resumeTakeovers resumes the take-overs of the last run. It must be called with mu held.
 func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 	if s.takeovers.resource == nil {
 		return nil
@@ -241,8 +217,7 @@ func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 	return out
 }
 
-// takeOver enrolls an informer of the objects of a node. of observes the objects of the same resource that are on no node. The caller holds
-// mu.
+// takeOver enrolls an informer of a node's objects. of observes those of the same resource on no node. It must be called with mu held.
 func (s *Manager) takeOver(of *running, spec *scope.Spec) *running {
 	spec.Shared = true
 	r := s.enroll(spec)
@@ -250,7 +225,7 @@ func (s *Manager) takeOver(of *running, spec *scope.Spec) *running {
 	return r
 }
 
-// add adds a take-over, and starts the goroutine that ends it. The caller holds mu.
+// add adds a take-over that ends by itself. It must be called with mu held.
 func (d *takeovers) add(ctx context.Context, node string) *takeover {
 	t := &takeover{since: time.Now()}
 	d.nodes[node] = t
@@ -258,7 +233,7 @@ func (d *takeovers) add(ctx context.Context, node string) *takeover {
 	return t
 }
 
-// apply applies a change of a Node. The caller holds mu.
+// apply applies a change of a Node. It must be called with mu held.
 func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 	s, t := d.set, d.nodes[ev.node]
 	switch {
@@ -266,6 +241,7 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 		if t != nil {
 			t.returned = true
 		}
+		ev.acker.Acked(nil)
 		return
 	case t != nil && !t.ending:
 		t.since, t.returned = time.Now(), false
@@ -281,19 +257,18 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 				return
 			}
 		}
-		ev.both.Acked(nil)
+		ev.acker.Acked(nil)
 	})
 }
 
-// begin starts the informers of a take-over. The caller holds mu.
+// begin starts the informers of a take-over. It must be called with mu held.
 func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 	s := d.set
 	for _, of := range s.partlyObserved() {
 		spec := s.specOf(of.Selection().ForNode(ev.node), of.Spec().Lane)
 		ending := s.active.informers[spec.Scope.Name] // of an earlier take-over
-		// The position in the checkpoint is not used: etcd may have been restored since, and it is not known what the agent of the node has
-		// sent.
-		spec.History = of.Store().History()
+		// Not the position in the checkpoint: etcd may have been restored since, and the events sent by the node's agent are unknown.
+		spec.History = of.Store().View().History
 		spec.Origin = &scope.Origin{
 			Scope: checkpoint.Scope{
 				Group: of.Resource().Group, Version: of.Resource().Version, Resource: of.Resource().Name, Kind: of.Resource().Kind,
@@ -315,7 +290,7 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 	s.start(ctx, t.scopes, nil)
 }
 
-// drop removes an informer from the take-over that it belongs to. The caller holds the manager's mu.
+// drop removes an informer from its take-over. It must be called with the manager's mu held.
 func (d *takeovers) drop(r *running) {
 	for _, t := range d.nodes {
 		t.scopes = slices.DeleteFunc(slices.Clone(t.scopes), func(o *running) bool { return o == r })
@@ -324,9 +299,14 @@ func (d *takeovers) drop(r *running) {
 
 // endInTime ends a take-over once the node exists again or has no objects left.
 func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
-	for {
-		waits := d.waitsFor(node, t)
-		changed := func() bool { return d.waitsFor(node, t) != waits }
+	waitsFor := func() tenure {
+		d.set.mu.RLock()
+		defer d.set.mu.RUnlock()
+		return d.waitsForLocked(node, t)
+	}
+	for ctx.Err() == nil {
+		waits := waitsFor()
+		changed := func() bool { return waitsFor() != waits }
 		switch {
 		case waits.over:
 			return
@@ -339,39 +319,26 @@ func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
 		default:
 			d.end(ctx, node, t)
 		}
-		if ctx.Err() != nil {
-			return
-		}
 	}
 }
 
-// tenure is what the end of a take-over waits for: a time, or a scope that has to be empty; neither: it ends now.
+// tenure is the condition for the end of a take-over: a time, or a scope that must be empty. If there is neither, it ends now.
 type tenure struct {
-	until    time.Time
-	scope    *running
-	returned bool // the node exists again
-	over     bool // the take-over has ended
-}
-
-// waitsFor returns what the end of a take-over waits for.
-func (d *takeovers) waitsFor(node string, t *takeover) tenure {
-	d.set.mu.RLock()
-	defer d.set.mu.RUnlock()
-	return d.waitsForLocked(node, t)
+	until time.Time
+	scope *running
+	over  bool // the take-over has ended
 }
 
 func (d *takeovers) waitsForLocked(node string, t *takeover) tenure {
-	if d.nodes[node] != t {
+	switch until := t.since.Add(d.lasts); {
+	case d.nodes[node] != t:
 		return tenure{over: true}
-	}
-	if !t.returned {
-		if until := t.since.Add(d.lasts); time.Now().Before(until) {
-			return tenure{until: until}
-		}
-	}
-	// It may have been created without an event: while this agent did not run, or if etcd was restored.
-	if t.returned || d.existing.Has(node) {
-		return tenure{returned: true}
+	case t.returned:
+		return tenure{}
+	case time.Now().Before(until):
+		return tenure{until: until}
+	case d.existing.Has(node): // created without an event: while this agent did not run, or if etcd was restored
+		return tenure{}
 	}
 	for _, r := range t.scopes {
 		if v, _ := r.View(); !v.Empty {
@@ -381,30 +348,22 @@ func (d *takeovers) waitsForLocked(node string, t *takeover) tenure {
 	return tenure{}
 }
 
-// end ends the informers of a take-over, unless it has to wait for something by now.
+// end ends the informers of a take-over, unless it must wait for something now.
 func (d *takeovers) end(ctx context.Context, node string, t *takeover) {
 	s := d.set
 	var all []*running
 	_ = s.decide(ctx, func(context.Context) { // or the manager ends
-		waits := d.waitsForLocked(node, t)
-		if waits != (tenure{returned: waits.returned}) {
-			return
+		if d.waitsForLocked(node, t) == (tenure{}) {
+			t.ending, all = true, t.scopes
+			s.o.Log.Info("the take-over of a node has ended", "node", node, "returned", t.returned || d.existing.Has(node))
 		}
-		t.ending, all = true, t.scopes
-		s.o.Log.Info("the take-over of a node has ended", "node", node, "returned", waits.returned)
 	})
-	var g errgroup.Group
+	var g sync.WaitGroup
 	for _, r := range all {
-		g.Go(func() error {
-			s.end(ctx, r, r.RemovedAt())
-			return nil
-		})
+		g.Go(func() { s.end(ctx, r, r.RemovedAt()) })
 	}
-	_ = g.Wait()
+	g.Wait()
 	_ = s.decide(ctx, func(context.Context) { // or the manager ends
-		for _, r := range all {
-			d.drop(r)
-		}
 		t.ending = false // a reload may have replaced some: those are ended next
 		if len(t.scopes) == 0 && d.nodes[node] == t {
 			delete(d.nodes, node)

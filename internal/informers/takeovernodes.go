@@ -14,7 +14,7 @@ type nodeRules struct {
 	withheld *prometheus.CounterVec
 }
 
-// forward returns a copy of a deletion to send, nil if no rule takes the Node, or a rule withholds the deletion.
+// forward returns a copy of a deletion to send, or nil if no rule takes the Node, or a rule withholds the deletion.
 func (t *nodeRules) forward(d *object.Delta) *object.Delta {
 	if t == nil || d.Before == nil {
 		return nil
@@ -35,20 +35,20 @@ func (t *nodeRules) forward(d *object.Delta) *object.Delta {
 	return &forward
 }
 
-// selectNodes sets the rules by which deletions of Nodes are sent, as the agents of those nodes would send them. The caller holds mu.
+// selectNodes sets the rules for deletions of Nodes, as the agents of those nodes would apply them. It must be called with mu held.
 func (s *Manager) selectNodes() error {
 	d := s.takeovers
 	if d == nil || d.resource == nil {
 		return nil
 	}
 	matches, err := s.sel.MatchOnly(d.resource)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if matches == nil {
+	case matches == nil:
 		d.rules.Store(nil)
-		return nil
+	default:
+		d.rules.Store(&nodeRules{matches: matches, filters: matches.Filters(), withheld: s.deps.Metrics.Withheld(d.resource.String())})
 	}
-	d.rules.Store(&nodeRules{matches: matches, filters: matches.Filters(), withheld: s.deps.Metrics.Withheld(d.resource.String())})
 	return nil
 }

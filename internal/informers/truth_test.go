@@ -21,6 +21,7 @@ type truth struct {
 	record     []*object.Delta
 	crashes    []int // how much was on record then
 	logs       []int // how much was on record when the log was replaced
+	blank      []int // how much was on record when a run began without a checkpoint
 	repeats    bool  // the bus itself makes copies
 }
 
@@ -53,7 +54,7 @@ func (x *truth) problems(resource string) (problems []string) {
 	states := map[string]*state{}  // by name
 	reads := map[string]bool{}     // uid/point of versions that were read
 	highest := map[string]uint64{} // by uid: what is not above it is late, and no news
-	ended := map[string]int{}      // where the record has the inferred end of a uid at its highest point
+	ended := map[string]int{}      // where the record has the deletion of a uid, or an inferred left, at its highest point
 	type op struct {
 		op string
 		at int
@@ -68,6 +69,9 @@ func (x *truth) problems(resource string) (problems []string) {
 			clear(states)
 			clear(seen)
 			clear(highest)
+			if slices.Contains(x.blank, n) { // neither the checkpoint nor the log has the history number (guarantees.md)
+				clear(histories)
+			}
 		}
 		if d.Stream != nil {
 			if d.Stream.Resource.String() != resource {
@@ -128,12 +132,16 @@ func (x *truth) problems(resource string) (problems []string) {
 		if point(d) <= highest[d.Ref.UID] && (d.Op == object.Read || reads[version]) {
 			continue // a snapshot behind a gap may show a version before a restart tells of it
 		}
-		if at, ok := ended[d.Ref.UID]; ok && point(d) == highest[d.Ref.UID] && d.Op == object.Deleted && crashed(at, n) {
-			continue // the run before could not tell whether it was deleted, and claimed less
+		unsure := d.Op == object.Left && d.Inferred
+		if at, ok := ended[d.Ref.UID]; ok && point(d) == highest[d.Ref.UID] && (d.Op == object.Deleted || unsure) && crashed(at, n) {
+			continue // one of the two runs could not tell whether it was deleted, and claimed less (guarantees.md)
 		}
-		delete(ended, d.Ref.UID)
-		if d.Op == object.Left && d.Inferred && point(d) > highest[d.Ref.UID] {
-			ended[d.Ref.UID] = n
+		isLate := point(d) < highest[d.Ref.UID]
+		if point(d) > highest[d.Ref.UID] {
+			delete(ended, d.Ref.UID)
+			if d.Op == object.Deleted || unsure {
+				ended[d.Ref.UID] = n
+			}
 		}
 		highest[d.Ref.UID] = max(highest[d.Ref.UID], point(d))
 		name := d.Ref.Namespace() + "/" + d.Ref.Name()
@@ -142,7 +150,7 @@ func (x *truth) problems(resource string) (problems []string) {
 			st = &state{broken: true}
 			states[name] = st
 		}
-		if point(d) < st.at && slices.ContainsFunc(gaps, func(g gap) bool {
+		if (isLate || point(d) < st.at) && slices.ContainsFunc(gaps, func(g gap) bool {
 			return g.From < d.ResourceVersion && d.ResourceVersion <= g.To && crashed(g.at, n)
 		}) {
 			continue // behind a gap of an earlier run: this one could be told more, and consumers see that it is late

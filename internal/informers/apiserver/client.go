@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -27,10 +26,8 @@ const (
 	// watchReadBuffer is the size of a read from a connection of watches. net/http reads 4 KiB at a time and crypto/tls each record in two
 	// reads, so that a frame costs two system calls. HTTP/2 has one such connection for all watches, HTTP/1.1 one for each.
 	watchReadBuffer = 32 << 10
-	// uidTimeout limits the request that all others wait for. Its connection may be dead without an error.
-	uidTimeout = 30 * time.Second
-	// reviewTimeout limits one access review.
-	reviewTimeout = 30 * time.Second
+	// answerWithin limits requests other than lists and watches. Their connection may be dead without an error.
+	answerWithin = 30 * time.Second
 )
 
 // Client reads from one API server. It is safe for concurrent use.
@@ -52,20 +49,15 @@ func New(config *rest.Config) (*Client, error) {
 	host := u.Redacted()
 	lists := dynamic.ConfigFor(config)
 	lists.AcceptContentTypes = JSON // regardless of feature gates, because the bytes are kept unchanged
-	// The queue and API Priority and Fairness limit the requests. A limit in the client would only delay watches that are opened again.
+	// The queue and API Priority and Fairness limit the requests. A limit in the client would only delay reopened watches.
 	lists.QPS = -1
 	// client-go would log a warning for each response of a deprecated API.
 	lists.WarningHandler = rest.NoWarnings{}
 	lists.GroupVersion = nil
 	lists.APIPath = "/"
-	listClient, err := rest.HTTPClientFor(lists)
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", host, err)
-	}
-
 	watches := rest.CopyConfig(lists)
-	// Compression would only delay the frames of a watch. This setting also gives watches a transport of their own in client-go's cache,
-	// so that the next lines do not change that of lists. If a kubeconfig disables compression, both share one, with the small buffer.
+	// Compression would only delay the frames of a watch. This setting also gives watches their own transport in client-go's cache, so that
+	// the next lines do not change that of lists. If a kubeconfig disables compression, both share one, with the small buffer.
 	watches.DisableCompression = true
 	watches.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		if t := httpTransport(rt); t != nil && t != http.DefaultTransport && t.HTTP2 == nil {
@@ -76,19 +68,14 @@ func New(config *rest.Config) (*Client, error) {
 		}
 		return rt
 	})
-	watchClient, err := rest.HTTPClientFor(watches)
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", host, err)
-	}
-
 	c := &Client{Host: host, watching: watches}
-	if c.lists, err = rest.UnversionedRESTClientForConfigAndClient(lists, listClient); err != nil {
+	if c.lists, err = rest.UnversionedRESTClientFor(lists); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
-	if c.watches, err = rest.UnversionedRESTClientForConfigAndClient(watches, watchClient); err != nil {
+	if c.watches, err = rest.UnversionedRESTClientFor(watches); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
-	if c.Discovery, err = discovery.NewDiscoveryClientForConfigAndClient(lists, listClient); err != nil {
+	if c.Discovery, err = discovery.NewDiscoveryClientForConfigAndClient(lists, c.lists.Client); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
 	return c, nil
@@ -130,44 +117,31 @@ func httpTransport(rt http.RoundTripper) *http.Transport {
 	}
 }
 
-// Watch opens a watch of a resource in a namespace ("": all). The caller reads and closes the body. A refusal is an API Status error.
-func (c *Client) Watch(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
-	o.Watch = true
-	return open(ctx, c.watches, r, namespace, JSON, o)
-}
-
-// WatchAlone is like Watch, on a connection of its own that ends with the watch. A load balancer may connect it to another API server.
-func (c *Client) WatchAlone(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
+// watchClient returns the client for a watch. alone: on its own connection, which ends with the watch.
+func (c *Client) watchClient(alone bool) (*rest.RESTClient, error) {
 	t := httpTransport(c.watches.Client.Transport)
-	if t == nil {
-		return c.Watch(ctx, r, namespace, o) // the connections of a custom transport cannot be separated
+	if !alone || t == nil { // the connections of a custom transport cannot be separated
+		return c.watches, nil
 	}
 	// Credentials and rotated client certificates keep working. The former are in the wrappers, which are made again; the latter are in
 	// TLSClientConfig and DialContext.
 	t = t.Clone()
 	t.DisableKeepAlives = true
-	// SetTransportDefaults gives the clone an HTTP/2 connection pool of its own. Until then it shares that of the original.
+	// SetTransportDefaults gives the clone its own HTTP/2 connection pool. Until then it shares that of the original.
 	rt, err := rest.HTTPWrappersForConfig(c.watching, utilnet.SetTransportDefaults(t))
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", c.Host, err)
 	}
-	alone, err := rest.UnversionedRESTClientForConfigAndClient(c.watching, &http.Client{Transport: rt})
+	client, err := rest.UnversionedRESTClientForConfigAndClient(c.watching, &http.Client{Transport: rt})
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", c.Host, err)
 	}
-	o.Watch = true
-	return open(ctx, alone, r, namespace, JSON, o)
-}
-
-// open sends the request for a list or a watch, and returns the body of the answer.
-func open(ctx context.Context, c *rest.RESTClient, r *object.Resource, namespace, accept string, o metav1.ListOptions) (io.ReadCloser, error) {
-	return c.Get().AbsPath(path(r, namespace)).SetHeader("Accept", accept).
-		SpecificallyVersionedParams(&o, metav1.ParameterCodec, parameters()).Stream(ctx)
+	return client, nil
 }
 
 // ClusterUID returns the uid of namespace kube-system, which identifies the cluster.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
-	result := c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", JSON).Timeout(uidTimeout).Do(ctx)
+	result := c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", JSON).Timeout(answerWithin).Do(ctx)
 	raw, err := result.Raw()
 	if err != nil {
 		err = result.Error() // with the message in the body
@@ -198,7 +172,7 @@ func (c *Client) Allowed(ctx context.Context, r *object.Resource, namespace, ver
 		} `json:"status"`
 	}
 	result := c.lists.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").SetHeader("Accept", JSON).
-		SetHeader("Content-Type", JSON).Timeout(reviewTimeout).Body(body).Do(ctx)
+		SetHeader("Content-Type", JSON).Timeout(answerWithin).Body(body).Do(ctx)
 	raw, err := result.Raw()
 	if err != nil {
 		err = result.Error()

@@ -2,7 +2,6 @@ package apiserver_test
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -57,15 +56,15 @@ func TestWatchesAreReadThroughALargeBuffer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, watch := range map[string]func(context.Context, *object.Resource, string, metav1.ListOptions) (io.ReadCloser, error){"shared": c.Watch, "alone": c.WatchAlone} {
+			for _, alone := range []bool{false, true} {
 				smallest.Store(0)
-				body, err := watch(t.Context(), &object.Resource{Version: "v1", Name: "pods"}, "", metav1.ListOptions{})
+				s, err := c.Stream(t.Context(), &object.Resource{Version: "v1", Name: "pods"}, "", metav1.ListOptions{}, false, alone)
 				if err != nil {
 					t.Fatal(err)
 				}
-				_ = body.Close()
+				s.Close()
 				if n := smallest.Load(); n < 16<<10 {
-					t.Errorf("%s: a read of the connection has room for %d bytes", name, n)
+					t.Errorf("alone %t: a read of the connection has room for %d bytes", alone, n)
 				}
 			}
 		})

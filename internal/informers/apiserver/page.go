@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -21,10 +22,10 @@ import (
 const (
 	// PageSize is the number of objects in a page of a list.
 	PageSize = 500
-	// MaxObject limits one object or watch frame, in bytes. etcd's default limit is 1.5 MiB, which operators can raise. A larger object
-	// means that the stream is broken.
+	// MaxObject limits one object or watch frame, in bytes. etcd's default limit is 1.5 MiB, which operators can raise. A larger object means
+	// that the stream is broken.
 	MaxObject = 256 << 20
-	// pageWithin is how long a page may take: enough for 500 objects of etcd's default limit at 3 MB/s.
+	// pageWithin is the time limit of a page: enough for 500 objects of etcd's default limit at 3 MB/s.
 	pageWithin = 5 * time.Minute
 )
 
@@ -38,7 +39,7 @@ const (
 // each object, which each must not keep. A refusal is an API Status error. An error of each ends the list.
 func (c *Client) List(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions, each func(raw []byte) error,
 ) (object.ListMeta, error) {
-	body, err := openLimited(ctx, pageWithin, func(ctx context.Context) (io.ReadCloser, error) { return open(ctx, c.lists, r, namespace, accept, o) })
+	body, err := open(ctx, pageWithin, c.lists, r, namespace, accept, &o)
 	if err != nil {
 		return object.ListMeta{}, err
 	}
@@ -80,48 +81,59 @@ func path(r *object.Resource, namespace string) string {
 	return p + "/" + r.Name
 }
 
-// parameters returns the version in which list options are encoded in a URL.
-func parameters() schema.GroupVersion { return schema.GroupVersion{Version: "v1"} }
-
 const (
-	// WatchGrace is how much longer than its timeout a watch may last. After that, the connection counts as dead.
-	WatchGrace = 30 * time.Second
 	// ShortWatch is how long a watch must have lasted for the next one to be opened without a growing delay.
 	ShortWatch = time.Second
-	// ProbeEvery is how often at most etcd's resourceVersion is read while nothing happens. A watch that is closed again and again must
-	// not cost a list each time.
+	// ProbeEvery is the least interval between reads of etcd's resourceVersion while nothing happens. A watch that is closed again and again
+	// must not cost a list each time.
 	ProbeEvery = time.Minute
 	// ProbeTimeout limits such a probe, because a watch waits for it.
 	ProbeTimeout = 10 * time.Second
 
+	// watchTimeout is the least time after which an API server should end a watch. The maximum is twice as long, at random, so that not all
+	// watches are reopened at once.
 	watchTimeout = 5 * time.Minute
+	// watchEarly is how much earlier a watch may end and still have ended in time: clocks differ.
+	watchEarly = 5 * time.Second
+	// watchGrace is how much longer a watch may last. After that, the connection is considered dead.
+	watchGrace = 30 * time.Second
 )
 
-// WatchTimeout returns the time after which an API server should end a watch: between 5 and 10 minutes, at random, so that not all
-// watches are opened again at once.
-func WatchTimeout() time.Duration { return watchTimeout + rand.N(watchTimeout) }
-
-// Stream reads the frames of one watch, with time limits. It is for one goroutine.
+// Stream reads the frames of one watch, with time limits. Only Close may be called by other goroutines.
 type Stream struct {
-	body   *limited
-	frames *object.Frames
+	Opened time.Time // when the server accepted the watch
+
+	timeout time.Duration
+	body    *limited
+	frames  *object.Frames
 }
 
 // Stream opens a watch of a resource in a namespace ("": all), with bookmarks and a timeout. bookmarks: an earlier watch of the resource
-// has sent some, so Silence limits the time between two frames from the beginning. Otherwise it does after the first bookmark.
-func (c *Client) Stream(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, bookmarks bool) (*Stream, error) {
-	timeout := WatchTimeout()
-	o.AllowWatchBookmarks, o.TimeoutSeconds = true, new(int64(timeout.Seconds()))
-	body, err := openLimited(ctx, timeout+WatchGrace, func(ctx context.Context) (io.ReadCloser, error) { return c.Watch(ctx, r, namespace, o) })
+// sent some, so Silence limits the time between two frames from the start. Otherwise it does after the first bookmark. alone: the watch has
+// its own connection, which a load balancer may connect to another API server.
+func (c *Client) Stream(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, bookmarks, alone bool) (*Stream, error) {
+	client, err := c.watchClient(alone)
+	if err != nil {
+		return nil, err
+	}
+	timeout := watchTimeout + rand.N(watchTimeout)
+	o.Watch, o.AllowWatchBookmarks, o.TimeoutSeconds = true, true, new(int64(timeout.Seconds()))
+	body, err := open(ctx, timeout+watchGrace, client, r, namespace, JSON, &o)
 	if err != nil {
 		return nil, err
 	}
 	body.eachRead = bookmarks
-	return &Stream{body: body, frames: object.NewFrames(body, MaxObject)}, nil
+	return &Stream{Opened: time.Now(), timeout: timeout, body: body, frames: object.NewFrames(body, MaxObject)}, nil
 }
 
+// Ready reports whether Next will return a frame without reading from the connection.
+func (s *Stream) Ready() bool { return s.frames.Ready() }
+
+// EndsInTime reports whether the server may end the watch now because of its timeout.
+func (s *Stream) EndsInTime() bool { return time.Since(s.Opened) > s.timeout-watchEarly }
+
 // Next returns the type of the next frame (ADDED, MODIFIED, DELETED or BOOKMARK) and its object, which is valid until the next call. It
-// returns an ERROR frame as the API error that the frame carries, and io.EOF if the watch has ended between two frames.
+// returns an ERROR frame as the API error in it, and io.EOF if the watch has ended between two frames.
 func (s *Stream) Next() (watch.EventType, []byte, error) {
 	typ, raw, err := s.frames.Next()
 	if err != nil {
@@ -134,31 +146,26 @@ func (s *Stream) Next() (watch.EventType, []byte, error) {
 	case watch.Added, watch.Modified, watch.Deleted:
 		return t, raw, nil
 	case watch.Error:
-		return "", nil, FrameError(raw)
+		var status metav1.Status
+		if err := json.Unmarshal(raw, &status); err != nil {
+			return "", nil, fmt.Errorf("error frame: %w", err)
+		}
+		return "", nil, &apierrors.StatusError{ErrStatus: status}
 	default:
 		return "", nil, fmt.Errorf("frame of unknown type %q", typ)
 	}
 }
 
-// FrameError returns the API error that an ERROR frame of a watch carries.
-func FrameError(raw []byte) error {
-	var status metav1.Status
-	if err := json.Unmarshal(raw, &status); err != nil {
-		return fmt.Errorf("error frame: %w", err)
-	}
-	return &apierrors.StatusError{ErrStatus: status}
-}
-
 // Close ends the watch.
 func (s *Stream) Close() { s.body.close() }
 
-// Silence is how long a request may wait for its answer, and then for more of it. A kube-apiserver ends a list by itself after 60 s
-// (--request-timeout), so its own error comes first. It sends a bookmark on a watch once a minute, but neither bookmarks nor events if
-// the watch begins at a resourceVersion that does not exist yet.
+// Silence is how long a request may wait for the start of its response, and later for more data. A kube-apiserver ends a list itself after
+// 60 s (--request-timeout), so its own error comes first. It sends a bookmark on a watch once a minute. But it sends neither bookmarks nor
+// events if the watch begins at a resourceVersion that does not exist yet.
 const Silence = 150 * time.Second
 
-// limited is the body of an answer with time limits. Silence limits the time until the answer begins, and, if eachRead is set, each Read.
-// Another limit applies to the request as a whole. Time in which the caller does not read counts against that one only.
+// limited is a response body with time limits. Silence limits the time until the response begins, and, if eachRead is set, each Read.
+// Another limit applies to the whole request. Time in which the caller does not read counts only against that one.
 type limited struct {
 	eachRead bool
 
@@ -168,15 +175,17 @@ type limited struct {
 	body            io.ReadCloser
 }
 
-// openLimited calls open, and returns its body with time limits: within is that of the request as a whole.
-func openLimited(ctx context.Context, within time.Duration, open func(ctx context.Context) (io.ReadCloser, error)) (*limited, error) {
+// open sends the request for a list or a watch, and returns the body of the response. within limits the whole request.
+func open(ctx context.Context, within time.Duration, c *rest.RESTClient, r *object.Resource, namespace, accept string, o *metav1.ListOptions,
+) (*limited, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	l := &limited{
 		ctx: ctx, end: end,
 		silence: time.AfterFunc(Silence, func() { end(fmt.Errorf("%w for %v", ErrSilent, Silence)) }),
 		within:  time.AfterFunc(within, func() { end(fmt.Errorf("%w within %v", errSlow, within)) }),
 	}
-	body, err := open(ctx)
+	body, err := c.Get().AbsPath(path(r, namespace)).SetHeader("Accept", accept).
+		SpecificallyVersionedParams(o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
 	l.silence.Stop()
 	if err != nil {
 		err = l.limitOr(err)
@@ -211,7 +220,7 @@ func (l *limited) stop() {
 	l.end(nil)
 }
 
-// limitOr returns the limit that has caused err, or else err.
+// limitOr returns the limit that caused err, or else err.
 func (l *limited) limitOr(err error) error {
 	if cause := context.Cause(l.ctx); IsUnanswered(cause) {
 		return cause

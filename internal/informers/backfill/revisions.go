@@ -13,18 +13,14 @@ import (
 )
 
 const (
-	// maxRevisions is how many revisions a gap may have for EveryRevision.
-	maxRevisions = 1024
-	// maxObjects is how many objects all of its lists together may have.
-	maxObjects = 50_000
-	// objectsPerLookup is how many listed objects cost as much as one list.
-	objectsPerLookup = 50
-	// lookupsPerMinute bounds the lists at single revisions over all scopes. Otherwise each of a thousand resources would list
-	// every revision after a restart of the API server, and find little.
+	maxRevisions     = 1024   // of a gap for EveryRevision
+	maxObjects       = 50_000 // of all of its lists together
+	objectsPerLookup = 50     // listed objects that cost as much as one list
+	// lookupsPerMinute bounds the lists at single revisions over all scopes: after a restart of the API server, many scopes find little.
 	lookupsPerMinute = 10_000
 )
 
-// NewLimiter returns what bounds lists at single revisions. All scopes share it.
+// NewLimiter returns the limiter of lists at single revisions. All scopes share it.
 func NewLimiter() *rate.Limiter {
 	return rate.NewLimiter(rate.Every(time.Minute/lookupsPerMinute), lookupsPerMinute)
 }
@@ -36,8 +32,7 @@ func (g *Gap) Cost(objects int) (tokens int, ok bool) {
 		return 0, false
 	}
 	revisions := int(g.To - g.From)
-	listed := revisions * objects
-	return revisions + listed/objectsPerLookup, listed <= maxObjects
+	return revisions + revisions*objects/objectsPerLookup, revisions*objects <= maxObjects
 }
 
 // EveryRevision finds every version inside gap by a list at each of its revisions. It returns the steps of each name by key,
@@ -64,7 +59,7 @@ func EveryRevision(ctx context.Context, a Asker, gap Gap) (map[string][]Step, er
 // revision is the state of a scope at one revision.
 type revision struct {
 	uids     map[string]string // by key
-	written  *object.Object    // at this revision, nil: none
+	written  *object.Object    // at this revision; nil if none was
 	managers *object.Scanned   // of written
 }
 
@@ -86,10 +81,10 @@ func listRevision(ctx context.Context, a Asker, rv uint64, objects *atomic.Int64
 	return r, err
 }
 
-// compareRevisions makes steps of the differences between the consecutive revisions of gap.
+// compareRevisions returns the differences between the consecutive revisions of gap as steps.
 func compareRevisions(gap Gap, revisions []*revision) map[string][]Step {
 	steps := map[string][]Step{}
-	before := map[string]string{}         // uids at the revision before. It may lack names that exist at every revision
+	before := map[string]string{}         // uids at the previous revision. It may lack names that exist at every revision
 	latest := map[string]*object.Object{} // last version of each name that exists
 	for _, c := range gap.Changed {
 		if o := c.Before; o != nil {

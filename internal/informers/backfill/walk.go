@@ -14,39 +14,34 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Limits of what one gap may cost the API server. Versions not found by then are inferred.
+// Limits of the cost of one gap for the API server. Versions not found by then are inferred.
 const (
 	MaxRequests = 10_000
 	MaxTime     = 30 * time.Second
 )
 
-// concurrent is how many names or revisions of a gap are worked on at a time.
-const concurrent = 8
+const concurrent = 8 // concurrent names or revisions of a gap
 
-// Options say how to walk.
+// Options are the limits of a walk.
 type Options struct {
-	HasSelector       bool // an object can enter or leave the scope while it exists
-	HasServerSelector bool // the API server applies at least some of the selectors
-
-	Requests int64         // at most, retries included
-	Time     time.Duration // at most
+	HasSelector       bool          // an object can enter or leave the scope while it exists
+	HasServerSelector bool          // the API server applies at least some of the selectors
+	Requests          int64         // limit, retries included
+	Time              time.Duration // at most
 }
 
 // Result has the versions of one name that Walk found.
 type Result struct {
-	// Steps are the versions between Before and After, ascending. Of consecutive versions outside the selectors only the
-	// first and the last are kept. A version that the name had at From outside the scope is the first step. If one object
-	// replaced another in a single revision, a deletion of the same resourceVersion precedes it.
-	Steps []Step
-	// Complete: the steps lead from Before to After. Otherwise versions before the first step are missing.
-	Complete bool
-	// ChangedBy is that of After, nil if unknown.
-	ChangedBy []byte
+	// Steps are the versions between Before and After, ascending. Consecutive versions outside the selectors are reduced to the first and the
+	// last. A version that the name had at From outside the scope is the first step. If one object replaced another in a single revision, a
+	// deletion of the same resourceVersion precedes it.
+	Steps     []Step
+	Complete  bool   // the steps lead from Before to After. Otherwise versions before the first step are missing
+	ChangedBy []byte // of After, nil if unknown
 }
 
-// Walk finds the versions of each changed name of gap. Its results are by key; complete reports whether all of them are. It
-// sorts the names and spends its requests in that order. A request that fails permanently, or exceeds the limits, leaves its
-// result incomplete. The only error is the cause of ctx.
+// Walk finds the versions of each changed name of gap. Its results are by key; complete reports whether all of them are. A permanent
+// failure of a request, or a limit, leaves the result incomplete. The only error is the cause of ctx.
 func Walk(ctx context.Context, a Asker, gap Gap, o Options) (byKey map[string]Result, complete bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, o.Time)
 	defer cancel()
@@ -73,7 +68,6 @@ func Walk(ctx context.Context, a Asker, gap Gap, o Options) (byKey map[string]Re
 	return byKey, complete, nil
 }
 
-// walker walks the names of one gap.
 type walker struct {
 	Gap
 	Options
@@ -81,7 +75,6 @@ type walker struct {
 	left  atomic.Int64 // requests
 }
 
-// ask asks while there are requests left. Any error is final.
 func (w *walker) ask(ctx context.Context, q Question) (v *Version, err error) {
 	err = w.asker.Retry(ctx, func(ctx context.Context) (err error) {
 		if w.left.Add(-1) < 0 {
@@ -113,15 +106,13 @@ type descent struct {
 	*walker
 	Result
 	ref    *object.Ref
-	before *object.Object // at from, nil: none in the scope
+	before *object.Object // at from; nil if none is in the scope
 	from   uint64
-	lowest *Version // version found so far: that of the last step, or After
+	lowest *Version // lowest version found so far: that of the last step, or After
 }
 
-// errOtherHistory means that the known objects belong to another history than that of the API server.
 var errOtherHistory = errors.New("known objects belong to another history")
 
-// begin finds the first version to descend from.
 func (d *descent) begin(ctx context.Context, c *Change) error {
 	switch {
 	case c.After != nil && c.After.ResourceVersion <= d.from:
@@ -147,7 +138,6 @@ func (d *descent) begin(ctx context.Context, c *Change) error {
 	return d.findDeletion(ctx, d.To)
 }
 
-// descend finds what precedes the lowest version.
 func (d *descent) descend(ctx context.Context) error {
 	rv := d.lowest.Object.ResourceVersion
 	v, err := d.at(ctx, rv-1)
@@ -160,12 +150,11 @@ func (d *descent) descend(ctx context.Context) error {
 		if same {
 			managed = v.Object.Managed
 		}
-		changedBy := d.lowest.Managers.AppendChangedBy(nil, managed)
+		to := &d.ChangedBy
 		if n := len(d.Steps); n > 0 {
-			d.Steps[n-1].ChangedBy = changedBy
-		} else {
-			d.ChangedBy = changedBy
+			to = &d.Steps[n-1].ChangedBy
 		}
+		*to = d.lowest.Managers.AppendChangedBy(nil, managed)
 	}
 	switch {
 	case v == nil && d.before == nil:
@@ -229,7 +218,7 @@ func (d *descent) findDeletion(ctx context.Context, absent uint64) error {
 	return d.add(last)
 }
 
-// add takes v, the version below all found so far, and completes the result if it is the one at the beginning of the gap.
+// add takes v, the version below all found so far, and completes the result if it is the one at the start of the gap.
 func (d *descent) add(v *Version) error {
 	o := v.Object
 	if d.isBefore(o) {

@@ -17,20 +17,19 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// definition is what is kept of a CustomResourceDefinition.
+// definition has the stored fields of a CustomResourceDefinition.
 type definition struct {
 	uid         string
 	generation  int64
-	storage     string // the version in which objects are stored, "": unknown
+	storage     string // the version in which objects are stored, "" if unknown
 	deleting    bool
 	established bool
-	added       uint64                 // resourceVersion of its creation, 0: that was not seen
-	created     uint64                 // the same from when it is established until Started is called, otherwise 0
+	added       uint64                 // resourceVersion of its creation, 0 if that was not seen
+	created     uint64                 // added, or else its establishment, once established and until Started is called; otherwise 0
 	createdSeen time.Time              // when created was set
-	served      *selection.APIResource // what it serves, while created is not 0
+	served      *selection.APIResource // the resource that it serves, while created is not 0
 }
 
-// definition returns what is kept of o.
 func (o *item) definition() definition {
 	d := definition{uid: o.Metadata.UID, generation: o.Metadata.Generation, deleting: o.Metadata.DeletionTimestamp != nil}
 	for _, v := range o.Spec.Versions {
@@ -41,7 +40,7 @@ func (o *item) definition() definition {
 	return d
 }
 
-// served returns the resource that o defines in the versions that are served, the preferred one first: as Discover returns it soon after.
+// served returns the resource that o defines, with the served versions, preferred first. Discover returns the same soon after.
 func (o *item) served() *selection.APIResource {
 	out := &selection.APIResource{Group: o.Spec.Group, Name: o.Spec.Names.Plural}
 	for _, v := range o.Spec.Versions {
@@ -55,28 +54,31 @@ func (o *item) served() *selection.APIResource {
 	return out
 }
 
-// update replaces what is known of a definition, and reports whether its spec has changed. The request to delete a definition increases its
-// generation as well, by one: that is no change of the spec.
-func (d *definition) update(now *definition) (changed bool) {
+// update replaces the stored fields of a definition, and returns the changes. The request to delete a definition also increases its
+// generation by one, without a change of the spec. If a version of storage is unknown, a watch may be reopened needlessly.
+func (d *definition) update(name string, now definition) DefinitionUpdated {
 	same := d.generation
 	if now.deleting && !d.deleting {
 		same++
 	}
-	changed = now.generation > same
-	d.established = d.established || now.established // that was not seen
+	changed := now.generation > same
+	stored := changed && (now.storage != d.storage || now.storage == "")
 	d.generation, d.deleting, d.storage = now.generation, now.deleting, now.storage
-	return changed
+	return DefinitionUpdated{Name: name, SchemaChanged: changed, StorageChanged: stored}
+}
+
+func definitions() object.Resource {
+	return object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"}
 }
 
 func (x *Extensions) definitionFollower(handle Handler) *follower {
 	f := &follower{
-		client: x.client, log: x.log,
-		resource: object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"},
+		client: x.client, log: x.log, advice: unwatched,
+		resource: definitions(),
 		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a list. The watch has whole objects.
 		accept: apiserver.MetadataOnly,
 		failed: func(context.Context, error) { x.set(&x.mu.listed) },
 	}
-	f.denied = func(err error) { x.denied(&f.resource, err) }
 	f.replace = func(ctx context.Context, all []item, rv uint64) {
 		events, first := x.replaceDefinitions(all, rv)
 		x.set(&x.mu.listed)
@@ -94,8 +96,8 @@ func (x *Extensions) definitionFollower(handle Handler) *follower {
 	return f
 }
 
-// replaceDefinitions takes a list at resourceVersion rv, and returns what has changed since the previous one. first: there was none, and no
-// event is needed. The creation of a definition that is new was not seen.
+// replaceDefinitions takes a list at resourceVersion rv, and returns the changes since the previous one. first: there was none, and no
+// event is needed. The creation of a new definition was not seen.
 func (x *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, first bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -111,12 +113,14 @@ func (x *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, 
 	}
 	for i := range all {
 		name, now := all[i].Metadata.Name, all[i].definition()
-		now.established = true
-		if was := x.mu.definitions[name]; was == nil {
-			x.mu.definitions[name] = &now
-			events = append(events, DefinitionUpdated{Name: name})
-		} else if was.update(&now) {
-			events = append(events, DefinitionUpdated{Name: name, SchemaChanged: true, StorageChanged: true})
+		was, known := x.mu.definitions[name]
+		if !known {
+			was = &now
+			x.mu.definitions[name] = was
+		}
+		was.established = true // a list does not show whether it is
+		if ev := was.update(name, now); !known || ev.SchemaChanged {
+			events = append(events, ev)
 		}
 	}
 	if first = x.mu.version == 0; first {
@@ -138,18 +142,14 @@ func (x *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
 	}
 	now := o.definition()
 	was := x.mu.definitions[name]
-	ev := DefinitionUpdated{Name: name}
 	if was == nil || was.uid != now.uid {
-		if typ == watch.Added {
-			now.added = rv
-		}
 		was = &now
 		x.mu.definitions[name] = was
-	} else {
-		storage := was.storage
-		ev.SchemaChanged = was.update(&now)
-		ev.StorageChanged = ev.SchemaChanged && storage != now.storage // if it was unknown, a watch is opened again needlessly
+		if typ == watch.Added {
+			was.added = rv
+		}
 	}
+	ev := was.update(name, now)
 	if !was.established && o.is("Established") {
 		was.established, was.created, was.createdSeen = true, cmp.Or(was.added, rv), time.Now()
 	}
@@ -172,9 +172,8 @@ func (x *Extensions) deleteLocked(name string) {
 
 // exists asks the API server whether a definition exists.
 func (x *Extensions) exists(ctx context.Context, name string) bool {
-	f := x.definitionFollower(nil)
-	found := false
-	_, err := f.page(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}, func([]byte) error {
+	r, only, found := definitions(), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}, false
+	_, err := x.client.List(ctx, &r, "", apiserver.MetadataOnly, only, func([]byte) error {
 		found = true
 		return nil
 	})
@@ -199,8 +198,8 @@ func (x *Extensions) IsEstablished(name string) bool {
 	return d != nil && d.established
 }
 
-// CreatedAt returns the resourceVersion at which the definition of a resource was created, and when that was seen. All objects of the
-// resource are newer. rv is 0 if the creation was not seen, or after Started.
+// CreatedAt returns the resourceVersion of the creation of a resource's definition, and when that was seen. All objects of the resource are
+// newer. rv is 0 if the creation was not seen, or after Started.
 func (x *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -225,7 +224,7 @@ func (x *Extensions) Created(except map[schema.GroupResource]bool) (out []select
 	return out
 }
 
-// Started makes CreatedAt 0 for resources that are captured from their creation by now. A rule that is added later lists what exists.
+// Started makes CreatedAt 0 for resources that are now captured from their creation. A rule that is added later lists existing objects.
 func (x *Extensions) Started(all []selection.APIResource) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -3,8 +3,13 @@ package discovery
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"strings"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
@@ -14,32 +19,26 @@ import (
 )
 
 const (
-	// DiscoverEvery is how often the API groups should be read if no change is seen.
+	// DiscoverEvery is the interval of reads of the API groups if no change is seen.
 	DiscoverEvery = 30 * time.Second
-	// settleDelay is how long changes are gathered before the API groups are read.
-	settleDelay = 100 * time.Millisecond
-	// discoverApart is the least time between two discoveries.
-	discoverApart = time.Second
-	// repeats is how many times the API groups are read again after a change, discoverApart apart: a definition is served with a delay.
-	repeats = 3
-	// listedWithin is how long WaitListed waits at most.
-	listedWithin = 10 * time.Second
-	// definedWithin is how long AwaitDefinitions waits at most.
-	definedWithin = 5 * time.Second
-	// deletedFor is how long a deleted definition is remembered, because an informer of its resource may start after the deletion.
-	deletedFor = 10 * time.Minute
+
+	settleDelay   = 100 * time.Millisecond // changes are gathered before the API groups are read
+	discoverApart = time.Second            // the least time between two discoveries
+	repeats       = 3                      // discoveries after a change, discoverApart apart: a definition is served with a delay
+	listedWithin  = 10 * time.Second       // of WaitListed
+	definedWithin = 5 * time.Second        // of AwaitDefinitions
+	deletedFor    = 10 * time.Minute       // deletions are stored for this time: an informer of the resource may start after the deletion
 )
 
-// Extensions follows CustomResourceDefinitions and APIServices. It is safe for concurrent use, except that only one goroutine may call
-// WaitListed and Wait.
+// Extensions follows CustomResourceDefinitions and APIServices. Only one goroutine may call WaitListed and Wait; other methods are for all.
 type Extensions struct {
 	client *apiserver.Client
 	log    *slog.Logger
 
-	changed chan struct{} // of one element: the API groups should be read soon
+	changed chan struct{} // capacity 1: the API groups should be read soon
 
 	// Only the goroutine that calls Wait uses these.
-	discovered time.Time // when Wait returned last
+	discovered time.Time // time of Wait's last return
 	again      int       // how many more times it returns after discoverApart
 
 	mu struct {
@@ -49,19 +48,19 @@ type Extensions struct {
 		servicesListed bool                   // the same for APIServices
 		definitions    map[string]*definition // by name: plural.group
 		deleted        map[string]time.Time   // when definitions were deleted, for deletedFor
-		version        uint64                 // the resourceVersion at which definitions are known, 0: they are not
+		version        uint64                 // the resourceVersion of the known definitions, 0 if there was no list
 		services       map[string]apiService  // by name: version.group; nil: unknown
 	}
 }
 
-// NewExtensions returns an Extensions that knows nothing before Run.
+// NewExtensions returns an Extensions, which is empty before Run.
 func NewExtensions(c *apiserver.Client, log *slog.Logger) *Extensions {
 	x := &Extensions{client: c, log: log, changed: make(chan struct{}, 1)}
 	x.mu.definitions, x.mu.deleted = map[string]*definition{}, map[string]time.Time{}
 	return x
 }
 
-// Need makes Run follow, for good, if extensions is true. Otherwise WaitListed returns at once until Need is called with true.
+// Need permanently makes Run follow if extensions is true. Otherwise WaitListed returns at once until Need is called with true.
 func (x *Extensions) Need(extensions bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -97,12 +96,9 @@ func (x *Extensions) Run(ctx context.Context, handle Handler) {
 	wg.Wait()
 }
 
-// denied logs that a resource may not be read.
-func (x *Extensions) denied(r *object.Resource, err error) {
-	x.log.Warn("not permitted to watch CRDs or APIServices: new resources are found only by periodic discovery, and their first objects "+
-		"are sent as read, not as created; grant list and watch on the resource ('kubecdc rbac' prints the role)",
-		"resource", r.String(), "every", DiscoverEvery, "err", err)
-}
+// unwatched is logged if CustomResourceDefinitions or APIServices may not be read.
+const unwatched = "new resources are found only by periodic discovery, and their first objects are sent as read, not as created: " +
+	"grant list and watch on the resource ('kubecdc rbac' prints the role)"
 
 // WaitListed waits, for at most 10 s, until definitions and APIServices were listed, or a list has failed. Before that, a resource that
 // exists cannot be distinguished from one that is created later.
@@ -142,8 +138,8 @@ func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 // rediscover makes Wait return soon.
 func (x *Extensions) rediscover() { broadcast.Wake(x.changed) }
 
-// AwaitDefinitions waits, for at most 5 s, until the watch has shown the definitions of the resources that were discovered. CreatedAt then
-// knows since when objects of them can exist. It waits only for definitions that exist according to the API server.
+// AwaitDefinitions waits, for at most 5 s, until the watch has shown the definitions of the discovered resources. CreatedAt then returns
+// since when their objects can exist. It waits only for definitions that exist according to the API server.
 func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIResource) {
 	var missing []*object.Resource
 	x.mu.RLock()
@@ -175,9 +171,9 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 	}
 }
 
-// DeletedAt reports whether a resource that is not served came from a definition that no longer exists: from the one with that uid, or
-// ("") from one whose deletion was seen within the last 10 minutes. It did not exist at resourceVersion rv. DeletedAt returns false if
-// another API server serves the group, because the resource may be served again.
+// DeletedAt reports whether an unserved resource came from a definition that no longer exists. That is the one with uid, or, if uid is "",
+// one whose deletion was seen within the last 10 minutes. It did not exist at resourceVersion rv. DeletedAt returns false if another API
+// server serves the group, because the resource may be served again.
 func (x *Extensions) DeletedAt(r *object.Resource, uid string) (rv uint64, deleted bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -191,4 +187,92 @@ func (x *Extensions) DeletedAt(r *object.Resource, uid string) (rv uint64, delet
 		return 0, false
 	}
 	return x.mu.version, true
+}
+
+// A resource of another API server is not served while that is unavailable, or after its APIService was deleted. Its objects may still
+// exist. So they do not count as deleted, and are read once they are served again. A scope records that its resource is aggregated.
+
+// apiService has the stored fields of an APIService.
+type apiService struct {
+	aggregated bool // another API server serves it
+	available  bool
+	generation int64
+}
+
+func (x *Extensions) serviceFollower(handle Handler) *follower {
+	f := &follower{
+		client: x.client, log: x.log, accept: apiserver.JSON, advice: unwatched,
+		resource: object.Resource{Group: "apiregistration.k8s.io", Version: "v1", Name: "apiservices"},
+	}
+	f.failed = func(ctx context.Context, err error) {
+		if apierrors.IsNotFound(err) { // there is no aggregation layer
+			f.replace(ctx, nil, 0)
+		}
+		x.set(&x.mu.servicesListed)
+	}
+	f.replace = func(ctx context.Context, all []item, _ uint64) {
+		x.changeServices(ctx, handle, func(services map[string]apiService) {
+			clear(services)
+			for i := range all {
+				services[all[i].Metadata.Name] = all[i].service()
+			}
+		})
+		x.set(&x.mu.servicesListed)
+	}
+	f.apply = func(ctx context.Context, typ watch.EventType, o *item) {
+		x.changeServices(ctx, handle, func(services map[string]apiService) {
+			if services[o.Metadata.Name] = o.service(); typ == watch.Deleted {
+				delete(services, o.Metadata.Name)
+			}
+		})
+	}
+	return f
+}
+
+func (o *item) service() apiService {
+	return apiService{aggregated: o.Spec.Service != nil, available: o.is("Available"), generation: o.Metadata.Generation}
+}
+
+// changeServices applies change to a copy of the known APIServices, and calls handle for newly available ones. Before definitions are
+// known, no list can have failed because of an APIService, so no event is needed.
+func (x *Extensions) changeServices(ctx context.Context, handle Handler, change func(services map[string]apiService)) {
+	x.mu.Lock()
+	was, now := x.mu.services, map[string]apiService{}
+	maps.Copy(now, was)
+	change(now)
+	x.mu.services = now
+	known := x.mu.version != 0
+	x.mu.Unlock()
+	if !known || maps.Equal(was, now) {
+		return
+	}
+	for name, s := range now {
+		if before, ok := was[name]; s.aggregated && s.available && (!ok || before != s) {
+			handle(ctx, APIServiceAvailable{Name: name})
+		}
+	}
+	x.rediscover()
+}
+
+// IsAggregated reports whether another API server serves a resource. known: there is an APIService or a definition of the resource.
+func (x *Extensions) IsAggregated(r *object.Resource) (aggregated, known bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	aggregated = x.isAggregatedLocked(r)
+	return aggregated, aggregated || x.mu.definitions[r.String()] != nil
+}
+
+// isAggregatedLocked reports whether another API server serves a group version.
+func (x *Extensions) isAggregatedLocked(r *object.Resource) bool {
+	return x.mu.services[r.Version+"."+r.Group].aggregated
+}
+
+// groupAggregatedLocked reports whether another API server serves any version of a group.
+func (x *Extensions) groupAggregatedLocked(of string) bool {
+	for name, s := range x.mu.services {
+		if _, group, _ := strings.Cut(name, "."); group == of && s.aggregated {
+			return true
+		}
+	}
+	return false
 }

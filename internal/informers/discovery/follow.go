@@ -18,41 +18,33 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// deniedRetry is the delay before a list is retried of a resource that is forbidden or not served.
+// deniedRetry is the delay before the list of a forbidden or unserved resource is retried.
 const deniedRetry = 5 * time.Minute
 
 // errRewound makes another list necessary, as an expired watch does.
 var errRewound = apierrors.NewResourceExpired("etcd was restored: its resourceVersion is lower than before")
 
-// item has the fields of a CustomResourceDefinition, an APIService or a Namespace that are read. A list may have metadata only.
+// item has the fields that are read of a CustomResourceDefinition, an APIService or a Namespace. Package json ignores the case of their
+// names. A list may have metadata only.
 type item struct {
 	Metadata struct {
-		Name              string  `json:"name"`
-		UID               string  `json:"uid"`
-		ResourceVersion   uint64  `json:"resourceVersion,string"`
-		Generation        int64   `json:"generation"`
-		DeletionTimestamp *string `json:"deletionTimestamp"`
-	} `json:"metadata"`
+		Name, UID         string
+		ResourceVersion   uint64 `json:",string"`
+		Generation        int64
+		DeletionTimestamp *string
+	}
 	Spec struct {
-		Group string `json:"group"`
-		Scope string `json:"scope"`
-		Names struct {
-			Plural string `json:"plural"`
-			Kind   string `json:"kind"`
-		} `json:"names"`
-		Versions []struct {
-			Name    string `json:"name"`
-			Served  bool   `json:"served"`
-			Storage bool   `json:"storage"`
-		} `json:"versions"`
-		Service *struct{} `json:"service"` // of an APIService
-	} `json:"spec"`
+		Group, Scope string
+		Names        struct{ Plural, Kind string }
+		Versions     []struct {
+			Name            string
+			Served, Storage bool
+		}
+		Service *struct{} // of an APIService
+	}
 	Status struct {
-		Conditions []struct {
-			Type   string `json:"type"`
-			Status string `json:"status"`
-		} `json:"conditions"`
-	} `json:"status"`
+		Conditions []struct{ Type, Status string }
+	}
 }
 
 // is reports whether a condition is true.
@@ -65,52 +57,47 @@ func (o *item) is(condition string) bool {
 	return false
 }
 
-// follower lists and watches a cluster-scoped resource. It keeps no object.
+// follower lists and watches a cluster-scoped resource. It stores no object.
 type follower struct {
 	client   *apiserver.Client
 	log      *slog.Logger
 	resource object.Resource
 	accept   string // the media types of lists
-	// replace takes a complete list at resourceVersion rv, apply an event of the watch after it (Added, Modified or Deleted), and failed the
-	// error of a list. denied logs that the resource may not be read. It is called once until a list succeeds.
+	advice   string // in the log, if the resource may not be read
+	// replace takes a complete list at resourceVersion rv, apply takes a later event of the watch (Added, Modified or Deleted), and failed
+	// takes the error of a list.
 	replace func(ctx context.Context, all []item, rv uint64)
 	apply   func(ctx context.Context, typ watch.EventType, o *item)
 	failed  func(ctx context.Context, err error)
-	denied  func(err error)
 
-	deniedSaid bool
-	bookmarks  bool      // the watches send bookmarks
-	probed     time.Time // when etcd's resourceVersion was read last
-	doubtful   bool      // a watch has ended since
+	denied    bool      // a refusal was logged
+	bookmarks bool      // the watches send bookmarks
+	probed    time.Time // time of the last read of etcd's resourceVersion
+	doubtful  bool      // a watch has ended since
 }
 
 // run follows until ctx ends.
 func (f *follower) run(ctx context.Context) {
-	b := retry.New()
-	for ctx.Err() == nil {
+	for b := retry.New(); ; {
 		rv, err := f.list(ctx)
-		if err == nil {
-			f.deniedSaid = false
+		if err != nil {
+			err = fmt.Errorf("list %s: %w", f.resource.String(), err)
+			f.failed(ctx, err)
+		} else {
+			f.denied = false
 			opened := time.Now()
 			if err = f.watches(ctx, rv); time.Since(opened) > apiserver.ShortWatch {
 				b = retry.New()
 			}
-		} else {
-			f.failed(ctx, err)
-		}
-		if ctx.Err() != nil {
-			return
 		}
 		delay := b.Next(err)
-		switch {
-		case apiserver.IsGone(err):
-		case apierrors.IsForbidden(err):
-			if delay = deniedRetry; !f.deniedSaid {
-				f.deniedSaid = true
-				f.denied(err)
+		switch forbidden := apierrors.IsForbidden(err); {
+		case ctx.Err() != nil || apiserver.IsGone(err):
+		case forbidden || apierrors.IsNotFound(err):
+			if delay = deniedRetry; forbidden && !f.denied {
+				f.denied = true
+				f.log.Warn("not permitted to list and watch a resource", "resource", f.resource.String(), "advice", f.advice, "err", err)
 			}
-		case apierrors.IsNotFound(err):
-			delay = deniedRetry
 		default:
 			f.log.Debug("list or watch failed, retrying", "resource", f.resource.String(), "err", err, "retry_in", delay)
 		}
@@ -125,7 +112,7 @@ func (f *follower) list(ctx context.Context) (rv uint64, err error) {
 	var all []item
 	o := metav1.ListOptions{Limit: apiserver.PageSize}
 	for {
-		meta, err := f.page(ctx, o, func(raw []byte) error {
+		meta, err := f.client.List(ctx, &f.resource, "", f.accept, o, func(raw []byte) error {
 			all = append(all, item{})
 			return json.Unmarshal(raw, &all[len(all)-1])
 		})
@@ -142,16 +129,7 @@ func (f *follower) list(ctx context.Context) (rv uint64, err error) {
 	}
 }
 
-// page reads one page of a list.
-func (f *follower) page(ctx context.Context, o metav1.ListOptions, each func(raw []byte) error) (object.ListMeta, error) {
-	meta, err := f.client.List(ctx, &f.resource, "", f.accept, o, each)
-	if err != nil {
-		return meta, fmt.Errorf("%s: %w", f.resource.String(), err)
-	}
-	return meta, nil
-}
-
-// watches follows one watch after another from rv. Its error means that a list is needed, or that ctx has ended.
+// watches follows one watch after another from rv. An error means that a list is required, or that ctx has ended.
 func (f *follower) watches(ctx context.Context, rv uint64) error {
 	b := retry.New()
 	for {
@@ -166,7 +144,7 @@ func (f *follower) watches(ctx context.Context, rv uint64) error {
 		if !b.Wait(ctx, err) {
 			return context.Cause(ctx)
 		}
-		// An API server that was away may have come back with another history.
+		// An API server may return with another history.
 		f.doubtful = true
 		if time.Since(f.probed) >= apiserver.ProbeEvery && f.rewound(ctx, rv) {
 			return errRewound
@@ -179,18 +157,18 @@ func (f *follower) rewound(ctx context.Context, rv uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
 	defer cancel()
 	f.probed = time.Now()
-	meta, err := f.page(ctx, metav1.ListOptions{Limit: 1}, func([]byte) error { return nil })
-	if err != nil {
-		return false
+	meta, err := f.client.List(ctx, &f.resource, "", f.accept, metav1.ListOptions{Limit: 1}, func([]byte) error { return nil })
+	var now uint64
+	if err == nil {
+		now, err = apiserver.ListVersion(&meta)
 	}
-	now, err := apiserver.ListVersion(&meta)
 	f.doubtful = err != nil
 	return err == nil && now < rv
 }
 
 // watch follows one watch, and advances rv. It returns nil if the API server has ended the watch.
 func (f *follower) watch(ctx context.Context, rv *uint64) error {
-	s, err := f.client.Stream(ctx, &f.resource, "", metav1.ListOptions{ResourceVersion: object.FormatVersion(*rv)}, f.bookmarks)
+	s, err := f.client.Stream(ctx, &f.resource, "", metav1.ListOptions{ResourceVersion: object.FormatVersion(*rv)}, f.bookmarks, false)
 	if err != nil {
 		return err
 	}
@@ -213,23 +191,22 @@ func (f *follower) watch(ctx context.Context, rv *uint64) error {
 			if f.doubtful && !probed && f.rewound(ctx, *rv) {
 				return errRewound
 			}
-			probed = true // once a watch: without an answer, its objects are applied
+			probed = true // once per watch: without an answer, its objects are applied
 			f.apply(ctx, typ, &o)
 		}
 		*rv = o.Metadata.ResourceVersion
 	}
 }
 
-// Event is a change that Extensions reports (DefinitionUpdated, DefinitionDeleted, APIServiceAvailable), or Namespaces
-// (NamespacesChanged, NamespacesUnavailable).
+// Event is a change: one of the following types.
 type Event any
 
-// DefinitionUpdated reports that a definition was created or changed. Its status and a request to delete it count.
+// DefinitionUpdated reports that a definition was created or changed. Changes include its status and a request to delete it.
 type DefinitionUpdated struct {
 	Name string // plural.group
 	// SchemaChanged: its spec has changed. This is false for a new definition.
 	SchemaChanged bool
-	// StorageChanged: SchemaChanged, and the version in which objects are stored has changed, or may have changed.
+	// StorageChanged: SchemaChanged, and the version in which objects are stored may have changed.
 	StorageChanged bool
 }
 
@@ -250,6 +227,5 @@ type NamespacesChanged struct{}
 // NamespacesUnavailable reports that the namespaces could not be listed. This is retried.
 type NamespacesUnavailable struct{}
 
-// Handler handles an event. The next event about the same kind of object is read after it has returned. No lock is held, so it may call
-// methods of the Extensions or Namespaces that reports the event.
+// Handler handles an event without any lock held. After it returns, the next event about the same kind of object is read.
 type Handler func(ctx context.Context, ev Event)

@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Discover returns the resources that the API server serves and that can be listed and watched. unknown are the group versions that it
-// could not read: their resources may be served.
+// Discover returns the served resources that can be listed and watched. unknown are the group versions that it could not read: their
+// resources may be served.
 func Discover(ctx context.Context, c *apiserver.Client) (served []selection.APIResource, unknown []string, err error) {
 	groups, lists, err := c.Discovery.ServerGroupsAndResourcesWithContext(ctx)
 	var partial *discovery.ErrGroupDiscoveryFailed
@@ -63,7 +63,7 @@ func ofGroup(g *metav1.APIGroup, byVersion map[string][]metav1.APIResource) (out
 	return out
 }
 
-// reviewsAtOnce is how many access reviews run at a time.
+// reviewsAtOnce limits concurrent access reviews.
 const reviewsAtOnce = 8
 
 // Access asks whether a resource may be listed and watched in a namespace.
@@ -97,8 +97,8 @@ func Review(ctx context.Context, c *apiserver.Client, all []*Access) error {
 	return g.Wait()
 }
 
-// IsBuiltIn reports whether the API server itself serves a group, according to one release of Kubernetes. This decides what is watched
-// and which permissions are needed. It never decides whether objects were deleted; see Extensions.DeletedAt.
+// IsBuiltIn reports whether the API server itself serves a group, according to one release of Kubernetes. This decides which resources are
+// watched and which permissions are needed. It never decides whether objects were deleted; see Extensions.DeletedAt.
 func IsBuiltIn(group string) bool {
 	switch group {
 	case "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "authentication.k8s.io",
@@ -117,7 +117,7 @@ const SomeExtension = "extension.invalid"
 func TakesExtensions(p selection.Pattern) bool {
 	resource, group, _ := strings.Cut(p.String(), ".")
 	in := "v1"
-	if v, rest, _ := strings.Cut(group, "."); isVersion(v) {
+	if v, rest, _ := strings.Cut(group, "."); len(v) > 1 && v[0] == 'v' && '0' <= v[1] && v[1] <= '9' {
 		in, group = v, rest
 	}
 	switch {
@@ -130,6 +130,3 @@ func TakesExtensions(p selection.Pattern) bool {
 	}
 	return p.Match(SomeExtension, in, resource)
 }
-
-// isVersion reports whether the first label of a group is a version.
-func isVersion(s string) bool { return len(s) > 1 && s[0] == 'v' && s[1] >= '0' && s[1] <= '9' }

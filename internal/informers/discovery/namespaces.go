@@ -26,14 +26,14 @@ type Namespaces struct {
 	}
 }
 
-// namespace is what is kept of a namespace.
+// namespace has the stored fields of a namespace.
 type namespace struct {
 	uid         string
-	created     uint64    // resourceVersion of its creation, 0: that was not seen, or was forgotten
+	created     uint64    // resourceVersion of its creation; 0 if that was not seen, or after ForgetCreations
 	createdSeen time.Time // when that was seen
 }
 
-// NewNamespaces returns a Namespaces that knows nothing before Run.
+// NewNamespaces returns a Namespaces, which is empty before Run.
 func NewNamespaces(c *apiserver.Client, log *slog.Logger) *Namespaces {
 	return &Namespaces{client: c, log: log}
 }
@@ -52,15 +52,13 @@ func (n *Namespaces) Run(ctx context.Context, handle Handler) {
 			}
 		},
 		failed: func(ctx context.Context, _ error) { handle(ctx, NamespacesUnavailable{}) },
-		denied: func(err error) {
-			n.log.Warn("not permitted to watch namespaces: a resource that may not be read in all namespaces is not captured where it may be "+
-				"read; grant get, list and watch on namespaces, or list the namespaces in the configuration", "err", err)
-		},
+		advice: "a resource that may not be read in all namespaces is not captured where it may be read: " +
+			"grant get, list and watch on namespaces, or list the namespaces in the configuration",
 	}
 	f.run(ctx)
 }
 
-// replace takes a list. The creation of a namespace that is new was not seen.
+// replace takes a list. The creation of a new namespace was not seen.
 func (n *Namespaces) replace(all []item, rv uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,16 +81,17 @@ func (n *Namespaces) apply(typ watch.EventType, o *item) bool {
 	defer n.mu.Unlock()
 	n.mu.version = max(n.mu.version, m.ResourceVersion)
 	was, known := n.mu.all[m.Name]
+	now := namespace{uid: m.UID}
 	switch {
 	case typ == watch.Deleted:
 		delete(n.mu.all, m.Name)
+		return true
 	case known && was.uid == m.UID:
 		return false
 	case typ == watch.Added:
-		n.mu.all[m.Name] = namespace{uid: m.UID, created: m.ResourceVersion, createdSeen: time.Now()}
-	default:
-		n.mu.all[m.Name] = namespace{uid: m.UID}
+		now.created, now.createdSeen = m.ResourceVersion, time.Now()
 	}
+	n.mu.all[m.Name] = now
 	return true
 }
 
@@ -103,8 +102,8 @@ func (n *Namespaces) Names() (names []string, known bool) {
 	return slices.Sorted(maps.Keys(n.mu.all)), n.mu.all != nil
 }
 
-// AbsentAt reports whether a namespace is known not to exist, at resourceVersion rv. Unless a namespace of that name is created later, no
-// object in it is newer than rv.
+// AbsentAt reports whether a namespace did not exist at resourceVersion rv. Unless a namespace of that name is created later, no object in
+// it is newer than rv.
 func (n *Namespaces) AbsentAt(name string) (rv uint64, absent bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -114,8 +113,8 @@ func (n *Namespaces) AbsentAt(name string) (rv uint64, absent bool) {
 	return n.mu.version, true
 }
 
-// CreatedAt returns the resourceVersion at which a namespace was created, and when that was seen. All objects in it are newer. rv is 0 if
-// the creation was not seen, or after ForgetCreations.
+// CreatedAt returns the resourceVersion of a namespace's creation, and when that was seen. All objects in it are newer. rv is 0 if the
+// creation was not seen, or after ForgetCreations.
 func (n *Namespaces) CreatedAt(name string) (rv uint64, seen time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,8 +122,7 @@ func (n *Namespaces) CreatedAt(name string) (rv uint64, seen time.Time) {
 	return ns.created, ns.createdSeen
 }
 
-// ForgetCreations makes CreatedAt 0 for all namespaces. After the rules have changed, objects that they take now are listed, also in a
-// namespace that was created a moment ago.
+// ForgetCreations makes CreatedAt 0 for all namespaces: after a change of the rules, their objects are listed, even in a new namespace.
 func (n *Namespaces) ForgetCreations() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,12 +16,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// Questions about the past are lists with resourceVersionMatch=Exact, of one name or of the whole scope. Each revision of etcd is
-// a resourceVersion of every resource, so the one right before a version can always be listed.
+// Questions about the past are lists with resourceVersionMatch=Exact, of one name or of the whole scope. Each revision of etcd is a
+// resourceVersion of every resource, so a list at the one right before a version is always possible.
 //
-// Under a selector that the API server applies, an ADDED may mean that the object matches now, and a DELETED that it no longer
-// matches. A question without the selector shows which. If several rules select objects of one resource, the agent reads all
-// objects and matches them itself.
+// Under a selector that the API server applies, an ADDED may mean that the object matches now, and a DELETED that it no longer matches. A
+// question without the selector shows which. If several rules select objects of one resource, the agent reads and matches all objects.
 
 // Before implements store.Selector.
 func (i *Informer) Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool) {
@@ -29,7 +28,7 @@ func (i *Informer) Before(ctx context.Context, o *object.Object) (was *object.Ob
 		return nil, false, true // resourceVersion 0 means any version
 	}
 	v, err := i.answer(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion - 1})
-	if v != nil && v.Object.Ref.UID == o.Ref.UID { // else another object had the name
+	if v != nil && v.Object.Ref.UID == o.Ref.UID { // otherwise another object had the name
 		was = v.Object
 	}
 	return was, err == nil, ctx.Err() == nil
@@ -49,15 +48,15 @@ func (i *Informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exis
 
 // answer asks q until the API server answers, or refuses permanently.
 func (i *Informer) answer(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
-	err = i.retryAsking(ctx, func(ctx context.Context) (err error) {
+	err = i.Retry(ctx, func(ctx context.Context) (err error) {
 		v, err = i.ask(ctx, q)
 		return err
 	})
 	return v, err
 }
 
-// retryAsking calls request until it succeeds, fails in a way that another attempt does not change, or ctx ends.
-func (i *Informer) retryAsking(ctx context.Context, request func(context.Context) error) error {
+// Retry implements backfill.Asker: it calls request until it succeeds, fails permanently, or ctx ends.
+func (i *Informer) Retry(ctx context.Context, request func(context.Context) error) error {
 	failed := false
 	err := retry.Do(ctx, func() error { return request(ctx) }, func(err error, delay time.Duration) bool {
 		if errors.Is(err, apiserver.ErrUnanswerable) {
@@ -68,7 +67,7 @@ func (i *Informer) retryAsking(ctx context.Context, request func(context.Context
 		return !apiserver.IsPermanent(err)
 	})
 	if failed && ctx.Err() == nil && !apierrors.IsForbidden(err) { // a missing permission stays visible until the next watch opens
-		i.recovered() // also if it is refused permanently: nothing is retried any more, and the watch continues
+		i.recovered() // also if it is refused permanently: there is no retry, and the watch continues
 	}
 	return err
 }
@@ -76,7 +75,7 @@ func (i *Informer) retryAsking(ctx context.Context, request func(context.Context
 // Asker returns the Asker for questions about the past of the scope.
 func (i *Informer) Asker() backfill.Asker { return asker{i} }
 
-// asker implements backfill.Asker. Each of its requests holds one of the walk slots.
+// asker implements backfill.Asker. Each of its requests holds a walk slot.
 type asker struct{ *Informer }
 
 // Ask implements backfill.Asker.
@@ -91,11 +90,6 @@ func (a asker) Ask(ctx context.Context, q backfill.Question) (v *backfill.Versio
 // List implements backfill.Asker.
 func (a asker) List(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
 	return a.inSlot(ctx, func() error { return a.listAt(ctx, rv, each) })
-}
-
-// Retry implements backfill.Asker.
-func (a asker) Retry(ctx context.Context, request func(context.Context) error) error {
-	return a.retryAsking(ctx, request)
 }
 
 func (a asker) inSlot(ctx context.Context, request func() error) error {
@@ -116,14 +110,11 @@ func (i *Informer) listAt(ctx context.Context, rv uint64, each func(*object.Obje
 	}
 	for {
 		meta, err := i.page(ctx, i.selection.Namespace, o, func(raw []byte) error {
-			obs, err := r.read(raw, false)
-			switch {
-			case errors.Is(err, errExcluded):
-				return nil
-			case err != nil:
+			o, err := r.read(raw, false)
+			if err != nil || o.object == nil {
 				return err
 			}
-			return each(obs.object, r.scanned)
+			return each(o.object, r.scanned)
 		})
 		switch {
 		case apiserver.IsGone(err):
@@ -131,7 +122,7 @@ func (i *Informer) listAt(ctx context.Context, rv uint64, each func(*object.Obje
 		case err != nil:
 			return fmt.Errorf("%s at resourceVersion %d: %w", i.name, rv, err)
 		case meta.ResourceVersion != object.FormatVersion(rv):
-			return apiserver.ErrUnanswerable // a server that does not know Exact
+			return apiserver.ErrUnanswerable // the server does not support Exact
 		case meta.Continue == "":
 			return nil
 		}
@@ -148,7 +139,7 @@ func (i *Informer) ask(ctx context.Context, q backfill.Question) (*backfill.Vers
 	return v, err
 }
 
-// look is ask with options of the list, and its resourceVersion.
+// look is ask with list options. It also returns the resourceVersion of the list.
 func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.ListOptions) (*backfill.Version, uint64, error) {
 	opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", q.Ref.Name()).String()
 	if q.Selected {
@@ -164,15 +155,16 @@ func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.Li
 	var v *backfill.Version
 	foreign := false
 	meta, err := i.page(ctx, q.Ref.Namespace(), opts, func(raw []byte) error {
-		obs, err := r.read(raw, false)
+		o, err := r.read(raw, false)
 		switch {
-		case errors.Is(err, errExcluded), err == nil && obs.object.Ref.Key != q.Ref.Key:
+		case err != nil:
+			return err
+		case o.object == nil, o.object.Ref.Key != q.Ref.Key:
 			foreign = true
-			return nil
-		case err == nil:
-			v = &backfill.Version{Object: obs.object, Managers: r.scanned.CopyManagers(), Outside: obs.outside}
+		default:
+			v = &backfill.Version{Object: o.object, Managers: r.scanned.CopyManagers(), Outside: o.outside}
 		}
-		return err
+		return nil
 	})
 	switch {
 	case apiserver.IsGone(err):
@@ -180,7 +172,7 @@ func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.Li
 	case err != nil:
 		return nil, 0, err
 	case foreign, q.At != 0 && (meta.ResourceVersion != object.FormatVersion(q.At) || v != nil && v.Object.ResourceVersion > q.At):
-		return nil, 0, apiserver.ErrUnanswerable // a server that does not know the field selector, or not Exact
+		return nil, 0, apiserver.ErrUnanswerable // the server does not support the field selector, or Exact
 	}
 	at, err := apiserver.ListVersion(&meta)
 	return v, at, err

@@ -7,21 +7,21 @@ import (
 	"sync/atomic"
 )
 
-// generation follows the definition of a resource: how many times it was changed, and whether the last HTTP watch has sent everything.
+// generation follows the definition of a resource: the number of its changes, and whether the last HTTP watch has sent everything.
 type generation struct {
-	number   atomic.Uint32                           // counts the changes that were seen
-	endWatch atomic.Pointer[context.CancelCauseFunc] // ends the HTTP watch that there is, nil: none
-	// whole is one more than the generation that the last HTTP watch began with, if it ended without an error, else 0. Of the owner.
+	number   atomic.Uint32                           // counts the changes seen
+	endWatch atomic.Pointer[context.CancelCauseFunc] // ends the current HTTP watch; nil if there is none
+	// whole is one more than the generation at the start of the last HTTP watch, if that ended without an error, else 0. Owner only.
 	whole  uint32
-	listed uint32 // that of the last list. Of the owner.
+	listed uint32 // generation of the last list. Owner only.
 }
 
-// errGeneration ends an HTTP watch after which objects are stored in another version: nothing comes on it any more.
+// errGeneration ends an HTTP watch after which objects are stored in another version: it sends nothing more.
 var errGeneration = errors.New("the objects are stored in another version")
 
-// NewGeneration notes that the definition of the resource was changed. stored: its objects are stored in another version. The API
-// server keeps older watches open for a second, and sends nothing of such objects on them. A new watch gets them, or an error that its
-// history is gone, while the missed versions can still be read.
+// NewGeneration records a change of the resource's definition. stored: its objects are stored in another version. The API server keeps
+// older watches open for a second, and sends nothing of such objects on them. A new watch gets them, or an error that its history is gone,
+// while the missed versions can still be read.
 func (i *Informer) NewGeneration(stored bool) {
 	i.generation.number.Add(1)
 	if end := i.generation.endWatch.Load(); stored && end != nil {
@@ -29,45 +29,37 @@ func (i *Informer) NewGeneration(stored bool) {
 	}
 }
 
-// watchEnded notes whether an HTTP watch ended with an error.
-func (g *generation) watchEnded(number uint32, err error) {
-	if g.whole = 0; err == nil {
-		g.whole = number + 1
-	}
-}
-
-// watchSentAll reports whether the watch has sent everything that happened to the objects: it ended without an error, and they are all
-// gone. After a change of the definition it may have ended before.
+// watchSentAll reports whether the watch has sent every change of the objects: it ended without an error, and no object is left. After a
+// change of the definition it may have ended too early.
 func (i *Informer) watchSentAll() bool {
-	return i.generation.whole == i.generation.number.Load()+1 && !i.LostNamespace() && i.store.Loss() == nil && i.store.Len() == 0
+	return i.generation.whole == i.generation.number.Load()+1 && !i.LostNamespace() && i.store.View().Loss == nil && i.store.View().Objects == 0
 }
 
-// definition is the known origin of a resource. Its methods do not block.
+// definition has the known origin of a resource.
 type definition struct {
-	current func() string                // returns the uid of the definition that exists now, "": none
-	another func() (another, known bool) // reports whether another API server serves the resource now
-
 	mu         sync.Mutex
-	uid        string // of the definition that there was last
-	aggregated bool   // another server serves the resource, or did at the last time when that was known
+	uid        string // uid of the last definition
+	aggregated bool   // another server serves the resource, or did when that was last known
 }
 
-// IsAggregated reports whether another API server serves the resource, as far as that is known. It still does when the server is no longer
-// registered: it may come back.
-func (d *definition) IsAggregated() bool {
+// IsAggregated reports whether another API server serves the resource, as far as known. It stays true after the server is no longer
+// registered: it may return.
+func (i *Informer) IsAggregated() bool {
+	d := &i.definition
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if another, known := d.another(); known {
+	if another, known := i.deps.AnotherHas(i.resource); known {
 		d.aggregated = another
 	}
 	return d.aggregated
 }
 
-// UID returns the uid of the definition that the resource has, or had when it was known last. "": the resource is not known to have one.
-func (d *definition) UID() string {
+// Definition returns the uid of the resource's definition, or of its last known one; "" if none is known.
+func (i *Informer) Definition() string {
+	d := &i.definition
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if uid := d.current(); uid != "" {
+	if uid := i.deps.DefinitionOf(i.resource); uid != "" {
 		d.uid = uid
 	}
 	return d.uid
@@ -75,5 +67,5 @@ func (d *definition) UID() string {
 
 // isCustom reports whether the resource comes from a definition, as far as is known.
 func (i *Informer) isCustom() bool {
-	return !i.spec.BuiltIn && !i.definition.IsAggregated()
+	return !i.spec.BuiltIn && !i.IsAggregated()
 }

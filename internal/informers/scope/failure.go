@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// warnEvery is how often one informer's persisting error is logged.
+	// warnEvery is the interval of warnings of one informer's persistent error.
 	warnEvery = time.Minute
 	// warnHopelessEvery is the same for an error that needs an operator: sixty forbidden resources must not be logged each minute.
 	warnHopelessEvery = time.Hour
@@ -31,29 +31,35 @@ func (i *Informer) failed(ctx context.Context, doing string, err error, delay ti
 	}
 	i.noteError(doing, err)
 	r, now := apiserver.Reason(err), time.Now()
+	verb := "list" // the required permission
+	if doing == "watch" {
+		verb = doing
+	}
 	warn := i.state.fail(err, r, now, func() {
-		if r == "forbidden" {
-			i.deps.Denials.add(verb(doing), i.name, err)
+		if r == apiserver.ReasonForbidden && !i.state.phase.IsLeaving() { // the new configuration may have removed the permission from the role
+			i.deps.Denials.add(verb, i.name, err)
 		}
 	})
 	if apiserver.IsShared(r) {
 		warn = i.deps.Outage.Begin(r, now)
 	}
 	i.store.Notify()
-	i.deps.Progressed() // it may have become one that is not waited for
+	i.deps.Progressed() // the first snapshot may no longer wait for it
+	attrs := []any{"scope", i.name, "doing", doing, "err", err, "retry_in", delay}
+	if apiserver.IsShared(r) {
+		attrs = append(attrs, "api_server", i.deps.Client.Host)
+	}
 	level := slog.LevelDebug
-	if warn {
+	if warn && r != apiserver.ReasonForbidden { // Denials logs these
 		level = slog.LevelWarn
 	}
-	attrs := []any{"scope", i.name, "doing", doing, "err", err, "retry_in", delay}
 	switch r {
 	case "network":
-		i.log.Log(ctx, level, "cannot reach the API server, retrying", append(attrs, "api_server", i.deps.Client.Host)...)
+		i.log.Log(ctx, level, "cannot reach the API server, retrying", attrs...)
 	case "unauthorized":
-		i.log.Log(ctx, level, "the API server does not accept the credentials, retrying: renew those of the kubeconfig or service account",
-			append(attrs, "api_server", i.deps.Client.Host)...)
+		i.log.Log(ctx, level, "the API server does not accept the credentials, retrying: renew those of the kubeconfig or service account", attrs...)
 	case "forbidden":
-		i.log.Debug("not permitted to read a resource, retrying", attrs...) // and by denials
+		i.log.Log(ctx, level, "not permitted to read a resource, retrying", attrs...)
 	case "not_found":
 		i.log.Log(ctx, level, "a resource is not served any more, looking for it again", attrs...)
 	case "refused":
@@ -63,38 +69,35 @@ func (i *Informer) failed(ctx context.Context, doing string, err error, delay ti
 	}
 }
 
-// verb is the permission that doing takes.
-func verb(doing string) string {
-	if doing == "watch" {
-		return "watch"
-	}
-	return "list"
-}
-
-// recovered notes that what failed works again.
+// recovered records that a failed request succeeds again.
 func (i *Informer) recovered() {
-	if i.state.recovered() {
+	s := &i.state
+	s.mu.Lock()
+	failed := s.err != nil
+	s.err, s.fails = nil, 0
+	s.mu.Unlock()
+	if failed {
 		i.store.Notify()
 		i.deps.Outage.End(time.Now())
 	}
 }
 
-// Outage is the time in which the API server is out of reach of all informers of a manager.
+// Outage is the time in which no informer of a manager can reach the API server.
 type Outage struct {
 	log *slog.Logger
 
 	mu       sync.Mutex
-	since    time.Time // zero: it is within reach, or the outage was not logged
+	since    time.Time // zero: it is reachable, or the outage was not logged
 	warned   time.Time
 	reason   string
-	answered time.Time     // when it last answered after an outage
-	answers  chan struct{} // closed when it does the next time; nil: nobody waits for that
+	answered time.Time     // time of its last answer after a failure
+	answers  chan struct{} // closed at its next answer; nil if nothing waits for that
 }
 
 // NewOutage returns an Outage that has not begun.
 func NewOutage(log *slog.Logger) *Outage { return &Outage{log: log} }
 
-// Begin notes a request that failed. It reports whether to log it.
+// Begin records a failed request. It reports whether to log it.
 func (o *Outage) Begin(reason string, now time.Time) (warn bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -108,7 +111,7 @@ func (o *Outage) Begin(reason string, now time.Time) (warn bool) {
 	return true
 }
 
-// End notes that the API server has answered.
+// End records that the API server has answered.
 func (o *Outage) End(now time.Time) {
 	o.mu.Lock()
 	since := o.since
@@ -123,7 +126,7 @@ func (o *Outage) End(now time.Time) {
 	}
 }
 
-// await returns a channel that is closed when the API server has answered after a time. It may be closed already.
+// await returns a channel that is closed once the API server has answered later than after. It may be closed already.
 func (o *Outage) await(after time.Time) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -138,20 +141,20 @@ func (o *Outage) await(after time.Time) <-chan struct{} {
 	return c
 }
 
-// gatherDenials is for how long denials are gathered before they are logged: a role that permits only pods gets one line, not sixty.
+// gatherDenials is the time between the first denial and its log line: a role that permits only pods causes one line, not sixty.
 const gatherDenials = time.Second
 
-// namedDenials is how many scopes such a line names; all are in Status.
+// namedDenials is the number of scopes that such a line names. Status has all of them.
 const namedDenials = 10
 
-// Denials are the scopes that may not be read, not logged yet.
+// Denials has the forbidden scopes that are not logged yet.
 type Denials struct {
 	log   *slog.Logger
-	added chan struct{} // of one element: there is something to log
+	added chan struct{} // capacity 1: there is something to log
 
 	mu     sync.Mutex
 	scopes map[string][]string // by verb
-	errs   map[string]error    // by verb, the first
+	errs   map[string]error    // by verb: the first error
 }
 
 // NewDenials returns Denials of no scope.
@@ -169,7 +172,7 @@ func (d *Denials) add(verb, scope string, err error) {
 	broadcast.Wake(d.added)
 }
 
-// Run logs what is added until ctx ends.
+// Run logs added denials until ctx ends.
 func (d *Denials) Run(ctx context.Context) {
 	for {
 		select {
@@ -182,7 +185,7 @@ func (d *Denials) Run(ctx context.Context) {
 	}
 }
 
-// Flush logs what was added.
+// Flush logs the added denials.
 func (d *Denials) Flush() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -203,23 +206,14 @@ func (i *Informer) noteError(doing string, err error) {
 	i.metrics.errors.WithLabelValues(doing + "_" + apiserver.Reason(err)).Inc()
 }
 
-// patience returns the delay before a list that failed with err is retried, delay by default. A resource that is not served or not
-// permitted waits for at least a second. But a resource that was just defined is served soon.
-func (i *Informer) patience(err error, delay time.Duration) time.Duration {
-	if i.created != 0 && apierrors.IsNotFound(err) {
-		return delay
-	}
-	return max(delay, time.Second)
-}
-
 // Kick makes the Informer retry at once.
 func (i *Informer) Kick() { broadcast.Wake(i.kicked) }
 
 // wakeWithin is the time over which scopes spread their retries when the API server answers again after an outage.
 const wakeWithin = time.Second
 
-// pause waits for d after err, or until it is kicked, or until the API server has answered another scope after it had failed for all;
-// false: ctx ended first.
+// pause waits for d after err. It returns early if kicked, or if err affected all scopes and the API server has answered one of them. It
+// returns false if ctx ended first.
 func (i *Informer) pause(ctx context.Context, err error, d time.Duration) bool {
 	var answers <-chan struct{}
 	if apiserver.IsShared(apiserver.Reason(err)) {
@@ -240,7 +234,7 @@ func (i *Informer) pause(ctx context.Context, err error, d time.Duration) bool {
 	}
 }
 
-// IsUnserved reports whether the resource was not served when it was asked for.
+// IsUnserved reports whether the resource was not served at the last request.
 func (i *Informer) IsUnserved() bool { return apierrors.IsNotFound(i.state.lastError()) }
 
 // IsFailing reports whether requests fail for a reason that a new definition may remove.

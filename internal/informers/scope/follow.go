@@ -16,43 +16,46 @@ import (
 )
 
 const (
-	// freshTries is how many times an expired watch is tried again on a connection of its own: another API server, whose history goes
-	// back further, may have the same address.
+	// freshTries is how many times an expired watch is retried on its own connection. Another API server, whose history goes back further, may
+	// have the same address.
 	freshTries = 3
-	// reopenAfter is how long a watch that was ended because it was blocked waits for room at most.
+	// reopenAfter limits how long a watch that was ended because it was blocked waits for room.
 	reopenAfter = 5 * time.Second
 )
 
-// errRewound ends an HTTP watch on a history that is not the one which was followed so far.
+// errRewound ends an HTTP watch on a history that differs from the one followed so far.
 var errRewound = errors.New("the API server has another history: etcd was restored")
 
 // follower follows history over a succession of HTTP watches. Its fields belong to the informer's owner goroutine.
 type follower struct {
 	informer   *Informer
 	reader     *reader  // lent to the goroutine that reads an HTTP watch
-	rv         uint64   // up to which the store has everything
-	witness    *witness // the last version that the store took without a doubt, or that was listed; nil: none yet
-	doubted    *witness // the last version that the store took since the doubt began, nil: none
-	generation uint32   // of the definition, when the last HTTP watch that sent anything was opened, or the list begun
-	doubtful   bool     // the API server may have another history since then
+	rv         uint64   // the store has everything up to here
+	witness    *witness // the last version that was listed, or taken without doubt; nil if there is none yet
+	doubted    *witness // the last version taken since the doubt began; nil if there is none
+	generation uint32   // of the definition, at the opening of the last HTTP watch that sent anything, or at the start of the list
+	doubtful   bool     // the API server may have switched to another history since
 
-	probed        time.Time // when history was last probed
-	unanswered    time.Time // when a probe last had no answer
+	probed        time.Time // time of the last probe of history
+	unanswered    time.Time // time of the last probe without an answer
 	witnessHidden bool      // the API server does not answer lists of a single object
 
 	reopen  *retry.Backoff // between HTTP watches that end at once
-	expired int            // HTTP watches in a row that ended with 410
+	expired int            // consecutive HTTP watches that ended with 410
 	again   *retry.Backoff // between those
 }
 
 // follow applies everything after rv to the store. It returns when another list is needed, or ctx ends.
 func (i *Informer) follow(ctx context.Context, rv uint64) {
 	f := &follower{
-		informer: i, reader: i.newReader(), rv: rv, witness: i.newest(), generation: i.generation.listed,
+		informer: i, reader: i.newReader(), rv: rv, generation: i.generation.listed,
 		reopen: retry.New(), again: retry.New(),
 	}
 	f.reader.lean, f.reader.live = true, true
-	i.generation.watchEnded(0, errGeneration)
+	if o := i.store.Newest(); o != nil {
+		f.witness = &witness{object: o}
+	}
+	i.generation.whole = 0
 	for {
 		got, err := f.watch(ctx)
 		if ctx.Err() != nil || !f.continues(ctx, &got, err) {
@@ -65,7 +68,7 @@ func (i *Informer) follow(ctx context.Context, rv uint64) {
 type watched struct {
 	frames     int
 	objects    int           // frames that are no bookmarks
-	lasted     time.Duration // since the server accepted it
+	lasted     time.Duration // time since the server accepted it
 	whole      bool          // it ended at its timeout
 	generation uint32        // of the definition, when the server accepted it
 }
@@ -75,19 +78,17 @@ func (w *watched) isLong() bool { return w.lasted > apiserver.ShortWatch }
 // retryResult classifies a watch on a connection of its own, for a metric's label.
 func (w *watched) retryResult(err error) string {
 	switch {
-	case w.frames > 0:
+	case w.frames > 0, err == nil, w.isLong() && !apiserver.IsGone(err):
 		return "found"
 	case apiserver.IsGone(err):
 		return "expired"
-	case err == nil, w.isLong():
-		return "found"
 	default:
 		return "failed"
 	}
 }
 
-// continues waits until it is time for the next HTTP watch; false: another list is needed, or ctx ended first. err ended the one
-// before, nil: it ended cleanly.
+// continues waits until it is time for the next HTTP watch. It returns false if another list is needed, or ctx ended first. err ended the
+// last watch, cleanly if nil.
 func (f *follower) continues(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	f.note(got, err)
@@ -95,7 +96,9 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		i.countWatch("closed")
 		return false
 	}
-	i.generation.watchEnded(got.generation, err)
+	if i.generation.whole = 0; err == nil {
+		i.generation.whole = got.generation + 1
+	}
 	switch {
 	case errors.Is(err, errBlocked):
 		i.countWatch("blocked")
@@ -103,7 +106,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 	case errors.Is(err, errRewound), apiserver.IsGone(err) && time.Since(f.unanswered) >= apiserver.ProbeEvery && f.rewound(ctx, true):
 		i.countWatch("rewound")
 		i.rewound = true
-		i.setBlocked(false) // it was, if the batch that waited is of the other history
+		i.setBlocked(false) // it was blocked if the waiting batch is of the other history
 		return false
 	case apiserver.IsGone(err):
 		i.countWatch("expired")
@@ -127,7 +130,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 	}
 }
 
-// note updates what f knows of the API server by an HTTP watch that has ended.
+// note updates the state of f after an HTTP watch.
 func (f *follower) note(got *watched, err error) {
 	if f.expired > 0 {
 		f.informer.metrics.expiredRetries.WithLabelValues(got.retryResult(err)).Inc()
@@ -138,8 +141,8 @@ func (f *follower) note(got *watched, err error) {
 	if got.objects > 0 || got.isLong() && !apiserver.IsGone(err) {
 		f.expired = 0
 	}
-	// An API server that has come back may have come back with another history. A watch on which nothing came may have
-	// waited for a resourceVersion that its history has not reached.
+	// An API server may return with another history. A watch without any frame may have waited for a resourceVersion that its history has not
+	// reached.
 	if !errors.Is(err, errBlocked) && (!got.whole || got.frames == 0) {
 		f.doubtful = true
 	}
@@ -160,43 +163,46 @@ func (f *follower) awaitRoom(ctx context.Context) bool {
 	return true
 }
 
-// triesAgain waits until an expired watch is retried on another connection; false: it was retried often enough, or ctx ended first.
+// triesAgain waits until an expired watch is retried on another connection. It returns false after enough retries, or if ctx ended.
 func (f *follower) triesAgain(ctx context.Context) bool {
-	// After a change of the definition every API server has begun its history anew.
+	// After a change of the definition every API server starts its history over.
 	if f.expired == freshTries || f.generation != f.informer.generation.number.Load() {
 		return false
 	}
 	if f.expired == 0 {
-		f.again = retry.New() // not reopen: history expires meanwhile, and an outage may have made that one long
+		f.again = retry.New() // not reopen: history expires meanwhile, and an outage may have made its delay long
 	}
 	f.expired++
 	return f.again.Wait(ctx, nil)
 }
 
-// watch opens one HTTP watch and applies its events until it ends. A nil error: it ended cleanly.
+// watch opens one HTTP watch and applies its events until it ends. The error is nil if it ended cleanly.
 func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	i := f.informer
-	s := newStream(ctx, i, f.reader, apiserver.WatchTimeout())
+	s := newStream(ctx, i, f.reader)
 	defer s.close()
 	i.generation.endWatch.Store(&s.end)
 	defer i.generation.endWatch.Store(nil)
 	if err := s.open(f.rv, f.expired > 0); err != nil {
 		return got, err
 	}
-	defer func() { got.lasted = time.Since(s.opened) }()
+	defer func() { got.lasted = time.Since(s.watch.Opened) }()
 	got.generation = i.generation.number.Load()
-	i.state.answered(s.opened)
+	i.state.answered(s.watch.Opened)
 	i.recovered()
 	if f.probeDue() && f.rewound(ctx, false) {
 		return got, errRewound
 	}
-	s.start()
+	s.done.Go(func() {
+		defer close(s.batches)
+		s.err = s.read()
+	})
 	for b := range s.batches {
 		if f.rewoundBefore(ctx, b, got.objects == 0) {
 			return got, errRewound
 		}
 		if ctx.Err() != nil {
-			return got, context.Cause(ctx) // so had the probe no answer: the next run reads the batch again
+			return got, context.Cause(ctx) // then the probe had no answer, and the next run reads the batch again
 		}
 		f.apply(ctx, s, b)
 		got.frames += len(b.events)
@@ -207,8 +213,8 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	return got, s.err
 }
 
-// rewoundBefore reports whether a batch is of another history. first: there was no object before it on its HTTP watch. The first
-// object always waits for a probe.
+// rewoundBefore reports whether a batch is of another history. first: no object precedes it on its HTTP watch. The first object always
+// waits for a probe.
 func (f *follower) rewoundBefore(ctx context.Context, b *batch, first bool) bool {
 	if b.objects > 0 && first && f.rewound(ctx, true) {
 		return true
@@ -216,11 +222,11 @@ func (f *follower) rewoundBefore(ctx context.Context, b *batch, first bool) bool
 	return b.bookmarks > 0 && f.probeDue() && f.rewound(ctx, false)
 }
 
-// apply has the store take a batch.
+// apply applies a batch to the store.
 func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 	i := f.informer
-	if !i.store.Apply(ctx, b.events, func() { s.applying.Store(max(1, int64(time.Since(s.opened)))) }) {
-		return // the store may not have taken all: nothing after that may be taken either
+	if !i.store.Apply(ctx, b.events, func() { s.applying.Store(max(1, int64(time.Since(s.watch.Opened)))) }) {
+		return // the store may lack a part of it: no later event may be applied either
 	}
 	s.applying.Store(0)
 	f.rv = b.events[len(b.events)-1].Version
@@ -229,8 +235,12 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 		if last.Type == watch.Bookmark {
 			continue
 		}
-		if gone := last.Type == watch.Deleted; !gone || !i.selection.HasServerSelector() { // else it may live on
-			f.saw(&witness{object: last.Object, gone: gone})
+		if gone := last.Type == watch.Deleted; !gone || !i.selection.HasServerSelector() { // otherwise it may still exist
+			if w := (&witness{object: last.Object, gone: gone}); f.doubtful {
+				f.doubted = w
+			} else {
+				f.witness = w
+			}
 		}
 		break
 	}
@@ -238,73 +248,69 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 	clear(b.events)
 }
 
-// saw notes a version that the store took.
-func (f *follower) saw(w *witness) {
-	if f.doubtful {
-		f.doubted = w
-	} else {
-		f.witness = w
-	}
-}
-
 func (i *Informer) countWatch(result string) { i.metrics.watches.WithLabelValues(result).Inc() }
 
-// setBlocked notes whether the watch is ended because the queue is full: then it is not stale.
+// setBlocked records whether the watch is ended because the queue is full: then it is not stale.
 func (i *Informer) setBlocked(blocked bool) {
-	i.state.setUnread(blocked, time.Now())
-	v := 0.0
+	s := &i.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unread = blocked
 	if blocked {
-		v = 1
+		i.metrics.blocked.Set(1)
+		s.moveLocked(PhaseLive, PhaseBlocked)
+	} else {
+		i.metrics.blocked.Set(0)
+		s.life = time.Now() // no response was possible before
+		s.moveLocked(PhaseBlocked, PhaseLive)
 	}
-	i.metrics.blocked.Set(v)
 }
 
-// An etcd that is restored from a copy continues with another history: changes after the copy never happened there, and their
-// resourceVersions are given a second time, to other changes. No request fails because of it. kube-apiserver 1.36 answers requests for a
-// resourceVersion that its history has not reached (yet) as follows:
+// An etcd that is restored from a copy continues with another history. Changes after the copy never happened there, and their
+// resourceVersions are assigned a second time, to other changes. No request fails because of it. If the history has not reached a
+// resourceVersion (yet), kube-apiserver 1.36 answers requests for it as follows:
 //
-//   - WATCH: 200, and then nothing, no bookmark either, until the timeout; it omits the events up to it, and sends those after
-//     it. The same with and without a watch cache.
+//   - WATCH: 200, and no frame until the timeout, not even a bookmark. It omits the events up to the resourceVersion, and sends those
+//     after it. The same with and without a watch cache.
 //   - LIST Exact: 504, reason Timeout, "Too large resource version", with a watch cache after 3 s, without (and for a name)
 //     at once. A lagging API server answers the same.
-//   - LIST NotOlderThan: waits for it for 3 s, then the same 504; without a watch cache at once.
+//   - LIST NotOlderThan: waits for 3 s, then the same 504; without a watch cache at once.
 //   - LIST without resourceVersion: 200, at the last one now: the only answer that distinguishes the two.
 //
-// And for a resourceVersion that etcd has compacted: with a watch cache LIST Exact and WATCH may still be served from it, without one
-// LIST is 410, and WATCH is 200 and an ERROR frame of 410.
+// If etcd has compacted a resourceVersion, a watch cache may still serve LIST Exact and WATCH. Without one, LIST is 410, and WATCH is
+// 200 and an ERROR frame of 410.
 
-// probeDue reports whether a probe may be made at rest. The first object on a watch that was not probed waits for a probe of its own.
+// probeDue reports whether a probe may be made at rest. The first object on a watch that was not probed waits for its own probe.
 func (f *follower) probeDue() bool { return time.Since(f.probed) >= apiserver.ProbeEvery }
 
-// rewound reports whether the API server has another history than the one that was followed so far. It asks only in doubt. If the API server
-// does not answer, it returns false, and the doubt remains. thorough: it makes a second request if one list is not enough.
+// rewound reports whether the API server has another history than the one followed so far. It asks only in doubt. If the API server does
+// not answer, it returns false, and the doubt remains. thorough: it makes a second request if one list is not enough.
 func (f *follower) rewound(ctx context.Context, thorough bool) bool {
-	if !f.doubtful {
+	// The time limit begins after the wait for the budget: an object must not pass unchecked because other scopes have asked many questions.
+	if !f.doubtful || f.informer.deps.Lookups.Wait(ctx) != nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
 	defer cancel()
 	f.probed = time.Now()
 	same, settled, err := f.compare(ctx, thorough)
+	if err == nil && same && settled && f.doubted != nil { // later versions came while there was no answer
+		f.witness, f.doubted = f.doubted, nil
+		same, settled, err = f.compare(ctx, thorough)
+	}
 	if err != nil {
 		f.informer.noteError("probe", err)
 		f.unanswered = time.Now()
 		return false
 	}
-	if f.doubtful = !settled; same && settled && f.doubted != nil { // versions after it came while there was no answer
-		f.witness, f.doubted, f.doubtful = f.doubted, nil, true
-		return f.rewound(ctx, thorough)
-	}
+	f.doubtful = !settled
 	return !same
 }
 
-// compare compares the last version that was seen with the API server's. settled: no request can find out more. Usually one list suffices: it
-// has the present resourceVersion, and the object as it was seen last.
+// compare compares the last seen version with the API server's. settled: no request can find out more. Usually one list suffices: it has
+// the current resourceVersion, and the object as it was last seen.
 func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bool, err error) {
 	i := f.informer
-	if err := i.deps.Lookups.Wait(ctx); err != nil {
-		return true, false, err
-	}
 	if f.witness == nil || f.witnessHidden {
 		now, err := i.Latest(ctx)
 		return now >= f.rv, true, err
@@ -315,7 +321,7 @@ func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bo
 	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
 		f.witnessHidden = true
 		same, settled, err := f.compare(ctx, thorough)
-		f.witnessHidden = err == nil // else lists are refused at present, and nothing is known about questions for one object
+		f.witnessHidden = err == nil // otherwise lists are refused at present, and whether single objects can be read is unknown
 		return same, settled, err
 	case err != nil:
 		return true, false, err
@@ -326,14 +332,11 @@ func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bo
 	case !f.witness.gone && found != nil && sameVersion(found.Object, o):
 		return true, true, nil
 	}
-	if err := i.deps.Lookups.Wait(ctx); err != nil {
-		return true, false, err
-	}
 	same, known, err := i.sameHistory(ctx, f.witness)
 	return same || !known, true, err
 }
 
-// Latest returns the present resourceVersion of etcd.
+// Latest returns the current resourceVersion of etcd.
 func (i *Informer) Latest(ctx context.Context) (uint64, error) {
 	meta, err := i.page(ctx, i.selection.Namespace, metav1.ListOptions{Limit: 1, LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector},
 		func([]byte) error { return nil })
@@ -343,23 +346,15 @@ func (i *Informer) Latest(ctx context.Context) (uint64, error) {
 	return apiserver.ListVersion(&meta)
 }
 
-// witness is a version that was seen, by which history is recognized.
+// witness is a seen version that identifies history.
 type witness struct {
 	object *object.Object
-	gone   bool // it was deleted with its version
+	gone   bool // the version is its deletion
 }
 
-// newest is the last-known object that was changed last, nil: there is none.
-func (i *Informer) newest() *witness {
-	if o := i.store.Newest(); o != nil {
-		return &witness{object: o}
-	}
-	return nil
-}
-
-// sameHistory reports whether a version that was seen is part of the API server's history. known is false if that history does not go back so
-// far, or may not be read. uid and resourceVersion are not enough: after a restore, an object of the copy is changed again, and may get
-// the same ones. Then its managedFields were written at another time.
+// sameHistory reports whether a seen version is part of the API server's history. known is false if that history does not go back so far,
+// or may not be read. uid and resourceVersion are not enough: after a restore, an object of the copy may change again and get the same
+// ones. Then the times of its managedFields differ.
 func (i *Informer) sameHistory(ctx context.Context, w *witness) (same, known bool, err error) {
 	o := w.object
 	f, err := i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion})
@@ -370,7 +365,7 @@ func (i *Informer) sameHistory(ctx context.Context, w *witness) (same, known boo
 		return false, false, err
 	case f == nil:
 		return w.gone, true, nil
-	case w.gone: // or the server gives deletions no version of their own
+	case w.gone: // or the server assigns no new version to deletions
 		return false, f.Object.ResourceVersion != o.ResourceVersion, nil
 	}
 	return sameVersion(f.Object, o), true, nil

@@ -8,18 +8,19 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// gapUnlessFound returns the notice of a gap up to the list at to, inside which find looks for versions.
+// gapUnlessFound returns the notice of a gap up to the list at to, in which find looks for versions.
 func (i *Informer) gapUnlessFound(to uint64) *store.Notice {
 	return i.store.Gap(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
 }
 
-// find recovers the versions between the lost history and the list at to, and adds them to the pending deltas. whole: nothing is
-// missing. recovered: only objects that were created and deleted in between are. The only error is the cause of ctx.
+// find recovers the versions between the lost history and the list at to, and adds them to the pending deltas. whole: nothing is missing.
+// recovered: only objects that were created and deleted in between are missing. The only error is the cause of ctx.
 func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
 	l, changed := i.store.Changes()
 	gap := backfill.Gap{From: l.From, To: to, Changed: changed}
 	began := time.Now()
-	if l.SkipIfRecovered && !i.selection.HasSelector() && i.mayListRevisions(&gap) {
+	tokens, affordable := gap.Cost(i.store.View().Objects)
+	if l.SkipIfRecovered && !i.selection.HasSelector() && affordable && i.deps.Lookups.AllowN(began, tokens) {
 		steps, err := backfill.EveryRevision(ctx, asker{i}, gap)
 		if ctx.Err() != nil {
 			return false, false, context.Cause(ctx)
@@ -46,12 +47,6 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 		"reason", l.Reason, "since", l.Since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
 		"took", time.Since(began))
 	return false, recovered, nil
-}
-
-// mayListRevisions reports whether each revision inside gap may be listed now.
-func (i *Informer) mayListRevisions(gap *backfill.Gap) bool {
-	tokens, ok := gap.Cost(i.store.Len())
-	return ok && i.deps.Lookups.AllowN(time.Now(), tokens)
 }
 
 // WalkOptions returns the limits of a search for versions inside a gap.

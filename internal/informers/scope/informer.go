@@ -23,10 +23,10 @@ import (
 type Informer struct {
 	deps       *Deps
 	spec       Spec
-	resource   *object.Resource // of spec, as are selection and name
+	resource   *object.Resource // from spec, as are selection and name
 	selection  selection.Scope
 	name       string
-	lastEvents *LastEvents // nil: the bus is not asked
+	lastEvents *LastEvents // nil: it does not ask the bus
 	log        *slog.Logger
 	metrics    *metrics
 
@@ -37,36 +37,35 @@ type Informer struct {
 	definition definition
 	dictionary dictionary
 	retiring   atomic.Pointer[checkpoint.Retiring] // nil: the scope is selected
-	kicked     chan struct{}                       // of one element: a request that failed may succeed now
+	kicked     chan struct{}                       // capacity 1: a failed request may succeed now
 	done       chan struct{}                       // closed when Run has ended
 
 	owner
 }
 
-// owner is the state of the goroutine of Run.
+// owner is the state of Run's goroutine.
 type owner struct {
 	created   uint64     // Spec.Created, until the first list is loaded
 	createdAt time.Time  // Spec.CreatedAt
-	resume    *Origin    // Spec.Origin, until that is loaded, or given up
+	resume    *Origin    // Spec.Origin, until that is loaded or given up
 	resumed   *Origin    // the origin that was loaded
-	replayed  uint64     // resourceVersion up to which the previous run may have sent events that are sent again
+	replayed  uint64     // resourceVersion up to which the previous run may have sent events that this run repeats
 	rewound   bool       // a watch found that etcd was restored
 	retried   time.Time  // when a failed request was last retried
 	asked     bool       // the bus was asked for its last stream event
-	lastEvent *LastEvent // its answer, until that is used; nil: none
+	lastEvent *LastEvent // its answer, until that is used; nil if there is none
 }
 
-// relistReset is after how long without another list the delay between lists begins anew.
+// relistReset is the time without another list after which the delay between lists is reset.
 const relistReset = 2 * time.Minute
 
-// New returns an Informer that has not begun.
+// New returns an Informer that has not started.
 func New(d *Deps, spec *Spec) *Informer {
 	of := &spec.Scope
 	i := &Informer{
 		deps: d, spec: *spec, resource: of.Resource, selection: *of, name: of.Name, lastEvents: d.LastEvents, log: d.Log, metrics: d.Metrics.of(of.Name),
-		state:      state{scope: of.Name, log: d.Log},
-		definition: definition{current: func() string { return d.DefinitionOf(of.Resource) }, another: func() (bool, bool) { return d.AnotherHas(of.Resource) }},
-		kicked:     make(chan struct{}, 1), done: make(chan struct{}),
+		state:  state{scope: of.Name, log: d.Log},
+		kicked: make(chan struct{}, 1), done: make(chan struct{}),
 		owner: owner{created: spec.Created, createdAt: spec.CreatedAt, resume: spec.Origin},
 	}
 	if spec.Internal {
@@ -95,8 +94,8 @@ func New(d *Deps, spec *Spec) *Informer {
 	return i
 }
 
-// Run observes until ctx ends, after all channels of after are closed; it calls begins then. Its goroutine owns what is known of history, and
-// makes all writes to the store that a list or a watch causes. Everything that it started has ended when it returns.
+// Run observes until ctx ends, after all channels of after are closed; it calls begins then. Its goroutine owns the state of history, and
+// makes all writes to the store that a list or a watch causes. When it returns, everything that it started has ended.
 func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func()) {
 	defer i.store.Notify()
 	defer close(i.done)
@@ -112,8 +111,7 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 	others.Go(func() { i.store.Run(ctx, i.spec.Every) })
 	others.Go(func() { i.sendProgress(ctx) })
 	defer others.Wait()
-	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but with a delay if every watch ends with
-	// one.
+	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but with a delay if every watch ends so.
 	for b := retry.New(); ; {
 		began := time.Now()
 		rv, err := i.list(ctx)
@@ -139,7 +137,7 @@ func (i *Informer) Spec() *Spec { return &i.spec }
 // Resource returns the resource that is observed.
 func (i *Informer) Resource() *object.Resource { return i.resource }
 
-// Selection returns what is selected of the resource.
+// Selection returns the selected part of the resource.
 func (i *Informer) Selection() *selection.Scope { return &i.selection }
 
 // Store returns the store of the scope.
@@ -158,16 +156,15 @@ func (i *Informer) HasEnded() bool {
 	}
 }
 
-// NotBegun returns the origin or creation at which an Informer was to begin, if it has ended before it did.
+// NotBegun returns the origin or creation from which an Informer was to start, if it has ended before that.
 func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
 	return i.resume, i.created, i.createdAt
 }
 
-// Rebase has the scope sent again if the log of the bus that takes its events was replaced: a gap (checkpoint-lost) and a snapshot. It does not
-// wait.
+// Rebase makes the scope resend everything if the log of its events was replaced: a gap (checkpoint-lost) and a snapshot. It does not wait.
 func (i *Informer) Rebase() { i.store.Rebase() }
 
-// Drain stops the Informer from taking changes, until it is ended. again: its scope is still selected, and another Informer resumes at its
+// Drain stops the Informer from taking changes, until it has ended. again: its scope is still selected, and another Informer resumes at its
 // position.
 func (i *Informer) Drain(again bool) {
 	if again {
@@ -183,47 +180,59 @@ func retiringSince(t time.Time) *checkpoint.Retiring {
 	return &checkpoint.Retiring{Since: t.UTC().Truncate(time.Second)}
 }
 
-// SetDrained notes that the Informer has drained, and has ended.
+// SetDrained records that the Informer has drained, and has ended.
 func (i *Informer) SetDrained() { i.state.move(PhaseDraining, PhaseDrained) }
 
-// SetRemoved notes that the manager has forgotten the Informer.
+// SetRemoved records that the manager has dropped the Informer.
 func (i *Informer) SetRemoved() { i.state.to(PhaseRemoved) }
 
-// Phase returns the present phase.
-func (i *Informer) Phase() Phase { return i.state.now() }
-
-// IsAggregated reports whether another API server serves the resource, as far as that is known.
-func (i *Informer) IsAggregated() bool { return i.definition.IsAggregated() }
-
-// Definition returns the uid of the definition that the resource has, or had when it was known last. "": it is not known to have one.
-func (i *Informer) Definition() string { return i.definition.UID() }
+// Phase returns the current phase.
+func (i *Informer) Phase() Phase {
+	i.state.mu.Lock()
+	defer i.state.mu.Unlock()
+	return i.state.phase
+}
 
 // IsInError reports whether the last request failed.
 func (i *Informer) IsInError() bool { return i.state.lastError() != nil }
 
-// LastSeen returns when the last event, bookmark or list came, zero: none has.
-func (i *Informer) LastSeen() time.Time { return i.state.lastSeen() }
+// LastSeen returns the time of the last event, bookmark or list, zero if there was none.
+func (i *Informer) LastSeen() time.Time {
+	i.state.mu.Lock()
+	defer i.state.mu.Unlock()
+	return i.state.last
+}
 
-// Silence returns the age of the API server's last sign of life, 0 while the watch is not read; false: there was none yet.
-func (i *Informer) Silence(now time.Time) (time.Duration, bool) { return i.state.silence(now) }
+// Silence returns the time since the API server's last response, 0 while the watch is not read, or false if there was none yet.
+func (i *Informer) Silence(now time.Time) (time.Duration, bool) {
+	i.state.mu.Lock()
+	defer i.state.mu.Unlock()
+	return i.state.silence(now), i.state.unread || !i.state.life.IsZero()
+}
 
-// seen notes a sign of life of the watch.
+// seen records that the watch, or a list, has received something.
 func (i *Informer) seen(at time.Time) {
-	i.state.seen(at)
+	s := &i.state
+	s.mu.Lock()
+	s.last, s.waits = at, time.Time{}
+	if at.After(s.life) {
+		s.life = at
+	}
+	s.mu.Unlock()
 	i.metrics.lastSeen.Set(float64(at.UnixMilli()) / 1e3)
 }
 
-// Position returns that of the store with what the informer observes.
+// Position returns the store's position, with the description of the scope.
 func (i *Informer) Position() (checkpoint.Position, bool) {
 	p, ok := i.store.Position()
 	p.Retiring = i.retiring.Load()
-	if !ok || p.Resource != "" { // the checkpoint that it began with: it may be of another version of the resource
+	if !ok || p.Resource != "" { // the checkpoint that it started with: it may be of another version of the resource
 		return p, ok
 	}
 	i.selection.Record(&p.Scope)
 	p.Aggregated, p.Definition = i.IsAggregated(), i.Definition()
 	p.Ignored = i.spec.OwnNames
-	p.LastSeen = i.state.lastSeen()
+	p.LastSeen = i.LastSeen()
 	return p, true
 }
 
@@ -236,7 +245,7 @@ func (i *Informer) SetFilter(scope *selection.Scope) {
 	}
 }
 
-// Observes reports whether the scope has, or may have, objects in a namespace ("": any).
+// Observes reports whether the scope has, or may have, objects in a namespace ("": in any).
 func (i *Informer) Observes(namespace string) bool {
 	return namespace == "" || i.selection.Takes(namespace)
 }
@@ -253,13 +262,13 @@ func (i *Informer) TakeSnapshot(ctx context.Context, namespace string) (store.St
 	return i.store.TakeSnapshot(ctx, scope, namespace)
 }
 
-// progressEvery is how often a scope sends a progress event.
+// progressEvery is the interval of a scope's progress events.
 const progressEvery = time.Minute
 
-// sendProgress sends a progress event each minute, as long as the scope is alive: consumers distinguish an idle cluster from a dead agent by it.
-// It waits for each acknowledgement, so that at most one is in flight while the bus is unreachable.
+// sendProgress sends a progress event each minute while the scope is alive: it distinguishes an idle cluster from a dead agent. It waits
+// for each acknowledgement, so that at most one is in flight while the bus is unreachable.
 func (i *Informer) sendProgress(ctx context.Context) {
-	wait := progressEvery/2 + rand.N(progressEvery/2) // scopes that began together do not send at the same time
+	wait := progressEvery/2 + rand.N(progressEvery/2) // scopes that started together do not send at the same time
 	for retry.Sleep(ctx, wait) {
 		wait = progressEvery
 		if i.alive(time.Now()) && i.store.SendProgress(ctx) != nil {
@@ -268,7 +277,7 @@ func (i *Informer) sendProgress(ctx context.Context) {
 	}
 }
 
-// ObservesResource reports whether the Informer is of a resource, in whatever version.
+// ObservesResource reports whether the Informer observes a resource, in any version.
 func (i *Informer) ObservesResource(r *object.Resource) bool {
 	return i.resource.Group == r.Group && i.resource.Name == r.Name
 }
@@ -280,64 +289,64 @@ type View struct {
 	Ended     bool   // the informer has ended
 	Failing   bool   // the last request failed
 	Forbidden bool   // it failed because it is not permitted
-	RemovedAt uint64 // resourceVersion at which the resource was removed, 0: it exists
-	EmptyAt   uint64 // resourceVersion up to which the informer has found that no object exists any more, 0: it has not
+	RemovedAt uint64 // resourceVersion at which the resource was removed; 0 if it exists
+	EmptyAt   uint64 // resourceVersion at which the informer found that no object exists any more; 0 if it has not
 }
 
-// View returns the present view, and a channel that is closed by the next change of the informer.
+// View returns the current view, and a channel that is closed by the next change of the informer.
 func (i *Informer) View() (View, <-chan struct{}) {
-	changed := i.store.Changed() // before anything is read
-	v := View{Ended: i.HasEnded(), RemovedAt: i.RemovedAt(), EmptyAt: i.emptyAt(), Phase: i.state.now(), View: i.store.View()}
+	changed := i.store.Changed() // must precede all reads
+	v := View{Ended: i.HasEnded(), RemovedAt: i.RemovedAt(), EmptyAt: i.removal.emptyAt.Load(), Phase: i.Phase(), View: i.store.View()}
 	if err := i.state.lastError(); err != nil {
 		v.Failing, v.Forbidden = true, apierrors.IsForbidden(err)
 	}
 	return v, changed
 }
 
-// Spec is what an Informer observes, and the position at which it begins.
+// Spec describes an Informer's scope, and the position at which it starts.
 type Spec struct {
 	Scope      selection.Scope
 	Lane       store.Lane
 	Snapshots  SnapshotMode
 	Every      time.Duration // between snapshots, 0: never
 	BuiltIn    bool          // the resource is built into the API server
-	Shared     bool          // other agents observe other parts of the resource, and announce them on the bus
-	Internal   bool          // it is for the manager itself: nothing of it is captured
-	History    uint32        // number of the history that the resource was observed in
+	Shared     bool          // other agents observe other parts of the resource, and announce these on the bus
+	Internal   bool          // only for the manager: nothing is captured
+	History    uint32        // history number of the last observation of the resource
 	Remembered bool          // the last run observed the resource
-	OwnNames   []string      // of the agent's own objects (OwnName), sorted; nil: it never has any of the resource
-	Origin     *Origin       // position to resume from, nil: none
-	Created    uint64        // resourceVersion before which there was no object, 0: that is not known
+	OwnNames   []string      // names of the agent's own objects (OwnName), sorted; nil if the resource never has any
+	Origin     *Origin       // position to resume from, or nil
+	Created    uint64        // resourceVersion before which there was no object; 0 if that is not known
 	CreatedAt  time.Time     // when Created was seen
 }
 
 // Origin is the position from which an Informer resumes.
 type Origin struct {
 	checkpoint.Scope
-	// Inherited: it is of another selection of the same resource. Nothing of this scope was sent.
+	// Inherited: it belongs to another selection of the same resource. Nothing of this scope was sent.
 	Inherited bool
-	// Continued: an informer of this run left that position, and the bus has everything that was sent before.
+	// Continued: an informer of this run left that position, and the bus has everything sent before it.
 	Continued bool
-	// Lost is the history before it that was not observed, nil: none.
+	// Lost is the unobserved history before it, or nil.
 	Lost *store.Loss
 }
 
-// SnapshotMode is which existing objects are sent at the start.
+// SnapshotMode selects which existing objects are sent at the start.
 type SnapshotMode string
 
 // The modes of snapshot.mode.
 const (
-	SnapshotInitial SnapshotMode = "initial" // a read of each, unless a checkpoint is there to resume from
+	SnapshotInitial SnapshotMode = "initial" // a read of each, unless there is a checkpoint to resume from
 	SnapshotAlways  SnapshotMode = "always"  // a read of each at every start
 	SnapshotNever   SnapshotMode = "never"   // nothing
 )
 
-// Deps is what the Informers of a manager share. Functions must not block, except for those that take a context.
+// Deps are shared by the Informers of a manager. Functions must not block, except for those that take a context.
 type Deps struct {
 	Client     *apiserver.Client
-	Lists      *apiserver.ListSlots // bounds how many lists run at a time
-	Walks      chan struct{}        // bounds how many versions are asked for at a time
-	Lookups    *rate.Limiter        // bounds how many revisions are looked at one by one
+	Lists      *apiserver.ListSlots // bounds concurrent lists
+	Walks      chan struct{}        // bounds concurrent requests for versions
+	Lookups    *rate.Limiter        // bounds requests for single revisions
 	LastEvents *LastEvents          // nil: the bus cannot be asked
 	Outage     *Outage
 	Denials    *Denials
@@ -345,10 +354,10 @@ type Deps struct {
 	Log        *slog.Logger
 
 	Ignored      func(*object.Ref) bool                             // reports whether an object is never captured
-	DefinitionOf func(*object.Resource) (uid string)                // "": it has none now
+	DefinitionOf func(*object.Resource) (uid string)                // "" if it has none now
 	AnotherHas   func(*object.Resource) (another, known bool)       // reports whether another API server serves a resource now
-	Replaced     func(*selection.Scope) (n uint64, since time.Time) // see store.Options; nil: the bus does not know
-	Save         func(ctx context.Context) error                    // saves the positions of all scopes, nil: none is saved
+	Replaced     func(*selection.Scope) (n uint64, since time.Time) // see store.Options; nil if the bus does not know
+	Save         func(ctx context.Context) error                    // saves the positions of all scopes; nil: does nothing
 	Denied       func(context.Context, *Informer)                   // called when a list was forbidden, before Progressed is
 	Progressed   func()                                             // called when the first snapshot may be complete, or impossible
 }

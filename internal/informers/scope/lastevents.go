@@ -5,67 +5,68 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// LastEvents asks the bus for the last stream event of a resource, once for all scopes of the resource that begin in this run. A scope that
-// asked a moment later would get an event of another scope of this run, and mistake it for one of the previous run. No scope sends
-// anything before it has the answer. If a scope asks again, because its resource was removed and created again, the bus is asked again.
+// LastEvents asks the bus for the last stream event of a resource, once for all scopes of the resource that start in this run. A scope that
+// asked a moment later would get an event of another scope of this run, and mistake it for one of the previous run. No scope sends anything
+// before it has the answer. If a scope asks again, because its resource was removed and created again, the bus is asked again.
 type LastEvents struct {
 	ask func(ctx context.Context, r *object.Resource) (LastEvent, bool, error)
 
 	mu        sync.Mutex
-	resources map[schema.GroupResource]*answer
-	retired   map[schema.GroupResource]bool // this run has sent a tombstone of a scope
+	resources map[string]*answer
 }
 
-// answer is that of the bus for a resource.
+// answer is the answer of the bus for a resource. The mu of LastEvents guards all fields but asking.
 type answer struct {
-	asking chan struct{}   // held while the bus is asked. Never closed.
-	scopes map[string]bool // that have asked; under the mu of LastEvents, as are event and ok
-	event  LastEvent
-	ok     bool
+	asking  chan struct{}   // held during the request to the bus. Never closed.
+	scopes  map[string]bool // that have asked
+	event   LastEvent
+	ok      bool
+	retired bool // this run has sent a tombstone of a scope of the resource
 }
 
-// NewLastEvents returns LastEvents that call ask. ask returns the last stream event of a resource, false: there is none. It retries after
+// NewLastEvents returns LastEvents that call ask. ask returns the last stream event of a resource, false if there is none. It retries after
 // temporary errors until ctx ends, which is its only error.
 func NewLastEvents(ask func(ctx context.Context, r *object.Resource) (LastEvent, bool, error)) *LastEvents {
-	return &LastEvents{ask: ask, resources: map[schema.GroupResource]*answer{}, retired: map[schema.GroupResource]bool{}}
+	return &LastEvents{ask: ask, resources: map[string]*answer{}}
 }
 
-// AddTombstone notes that this run sends a tombstone of the resource: the last event after that is not of the run before.
+// of returns the answer for a resource. It must be called with mu held.
+func (h *LastEvents) of(r *object.Resource) *answer {
+	o := h.resources[r.String()]
+	if o == nil {
+		o = &answer{asking: make(chan struct{}, 1), scopes: map[string]bool{}}
+		h.resources[r.String()] = o
+	}
+	return o
+}
+
+// AddTombstone records that this run sends a tombstone of the resource: the last event after that is not from the previous run.
 func (h *LastEvents) AddTombstone(r *object.Resource) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.retired[schema.GroupResource{Group: r.Group, Resource: r.Name}] = true
+	h.of(r).retired = true
 }
 
 func (h *LastEvents) hadTombstone(r *object.Resource) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.retired[schema.GroupResource{Group: r.Group, Resource: r.Name}]
+	return h.of(r).retired
 }
 
-// Forget drops a scope that was removed. It does not block: the bus may be asked meanwhile.
+// Forget drops a removed scope. It does not block, even during a request to the bus.
 func (h *LastEvents) Forget(r *object.Resource, scope string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if o := h.resources[schema.GroupResource{Group: r.Group, Resource: r.Name}]; o != nil {
-		delete(o.scopes, scope)
-	}
+	delete(h.of(r).scopes, scope)
 }
 
 // Of returns the answer for a scope. Its error is that of the bus, or the cause of ctx.
 func (h *LastEvents) Of(ctx context.Context, r *object.Resource, scope string) (LastEvent, bool, error) {
-	name := schema.GroupResource{Group: r.Group, Resource: r.Name}
 	h.mu.Lock()
-	o := h.resources[name]
-	if o == nil {
-		o = &answer{asking: make(chan struct{}, 1), scopes: map[string]bool{}}
-		h.resources[name] = o
-	}
+	o := h.of(r)
 	h.mu.Unlock()
 	select {
 	case o.asking <- struct{}{}:
@@ -94,10 +95,10 @@ func (h *LastEvents) Of(ctx context.Context, r *object.Resource, scope string) (
 	return last, ok, nil
 }
 
-// LastEvent is a stream event that the bus has.
+// LastEvent is a stream event on the bus.
 type LastEvent struct {
 	Scope           string
-	ResourceVersion uint64 // up to which it covers history; of a gap: its end
+	ResourceVersion uint64 // end of the history that it covers; end of a gap
 	History         uint32
 	At              time.Time
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// oldList is the age at which the history after a list may be gone. If the bus delayed a list for that long, it is read again, to avoid a gap
-// after it.
+// oldList is the age of a list at which the history after it may be gone. If the bus delayed a list for that long, it is read again, to
+// avoid a gap after it.
 const oldList = 30 * time.Second
 
-// errRestart means that another kind of list is needed.
+// errRestart means that another kind of list is required.
 var errRestart = errors.New("begin the list again")
 
 // list loads the store, page by page, until it succeeds, and returns the resourceVersion to watch from. Its error is the cause of ctx.
@@ -49,11 +49,13 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 		err = i.explained(err)
 		again = true
 		delay := b.Next(err)
-		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || errors.Is(err, apiserver.ErrUnsupported) {
-			delay = i.patience(err, delay)
-		}
-		if apierrors.IsForbidden(err) {
+		switch {
+		case apierrors.IsForbidden(err):
 			i.deps.Denied(ctx, i)
+			delay = max(delay, time.Second)
+		case apierrors.IsNotFound(err) && i.created != 0: // a new resource is served soon
+		case apierrors.IsNotFound(err), errors.Is(err, apiserver.ErrUnsupported):
+			delay = max(delay, time.Second)
 		}
 		i.failed(ctx, "list", err, delay)
 		if !i.pause(ctx, err, delay) {
@@ -62,8 +64,8 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 	}
 }
 
-// load reads one list of the kind that is needed into the store, and announces it. cause is the reason, for the metric. If it fails half-way,
-// the next list begins from the start.
+// load reads one list of the required kind into the store, and announces it. cause is the reason, for the metric. If it fails half-way, the
+// next list begins from the start.
 func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error) {
 	if i.rewound {
 		i.rewound = false
@@ -77,7 +79,7 @@ func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error
 	case i.resume == nil && i.created != 0:
 		rv, err = i.loadCreated(ctx)
 		return rv, "birth", err
-	case i.store.IsLoaded():
+	case i.store.View().Loaded:
 		rv, err = i.loadAgain(ctx)
 		return rv, "expired", err
 	case i.resume != nil:
@@ -92,13 +94,13 @@ func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error
 // restart gives up the known history.
 func (i *Informer) restart(reason object.GapReason) {
 	i.resume = nil
-	i.store.Restart(store.Loss{From: i.store.ResourceVersion(), Since: i.since(), Reason: reason})
+	i.store.Restart(store.Loss{From: i.store.View().Reached, Since: i.since(), Reason: reason})
 }
 
-// loadFresh reads the present objects, of which nothing is known.
+// loadFresh reads the current objects if nothing is known about them.
 func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	i.store.BeginList(store.Fresh)
-	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Load)
+	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.store.Load)
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +114,7 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	}
 	i.missed(now)
 	var notices []*store.Notice
-	if l := i.store.Loss(); l != nil {
+	if l := i.store.View().Loss; l != nil {
 		notices = append(notices, i.store.Gap(rv, nil))
 		i.log.Warn("history is lost: a gap is announced, and the objects are read anew", "scope", i.name,
 			"from_rv", l.From, "to_rv", rv, "reason", l.Reason, "since", l.Since)
@@ -126,52 +128,46 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	return rv, nil
 }
 
-// loadAgain reads the present objects and compares them with the last-known ones: the watch could not resume.
+// loadAgain reads the current objects and compares them with the last-known ones: the watch could not resume.
 func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
-	l := store.Loss{From: i.store.ResourceVersion(), Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()}
+	l := store.Loss{From: i.store.View().Reached, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()}
 	i.store.BeginList(store.Relist)
-	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Compare)
+	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.store.Compare)
 	if err != nil {
 		return 0, err
 	}
-	if rv < l.From || i.store.WentBack() {
+	if rv < l.From || i.store.View().WentBack {
 		i.restart(object.Rewound)
 		return 0, errRestart
 	}
-	if rv == l.From && i.store.Loss() == nil {
+	if rv == l.From && i.store.View().Loss == nil {
 		i.store.EndList(rv) // nothing happened in between
 		return rv, nil
 	}
 	i.store.Lose(l)
 	gap := i.gapUnlessFound(rv)
 	from := l.From
-	if lost := i.store.Loss(); lost != nil { // it may begin at an earlier list, whose gap is not announced yet
+	if lost := i.store.View().Loss; lost != nil { // it may begin at an earlier list, whose gap is not announced yet
 		from = lost.From
 	}
 	if from < i.replayed && i.spec.Snapshots != SnapshotNever {
-		// The previous run may have sent versions after the checkpoint that neither end of the gap shows, such as an object that was
+		// The previous run may have sent versions after the checkpoint that neither end of the gap shows. An example is an object that was
 		// created and deleted: only a snapshot's sweep removes it.
-		gap.Sweep()
+		gap.Sweeps = true
 	}
 	i.store.EndList(rv, gap)
 	return rv, nil
 }
 
-// pages reads one list of the scope, page by page, and returns its resourceVersion. take gets each object, and its metadata,
-// which it must not keep.
-func (i *Informer) pages(ctx context.Context, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
-	return i.pagesBy(ctx, i.newReader(), &i.state, o, take)
-}
-
-// pagesBy is pages with a given reader and state.
-func (i *Informer) pagesBy(
-	ctx context.Context, r *reader, of *state, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned),
-) (rv uint64, err error) {
+// pages reads one list of the scope, page by page, and returns its resourceVersion. It passes each object to take, with its metadata, which
+// take must not keep.
+func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
 	slot, err := i.deps.Lists.Acquire(ctx, i.resource.Group)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { slot.Release(err == nil) }()
+	of := r.state
 	of.move(PhaseWaiting, PhaseListing)
 	o.Limit, o.LabelSelector, o.FieldSelector = apiserver.PageSize, i.selection.LabelSelector, i.selection.FieldSelector
 	r.lean = true
@@ -182,12 +178,9 @@ func (i *Informer) pagesBy(
 		meta, err := i.page(ctx, i.selection.Namespace, o, func(raw []byte) error {
 			slot.Answered()
 			of.goesOn(time.Now())
-			obs, err := r.read(raw, false)
-			if errors.Is(err, errExcluded) || err == nil && obs.outside {
-				return nil
-			}
-			if err == nil {
-				take(obs.object, r.scanned)
+			o, err := r.read(raw, false)
+			if err == nil && o.object != nil && !o.outside {
+				take(o.object, r.scanned)
 				loaded++
 			}
 			return err
@@ -220,7 +213,7 @@ func (i *Informer) page(ctx context.Context, namespace string, o metav1.ListOpti
 	return i.deps.Client.List(ctx, i.resource, namespace, apiserver.JSON, o, each)
 }
 
-// explained adds the fix if the API server does not know the field that selects the part.
+// explained adds the fix if the API server does not know the field that selects the agent's part.
 func (i *Informer) explained(err error) error {
 	if !i.spec.Shared || !apierrors.IsBadRequest(err) {
 		return err
@@ -229,10 +222,10 @@ func (i *Informer) explained(err error) error {
 		apiserver.ErrUnsupported, i.selection.FieldSelector, err)
 }
 
-// loadCreated reads a resource that was created just now, so that no object existed before.
+// loadCreated reads a new resource, which had no objects before i.created.
 func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 	from := i.created
-	// The bus may have events of an earlier resource of that name, with its history number.
+	// The bus may have events, with their history number, of an earlier resource with that name.
 	if _, err := i.askBus(ctx, from); err != nil {
 		return 0, err
 	}
@@ -240,8 +233,8 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		i.store.RaiseHistory(h.History)
 		i.lastEvent = nil
 	}
-	if !i.store.IsLoaded() {
-		i.state.setUnlisted(true) // that there is nothing is no list
+	if !i.store.View().Loaded {
+		i.state.unlisted.Store(true) // the absence of objects is not a list
 		i.store.BeginList(store.AtCheckpoint)
 		if i.spec.Snapshots == SnapshotNever {
 			i.store.EndList(from)
@@ -250,13 +243,13 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		}
 	}
 	i.store.BeginList(store.Relist)
-	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Compare)
+	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.store.Compare)
 	if err != nil {
 		return 0, err
 	}
-	i.state.setUnlisted(false)
-	if rv < from || i.store.WentBack() {
-		// Etcd was restored, or there were objects before: it is read like any other resource.
+	i.state.unlisted.Store(false)
+	if rv < from || i.store.View().WentBack {
+		// Etcd was restored, or there were objects before: read it like any other resource.
 		i.created = 0
 		reason := object.Expired
 		if rv < from {
@@ -265,7 +258,7 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		i.restart(reason)
 		return 0, errRestart
 	}
-	if rv == from && i.store.Loss() == nil {
+	if rv == from && i.store.View().Loss == nil {
 		i.store.EndList(rv)
 	} else {
 		i.store.Lose(store.Loss{From: from, Since: i.createdAt, Reason: object.Expired, SkipIfRecovered: true})

@@ -10,19 +10,8 @@ import (
 
 // Vectors are the metrics of all informers.
 type Vectors struct {
-	deltas    *prometheus.CounterVec
-	skipped   *prometheus.CounterVec
-	withheld  *prometheus.CounterVec
-	objects   *prometheus.GaugeVec
-	heldBytes *prometheus.GaugeVec
-	lists     *prometheus.CounterVec
-	watches   *prometheus.CounterVec
-	retries   *prometheus.CounterVec
-	errors    *prometheus.CounterVec
-	gaps      *prometheus.CounterVec
-	blocked   *prometheus.GaugeVec
-	synced    *prometheus.GaugeVec
-	lastEvent *prometheus.GaugeVec
+	deltas, skipped, withheld, lists, watches, retries, errors, gaps *prometheus.CounterVec
+	objects, heldBytes, blocked, synced, lastEvent                   *prometheus.GaugeVec
 
 	all []interface { // of the above
 		DeletePartialMatch(labels prometheus.Labels) int
@@ -58,7 +47,7 @@ func NewVectors(reg prometheus.Registerer) *Vectors {
 	return v
 }
 
-// Forget ends the series of a scope.
+// Forget deletes the series of a scope.
 func (v *Vectors) Forget(scope string) {
 	for _, vec := range v.all {
 		vec.DeletePartialMatch(prometheus.Labels{"scope": scope})
@@ -83,7 +72,7 @@ func (v *Vectors) of(scope string) *metrics {
 		lists: v.lists.MustCurryWith(l), watches: v.watches.MustCurryWith(l),
 		errors: v.errors.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
 	}
-	// The series exist from the beginning, so that increase() counts the first.
+	// Create the series at the start, so that increase() counts the first.
 	for _, cause := range []string{"start", "birth", "resume", "expired", "retry"} {
 		m.lists.WithLabelValues(cause)
 	}

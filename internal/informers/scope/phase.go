@@ -6,21 +6,21 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 )
 
-// Phase is what an informer is doing. Its Health says whether that succeeds.
+// Phase is the current activity of an informer. Its Health says whether that succeeds.
 type Phase uint8
 
 // The phases of an informer. From PhaseDraining on, only the manager changes the phase.
 const (
-	PhaseWaiting    Phase = iota // for its turn to list, or to list again after its first list failed
+	PhaseWaiting    Phase = iota // waits for its turn to list, or to list again after its first list failed
 	PhaseListing                 // the first list is being loaded
-	PhaseAnnouncing              // the bus has not acknowledged a gap, or the start of a snapshot: changes wait for that
-	PhaseLive                    // the watch is followed
+	PhaseAnnouncing              // changes wait until the bus has acknowledged a gap, or the start of a snapshot
+	PhaseLive                    // the informer follows the watch
 	PhaseBlocked                 // the queue is full; the watch continues when there is room
 	PhaseRelisting               // the watch could not resume: a list is compared with the last-known objects, or replaces them
-	PhaseDraining                // a changed selection takes effect once the bus has all that was sent
-	PhaseRetiring                // no longer selected; not all that was sent, or that the objects left, is on the bus
-	PhaseDrained                 // the bus has all that was sent
-	PhaseRemoved                 // the manager has forgotten the informer
+	PhaseDraining                // a changed selection takes effect once the bus has everything sent so far
+	PhaseRetiring                // no longer selected; the bus does not yet have everything sent, or that the objects left
+	PhaseDrained                 // the bus has everything sent so far
+	PhaseRemoved                 // the manager has dropped the informer
 )
 
 // String returns the name of a phase, as in the metrics.
@@ -34,7 +34,7 @@ func (p Phase) String() string {
 // leadsTo reports whether next may follow p.
 func (p Phase) leadsTo(next Phase) bool {
 	table := [...][]Phase{
-		PhaseWaiting:    {PhaseListing, PhaseAnnouncing, PhaseDraining, PhaseRetiring, PhaseRemoved}, // announcing: there is nothing to list
+		PhaseWaiting:    {PhaseListing, PhaseAnnouncing, PhaseDraining, PhaseRetiring, PhaseRemoved}, // announcing if there is nothing to list
 		PhaseListing:    {PhaseWaiting, PhaseAnnouncing, PhaseDraining, PhaseRetiring, PhaseRemoved},
 		PhaseAnnouncing: {PhaseLive, PhaseBlocked, PhaseRelisting, PhaseDraining, PhaseRetiring, PhaseRemoved},
 		PhaseLive:       {PhaseAnnouncing, PhaseBlocked, PhaseRelisting, PhaseDraining, PhaseRetiring, PhaseRemoved},
@@ -42,7 +42,7 @@ func (p Phase) leadsTo(next Phase) bool {
 		PhaseRelisting:  {PhaseAnnouncing, PhaseDraining, PhaseRetiring, PhaseRemoved},
 		PhaseDraining:   {PhaseRetiring, PhaseDrained, PhaseRemoved},
 		PhaseRetiring:   {PhaseDraining, PhaseRemoved},
-		PhaseDrained:    {PhaseDraining, PhaseRetiring, PhaseRemoved}, // another selection came before anything took its place
+		PhaseDrained:    {PhaseDraining, PhaseRetiring, PhaseRemoved}, // another selection came before a successor started
 		PhaseRemoved:    {},
 	}
 	return slices.Contains(table[p], next)
@@ -51,13 +51,13 @@ func (p Phase) leadsTo(next Phase) bool {
 // isListed reports whether a list has been loaded. It is not meaningful for an informer that leaves.
 func (p Phase) isListed() bool { return p > PhaseListing }
 
-// IsLeaving reports whether the informer is to end because of a new selection, or has ended.
+// IsLeaving reports whether the informer is ending because of a new selection, or has ended.
 func (p Phase) IsLeaving() bool { return p >= PhaseDraining }
 
 // IllegalChange is logged if a change of the phase is not in the table.
 const IllegalChange = "illegal change of phase"
 
-// toLocked changes the phase. No other function does.
+// toLocked changes the phase. It is the only function that does. It must be called with mu held.
 func (s *state) toLocked(next Phase) {
 	if next == s.phase {
 		return
@@ -72,35 +72,32 @@ func (s *state) toLocked(next Phase) {
 	s.changed()
 }
 
-// to is for the manager.
+// to changes the phase for the manager.
 func (s *state) to(next Phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.toLocked(next)
 }
 
-// now returns the phase.
-func (s *state) now() Phase {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.phase
-}
-
 // move changes the phase if it is from.
 func (s *state) move(from, next Phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.moveLocked(from, next)
+}
+
+func (s *state) moveLocked(from, next Phase) {
 	if s.phase == from {
 		s.toLocked(next)
 	}
 }
 
-// gate follows the store. loading: a list is being loaded. closed: changes wait until the bus has acknowledged what announces them.
+// gate updates the phase from the store. loading: a list is being loaded. closed: changes wait for the acknowledgement of an announcement.
 func (s *state) gate(loading, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.phase.IsLeaving(), s.unlisted:
+	case s.phase.IsLeaving(), s.unlisted.Load():
 	case loading && s.phase.isListed():
 		s.toLocked(PhaseRelisting)
 	case loading: // the first list waits for its turn
@@ -113,14 +110,14 @@ func (s *state) gate(loading, closed bool) {
 	}
 }
 
-// Health is whether an informer succeeds at what its phase says.
+// Health is the success of an informer in its phase.
 type Health uint8
 
 // The healths of an informer.
 const (
 	HealthOK        Health = iota
-	HealthFailing          // the last request failed, and is made again
-	HealthStale            // silent, or failing, for so long that what is known may be out of date
+	HealthFailing          // the last request failed, and is retried
+	HealthStale            // silent, or failing, for so long that the known state may be out of date
 	HealthForbidden        // not permitted
 	HealthNotServed        // the API server does not serve the resource
 )

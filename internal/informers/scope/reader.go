@@ -1,7 +1,6 @@
 package scope
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -13,53 +12,51 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// observed is one version of an object as it was read.
+// observed is one version of an object as read.
 type observed struct {
 	rv        uint64
-	object    *object.Object // nil if it is excluded
-	outside   bool           // no clause takes it; then object has no content, unless it is an answer to a question
+	object    *object.Object // nil: excluded, because every rule excludes its namespace, or because it is the agent's own
+	outside   bool           // no clause takes it; then object has no content, unless it answers a question
 	changedBy []byte
 }
 
-// reader makes objects of raw JSON. For one goroutine.
+// reader makes objects of raw JSON. It must be used by one goroutine only.
 type reader struct {
 	informer *Informer
+	state    *state // records the progress of a list: the state of informer, unless it reads for another one
 	scanner  *selection.Scanner
-	lean     bool              // the content of objects that no clause takes is not wanted
+	lean     bool              // omits the content of objects that no clause takes
 	live     bool              // the objects come from a watch
-	own      map[string]uint64 // gets the fingerprints of ignored objects of the scope, by namespace/name; nil: not wanted
+	own      map[string]uint64 // collects the fingerprints of the scope's ignored objects, by namespace/name; nil: it does not
 	out      []byte
 	key      []byte
 
-	// unapplied are the versions of a watch that the store may not have yet: those of the batch that is read, and of the one before,
-	// which is applied meanwhile. Older ones it has.
+	// unapplied has the versions of a watch that the store may not have yet: those of the current batch, and of the previous one, which is
+	// applied meanwhile. The store has all older ones.
 	unapplied [2][]unapplied
 
-	// scanned is the metadata of the object that was read last.
+	// scanned is the metadata of the last object.
 	scanned *object.Scanned
 }
 
-// unapplied is a version of an object, as far as the next one of it is compared with it.
+// unapplied has the parts of a version with which the object's next version is compared.
 type unapplied struct {
 	ref     *object.Ref
 	managed object.Stamp
 }
 
 func (i *Informer) newReader() *reader {
-	return &reader{informer: i, scanner: i.selection.NewScanner()}
+	return &reader{informer: i, state: &i.state, scanner: i.selection.NewScanner()}
 }
 
-// errExcluded means that an object is in a namespace that every rule excludes, or is the agent's own.
-var errExcluded = errors.New("excluded")
-
-// newBatch begins another batch.
+// newBatch starts another batch.
 func (r *reader) newBatch() {
 	before := r.unapplied[0]
 	clear(before)
 	r.unapplied = [2][]unapplied{r.unapplied[1], before[:0]}
 }
 
-// ref finds the identity of the object that was read last under a clause, and when the version before it was managed.
+// ref returns the identity, under a clause, of the last object, and the stamp of its previous version's managedFields.
 func (r *reader) ref(clause uint16) (*object.Ref, object.Stamp) {
 	m := r.scanned
 	ref, since := r.informer.store.Ref(m.Namespace, m.Name, m.UID, clause, &r.key)
@@ -87,7 +84,7 @@ func versionOf(m *object.Scanned) (uint64, error) {
 	return rv, nil
 }
 
-// read strips and packs one object. raw is not kept. withChangedBy: changedBy is wanted (watch events).
+// read strips and packs one object. It does not keep raw. withChangedBy: the caller needs changedBy (watch events).
 func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 	i := r.informer
 	out, m, match, err := r.scanner.Scan(r.out[:0], raw)
@@ -99,19 +96,19 @@ func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 		return o, err
 	}
 	if match.Excluded {
-		return o, errExcluded
+		return o, nil
 	}
 	ref, since := r.ref(match.Clause)
 	if i.deps.Ignored(ref) {
 		if r.own != nil && !o.outside {
 			r.own[OwnName(ref.Namespace(), ref.Name())] = store.Fingerprint(ref, o.rv)
 		}
-		return o, errExcluded
+		return o, nil
 	}
 	if r.live {
 		r.unapplied[1] = append(r.unapplied[1], unapplied{ref, m.Managed})
 	}
-	if o.outside && r.lean { // that it is outside is all that matters
+	if o.outside && r.lean { // only the fact that it is outside matters
 		o.object = object.New(ref, o.rv, m.Managed, nil, nil)
 		return o, nil
 	}
@@ -120,23 +117,23 @@ func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 	}
 	o.object = object.New(ref, o.rv, m.Managed, i.dictionary.codecFor(out), out)
 	if cap(r.out) > 1<<20 {
-		r.out = nil // a giant does not stay
+		r.out = nil // release the buffer of a huge object
 	}
 	return o, nil
 }
 
-// OwnName is an object's name as Scope.Ignored has it.
+// OwnName returns an object's name in the format of Scope.Ignored.
 func OwnName(namespace, name string) string { return namespace + "/" + name }
 
 const (
-	// dictionaryObjects is how many objects make a dictionary. Measured on 200 pods of 20 workloads, 5.4 KB each: 2,608
-	// bytes kept per object without one, 698 with one object, 568 with eight, 531 with sixteen (docs/decisions/0004).
+	// dictionaryObjects is the number of objects in a dictionary. Measured on 200 pods of 20 workloads, 5.4 KB each: 2,608 bytes kept per
+	// object without one, 698 with one object, 568 with eight, 531 with sixteen (docs/decisions/0004).
 	dictionaryObjects = 16
-	// dictionaryBytes is as much of them as a codec uses.
+	// dictionaryBytes is the limit of what a codec uses of them.
 	dictionaryBytes = 64 << 10
 )
 
-// dictionary makes the codec of an informer from the first objects that it sees. Until then objects are packed without one: a resource of a
+// dictionary makes the codec of an informer from the first objects that it sees. Until then objects are packed without one: a resource with
 // few objects needs none. It is made once: an object keeps the codec that packed it.
 type dictionary struct {
 	codec atomic.Pointer[object.Codec]
@@ -146,7 +143,7 @@ type dictionary struct {
 	samples []byte
 }
 
-// codecFor returns the codec to pack json with. It takes json as a sample as long as there is none.
+// codecFor returns the codec with which to pack json. While there is none, it adds json to the samples.
 func (d *dictionary) codecFor(json []byte) *object.Codec {
 	if c := d.codec.Load(); c != nil {
 		return c

@@ -14,13 +14,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been sent, up to the cursor of a
-// snapshot. The watch resumes there. If that is not possible, it returns errRestart.
+// loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been sent, up to the cursor of a snapshot. The
+// watch resumes there. If that is not possible, it returns errRestart.
 func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
-	if !c.Inherited { // else the log's number is of another scope, and nothing of this one was on the log
-		i.store.ResumeLog(&c.Scope)
-	}
+	i.store.Resume(&c.Scope, !c.Inherited)
 	// If the resourceVersion is in the future, only a list without one distinguishes a lagging API server from a restored etcd.
 	i.state.asks(time.Now())
 	now, err := i.Latest(ctx)
@@ -46,15 +44,15 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if lost != "" {
 		return 0, i.giveUp(ctx, now, lost)
 	}
-	i.store.SetWhere(c.Where)
 	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c)...)
 	i.resume, i.resumed, i.replayed = nil, c, now
-	i.state.setResumed()
+	i.created = 0 // the store has what was before it
+	i.state.resumed.Store(true)
 	i.log.Debug("resumed", "scope", i.name, "rv", c.ResourceVersion, "last_seen", c.LastSeen)
 	return c.ResourceVersion, nil
 }
 
-// listCheckpoint lists the objects as they were at the checkpoint. lost is why that is not possible, "": it is.
+// listCheckpoint lists the objects as they were at the checkpoint. If that is not possible, lost is the reason, else "".
 func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, err error) {
 	c := i.resume
 	i.store.BeginList(store.AtCheckpoint)
@@ -62,13 +60,13 @@ func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, e
 	if i.spec.OwnNames != nil {
 		r.own = map[string]uint64{}
 	}
-	rv, err := i.pagesBy(ctx, r, &i.state, metav1.ListOptions{
+	rv, err := i.pages(ctx, r, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}, i.store.Load)
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		return object.Compacted, nil
-	case isUnsupportedExact(err), err == nil && rv != c.ResourceVersion: // a server that does not know Exact
+	case isUnsupportedExact(err), err == nil && rv != c.ResourceVersion: // the server does not support Exact
 		return object.Expired, nil
 	case err == nil && !c.Inherited && !i.store.Matches(&c.Scope, r.own):
 		return object.Rewound, nil
@@ -77,35 +75,35 @@ func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, e
 	}
 }
 
-// announceCheckpoint returns what is sent before the changes since the checkpoint.
+// announceCheckpoint returns the notices that precede the changes since the checkpoint.
 func (i *Informer) announceCheckpoint(c *Origin) []*store.Notice {
 	rv, notices := c.ResourceVersion, i.snapshotBehind(c)
-	whole := func(context.Context) (whole, recovered bool, err error) { return false, true, nil }
+	reason := object.ContentChanged
 	switch {
 	case c.Lost != nil:
 		i.store.Lose(*c.Lost)
 		return append([]*store.Notice{i.store.Gap(rv, nil)}, notices...)
 	case c.Version != i.resource.Version || c.Kind != i.resource.Kind:
-		// The same objects, in another form: before is not what the last after was.
+		// The same objects in another form: before differs from the last after.
 		i.generation.number.Add(1)
-		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.SelectionChanged})
-		return append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
+		reason = object.SelectionChanged
 	case !c.Inherited && c.Content != "" && c.Content != i.selection.Content():
-		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.ContentChanged})
-		return append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
 	case !slices.ContainsFunc(notices, (*store.Notice).Announces):
 		return append(i.store.Recount(c.Filtered, rv), notices...)
 	default:
 		return notices
 	}
+	i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: reason})
+	recovered := i.store.Gap(rv, func(context.Context) (whole, recovered bool, err error) { return false, true, nil })
+	return append([]*store.Notice{recovered}, notices...)
 }
 
-// snapshotBehind returns the snapshot to send of the objects at a checkpoint, if any.
+// snapshotBehind returns the snapshot to send after resuming from a checkpoint, if any.
 func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 		return nil
-	case c.Inherited, c.Sweep, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.lastEvent == nil): // none or not all of it is on the bus
+	case c.Inherited, c.Sweep, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.lastEvent == nil): // the bus lacks some of it
 		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion)}
 	case c.Snapshot == nil:
 		return nil
@@ -119,22 +117,22 @@ func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 
 // since returns the time of the last sign of life before history was lost.
 func (i *Informer) since() time.Time {
-	if c := i.resumed; c != nil && c.ResourceVersion == i.store.ResourceVersion() {
+	if c := i.resumed; c != nil && c.ResourceVersion == i.store.View().Reached {
 		return c.LastSeen
 	}
-	return i.state.lastSeen()
+	return i.LastSeen()
 }
 
-// busHasMore reports whether the bus has events of a history that the API server does not have, now being the last resourceVersion: etcd was
+// busHasMore reports whether the bus has events of a history that the API server lacks, now being the last resourceVersion. Then etcd was
 // restored, and the checkpoint with it.
 func (i *Informer) busHasMore(now uint64) bool {
 	h := i.lastEvent
 	return h != nil && (h.ResourceVersion > now || h.History > i.resume.History)
 }
 
-// giveUp gives up the checkpoint, and begins with a fresh list.
+// giveUp drops the checkpoint, and starts over with a fresh list.
 func (i *Informer) giveUp(ctx context.Context, now uint64, reason object.GapReason) error {
-	now, err := i.askBus(ctx, now) // it may have a higher history number
+	now, err := i.askBus(ctx, now) // the bus may have a higher history number
 	if err != nil {
 		return err
 	}
@@ -151,7 +149,7 @@ func (i *Informer) giveUp(ctx context.Context, now uint64, reason object.GapReas
 	c := i.resume
 	i.resume = nil
 	l := store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: reason}
-	if c.Lost != nil { // it is not known either what was sent before it
+	if c.Lost != nil { // the changes before it are not known either
 		l.From, l.Unrecoverable = c.Lost.From, true
 	}
 	if h := i.lastEvent; reason == object.Rewound && h != nil && h.ResourceVersion > l.From {
@@ -161,7 +159,7 @@ func (i *Informer) giveUp(ctx context.Context, now uint64, reason object.GapReas
 	return errRestart
 }
 
-// isUnsupportedExact reports whether err is a refusal of an Exact list that another attempt does not change.
+// isUnsupportedExact reports whether err is a permanent refusal of an Exact list.
 func isUnsupportedExact(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -171,9 +169,8 @@ func isUnsupportedExact(err error) bool {
 	return code == http.StatusBadRequest || code == http.StatusMethodNotAllowed || code == http.StatusUnprocessableEntity
 }
 
-// askBus asks the bus, once, for the last stream event of the resource. now is the last known resourceVersion. The result is at least that of
-// the event, unless etcd was restored: another agent, of another part of the resource, may have sent a later one between the two
-// questions.
+// askBus asks the bus, once, for the last stream event of the resource. now is the last known resourceVersion. An agent of another part of
+// the resource may send a later event between the two questions. So the result is at least that of the event, unless etcd was restored.
 func (i *Informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 	if i.lastEvents == nil {
 		return now, nil
@@ -194,12 +191,12 @@ func (i *Informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 	return i.Latest(ctx)
 }
 
-// missed compares now, the last resourceVersion, with the last event on the bus: without a checkpoint, or with one that was
-// restored with etcd, only the bus shows that there was more.
+// missed compares now, the last resourceVersion, with the last event on the bus. Without a checkpoint, or with one that was restored with
+// etcd, only the bus shows that there was more.
 func (i *Informer) missed(now uint64) {
 	h := i.lastEvent
 	i.lastEvent = nil // once
-	if h == nil || i.store.Loss() != nil {
+	if h == nil || i.store.View().Loss != nil {
 		return
 	}
 	i.store.RaiseHistory(h.History)
@@ -207,7 +204,7 @@ func (i *Informer) missed(now uint64) {
 	case h.ResourceVersion > now:
 		l.Reason = object.Rewound
 		i.store.Lose(l)
-	case h.Scope == i.name || !i.spec.Remembered && !i.spec.Shared: // the bus has the event of the last scope only, and there may be others
+	case h.Scope == i.name || !i.spec.Remembered && !i.spec.Shared: // the bus has only the event of the last scope, and there may be others
 		l.Reason = object.CheckpointLost
 		if i.lastEvents.hadTombstone(i.resource) { // nothing was lost: it was not selected for a while
 			l.Reason = object.SelectionChanged

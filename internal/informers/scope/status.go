@@ -3,6 +3,7 @@ package scope
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
@@ -14,46 +15,41 @@ type Status struct {
 	Resource string // as kubectl names it: deployments.apps
 	Phase    Phase
 	Health   Health
-	Since    time.Time     // since when Health is not HealthOK, zero: it is, or that is not known
+	Since    time.Time     // time since which Health is not HealthOK; zero if it is, or if that is unknown
 	Synced   bool          // a list has been loaded
 	Error    string        // why the last request failed
 	Reason   string        // the class of Error, as in the metrics
-	LastSeen time.Time     // last event, bookmark or list, zero: none yet
+	LastSeen time.Time     // time of the last event, bookmark or list; zero if there was none
 	Failures int           // in a row
-	Silence  time.Duration // since the API server's last sign of life, 0: none yet, or the queue is full
-	Lag      time.Duration // for how long the oldest change that the bus has not acknowledged is known, 0: it has all
+	Silence  time.Duration // time since the API server's last response; 0 if there was none yet, or the queue is full
+	Lag      time.Duration // age of the oldest change that the bus has not acknowledged; 0 if there is none
 	Held     int           // compressed bytes of the last-known objects
 
-	Objects  int  // last-known objects; so far, while the first list is loaded
-	Expected int  // how many objects the first list has, if the API server reports it; 0 once it is loaded
-	Pending  int  // deltas that a list made pending: reads not acknowledged yet, inferred ones not handed to the queue yet
+	Objects  int  // last-known objects; loaded so far during the first list
+	Expected int  // size of the first list, if the API server reports it; 0 once it is loaded
+	Pending  int  // deltas that a list made pending: unacknowledged reads, and inferred deltas not in the queue yet
 	Resumed  bool // it resumed from the checkpoint
-	Captured bool // the first snapshot is on the bus, to its last read and its snapshot.completed
+	Captured bool // the bus has the first snapshot, including snapshot.completed
 }
 
-// hopeless reports whether the informer fails until an operator changes what is served, or permitted.
-func (s *Status) hopeless() bool {
-	return s.Health == HealthNotServed || apiserver.NeedsOperator(s.Reason)
-}
-
-// patience is how many times in a row a first list may fail before the snapshot of the others is complete without it:
-// some 4 s.
+// patience limits the failures in a row, about 4 s, before the first snapshot is complete without a scope's first list.
 const patience = 6
 
-// HoldsBack reports whether the first snapshot is not complete without the informer's. A list that is loaded is waited for, whatever happens to
-// the watch. A list that fails for a reason of its own, such as a conversion webhook that is gone, is not waited for forever. An API
-// server that is out of reach is.
+// HoldsBack reports whether the first snapshot must wait for the informer. It waits for a loaded list, whatever happens to the watch, and
+// while the API server is unreachable. It does not wait forever for a list that fails for its own reason, such as a missing conversion
+// webhook.
 func (s *Status) HoldsBack() bool {
-	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !s.hopeless() && (s.Failures < patience || apiserver.IsShared(s.Reason)))
+	hopeless := s.Health == HealthNotServed || apiserver.NeedsOperator(s.Reason) // until an operator intervenes
+	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !hopeless && (s.Failures < patience || apiserver.IsShared(s.Reason)))
 }
 
 const (
-	// staleAfter is for how long an informer may fail, or be silent where there are bookmarks: one a minute.
+	// staleAfter is the limit of failures, and of silence on a watch with bookmarks. A bookmark arrives each minute.
 	staleAfter = 3 * time.Minute
-	// staleWithoutBookmarks is for how long it may be silent where there are none. A watch lasts up to 10 min, and that the next
-	// one is opened is a sign of life.
+	// staleWithoutBookmarks is the limit of silence without bookmarks. A watch lasts up to 10 min, and the next one, when opened, ends the
+	// silence.
 	staleWithoutBookmarks = 12 * time.Minute
-	// staleUnanswered is for how long a list may wait for its next object, or page. Then it is also made again (apiserver.Silence).
+	// staleUnanswered is the limit of a list's wait for its next object or page. Then it is also retried (apiserver.Silence).
 	staleUnanswered = apiserver.Silence
 )
 
@@ -63,49 +59,36 @@ type state struct {
 	log     *slog.Logger
 	changed func() // called after each change of the phase
 
+	unlisted atomic.Bool // the store only has the fact that no object existed at the creation of the resource
+	resumed  atomic.Bool // it resumed from the checkpoint
+	marks    atomic.Bool // the watches have bookmarks
+
 	mu      sync.Mutex
 	phase   Phase
 	expects int // objects, as the first list reports, while it is loaded
-	// unlisted: the store has nothing but that no object existed when the resource was created.
-	unlisted bool
-	resumed  bool // it resumed from the checkpoint
 	contact
 	failure
 }
 
-// contact is when the API server last gave a sign of life.
+// contact has the times of the API server's last responses.
 type contact struct {
 	last   time.Time // event, bookmark or list
-	life   time.Time // last sign of life: also a watch that was opened, a page of a list
-	waits  time.Time // since when a list waits for the API server, over all attempts that it has not answered; zero: none does
-	marks  bool      // the watches have bookmarks
-	unread bool      // the watch is ended because the queue is full: no sign of life is possible
+	life   time.Time // last response: also the opening of a watch, or a page of a list
+	waits  time.Time // time since which a list waits for the API server, including attempts without an answer; zero if none waits
+	unread bool      // the watch is ended because the queue is full: no response is possible
 }
 
-// failure is that of the last request.
+// failure describes the failure of the last request.
 type failure struct {
-	err     error     // nil: it did not fail
-	fails   int       // requests that failed since one succeeded
-	failing time.Time // since when, while err is set
+	err     error     // nil if it succeeded
+	fails   int       // failed requests since the last success
+	failing time.Time // time of the first of them, while err is set
 
 	warned       time.Time
 	warnedReason string
 }
 
-// setUnlisted notes whether the store has nothing but that no object existed when the resource was created.
-func (s *state) setUnlisted(unlisted bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unlisted = unlisted
-}
-
-func (s *state) setResumed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resumed = true
-}
-
-// expect notes how many objects the list that is being loaded will have.
+// expect records the size of the list that is being loaded.
 func (s *state) expect(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,39 +97,21 @@ func (s *state) expect(n int) {
 	}
 }
 
-// recovered notes that what failed works again; false: nothing had failed.
-func (s *state) recovered() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	failed := s.err != nil
-	s.err, s.fails = nil, 0
-	return failed
-}
-
-// lastError is that of the last request, nil: it did not fail.
+// lastError returns the error of the last request, or nil.
 func (s *state) lastError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-func (s *state) seen(at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last, s.waits = at, time.Time{}
-	if at.After(s.life) {
-		s.life = at
-	}
-}
-
-// answered notes a sign of life that is no event, bookmark or list.
+// answered records a response other than an event, bookmark or list.
 func (s *state) answered(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life, s.waits = at, time.Time{}
 }
 
-// asks notes that a list asks for a page.
+// asks records that a list requests a page.
 func (s *state) asks(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,50 +120,15 @@ func (s *state) asks(at time.Time) {
 	}
 }
 
-// goesOn notes that an object of a list was received, and that the list waits for the next one.
+// goesOn records that an object of a list was received, and that the list waits for the next one.
 func (s *state) goesOn(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = at
 }
 
-// bookmarked notes that the watches have bookmarks; sendsBookmarks reports it.
-func (s *state) bookmarked() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.marks = true
-}
-
-func (s *state) sendsBookmarks() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.marks
-}
-
-func (s *state) lastSeen() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
-// setUnread notes whether the watch is ended because its events are not taken.
-func (s *state) setUnread(unread bool, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unread = unread
-	if !unread {
-		s.life = now // no sign of life was possible before
-	}
-	switch {
-	case unread && s.phase == PhaseLive:
-		s.toLocked(PhaseBlocked)
-	case !unread && s.phase == PhaseBlocked:
-		s.toLocked(PhaseLive)
-	}
-}
-
-// stale reports whether the known state may be out of date, and since when there is no sign of life. A scope that does not wait for the API
-// server is not stale, nor is one whose failure an operator has to remove first. The caller holds mu.
+// stale reports whether the known state may be out of date, and the time of the last response. A scope that does not wait for the API
+// server is not stale, nor is one whose failure needs an operator. It must be called with mu held.
 func (s *state) stale(now time.Time) (since time.Time, stale bool) {
 	since, within := s.life, staleWithoutBookmarks
 	switch {
@@ -212,13 +142,13 @@ func (s *state) stale(now time.Time) (since time.Time, stale bool) {
 		return since, false
 	case s.err != nil:
 		since, within = s.failing, staleAfter
-	case s.marks:
+	case s.marks.Load():
 		within = staleAfter
 	}
 	return since, now.Sub(since) > within
 }
 
-// health returns the health, and since when it is not HealthOK. The caller holds mu.
+// health returns the health, and the time since which it is not HealthOK. It must be called with mu held.
 func (s *state) health(now time.Time) (Health, time.Time) {
 	since, stale := s.stale(now)
 	switch {
@@ -233,18 +163,16 @@ func (s *state) health(now time.Time) (Health, time.Time) {
 	}
 }
 
-// silence is the age of the last sign of life, 0 while the watch is not read; false: there was none yet.
-func (s *state) silence(now time.Time) (time.Duration, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// silence returns the time since the last response, 0 if there was none yet or the watch is not read. It must be called with mu held.
+func (s *state) silence(now time.Time) time.Duration {
 	if s.unread || s.life.IsZero() {
-		return 0, s.unread
+		return 0
 	}
-	return max(0, now.Sub(s.life)), true
+	return max(0, now.Sub(s.life))
 }
 
-// fail notes err, of class r. It reports whether to log it: its class differs from the last one logged, or a window is over. Then it calls news
-// before others can see the failure.
+// fail records err, of class r. It reports whether to log it: its class differs from the last one logged, or a window is over. Then it
+// calls news before other goroutines can see the failure.
 func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,23 +196,19 @@ func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool
 	return true
 }
 
-// Status returns the present status.
+// Status returns the current status.
 func (i *Informer) Status() Status {
-	objects, pending, caughtUp := i.store.Progress()
-	held, lag, loaded, now := i.store.Size(), i.store.Lag(), i.store.IsLoaded(), time.Now()
+	known, lag, now := i.store.View(), i.store.Lag(), time.Now()
 	s := &i.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := Status{
 		Scope: i.name, Resource: i.resource.String(), Phase: s.phase, Synced: s.phase.isListed(), LastSeen: s.last,
-		Objects: objects, Expected: s.expects, Pending: pending, Captured: caughtUp, Resumed: s.resumed,
-		Lag: lag, Held: held,
+		Objects: known.Objects, Expected: s.expects, Pending: known.Pending, Captured: known.CaughtUp, Resumed: s.resumed.Load(),
+		Lag: lag, Held: known.Bytes, Silence: s.silence(now),
 	}
 	if s.phase.IsLeaving() {
-		out.Synced = loaded
-	}
-	if !s.unread && !s.life.IsZero() {
-		out.Silence = max(0, now.Sub(s.life))
+		out.Synced = known.Loaded
 	}
 	if s.err != nil {
 		out.Error, out.Reason, out.Failures = s.err.Error(), apiserver.Reason(s.err), s.fails
@@ -293,7 +217,7 @@ func (i *Informer) Status() Status {
 	return out
 }
 
-// alive reports whether the informer has seen everything that happened until about a minute ago: a progress event states that.
+// alive reports whether the informer has seen all changes until about a minute ago, which a progress event states.
 func (i *Informer) alive(now time.Time) bool {
 	s := &i.state
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -15,88 +16,66 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// RetiringSlow is when it is logged that a scope cannot be drained, or retired.
+// RetiringSlow is the time after which a log line says that a scope cannot be drained, or retired.
 const RetiringSlow = 10 * time.Second
 
-// UnreadableFor is for how long a tombstone asks again for objects that are not served, or may not be read: a role that is rolled out with
-// the configuration often takes the permission along with the resource.
+// UnreadableFor is how long a tombstone retries to read objects that are not served, or not permitted. A new role, applied together with
+// the configuration, often removes the permission along with the resource.
 const UnreadableFor = time.Minute
 
-// Tombstone sends the end of a scope of the last run that this run does not observe: the objects that no scope observes any more have left.
+// Tombstone ends a scope of the last run that this run does not observe: it sends left events for objects that no scope observes now.
 type Tombstone struct {
-	*Informer                     // of the old scope
+	*Informer                     // Informer of the old scope
 	From       checkpoint.Scope   // its position in the last run
 	Memory     Memory             // nil: no position is stored
 	Successors func() []Successor // Informers of the same resource
-	Elsewhere  func() []*Informer // Informers of other resources of the same etcd; nil: it is not known which are
+	Elsewhere  func() []*Informer // Informers of other resources of the same etcd; nil if they are not known
 	DeletedAt  func() (at uint64, deleted bool)
-	Gone       uint64        // the resourceVersion at which the resource is not defined any more, 0: it is
+	Gone       uint64        // the resourceVersion at which the resource is not defined any more; 0 if it is
 	Patience   time.Duration // see UnreadableFor
 
-	blind bool // the objects cannot be read any more
+	blind bool // the objects can no longer be read
 }
 
-// Memory remembers positions of scopes.
+// Memory stores positions of scopes.
 type Memory interface {
 	// Forget drops a scope.
 	Forget(scope string)
-	// Flush returns nil once what was tracked at the time of the call is saved.
+	// Flush returns nil once everything tracked at the time of the call is saved.
 	Flush(ctx context.Context) error
 }
 
 // Successor is an Informer that observes the resource of a Tombstone.
 type Successor struct {
 	*Informer
-	Waits bool // it begins after the Tombstone
+	Waits bool // it starts after the Tombstone
 }
 
-// Retire marks the scope as one that is no longer selected. It must be called before Run.
+// Retire marks the scope as no longer selected. It must be called before Run.
 func (t *Tombstone) Retire() {
-	t.retiring.Store(retiringSince(time.Now()))
-	if t.From.Retiring != nil {
-		t.retiring.Store(t.From.Retiring)
-	}
+	t.retiring.Store(cmp.Or(t.From.Retiring, retiringSince(time.Now())))
 	t.state.to(PhaseRetiring)
 }
 
-// Position returns the position of the scope for the next run, if the scope is not retired before.
+// Position returns the scope's position for the next run, if the scope is not retired before.
 func (t *Tombstone) Position() (checkpoint.Position, bool) {
 	p := checkpoint.Position{Scope: t.From}
 	p.Retiring = t.retiring.Load()
 	return p, true
 }
 
-// begin stores in the checkpoint that the following events may be on the bus.
-func (t *Tombstone) begin(ctx context.Context) error {
-	begun := *t.retiring.Load()
-	begun.Told = true
-	t.retiring.Store(&begun)
-	if t.Memory == nil {
-		return nil
-	}
-	return t.Memory.Flush(ctx)
-}
-
-// end deletes the scope from the checkpoint. If the log was replaced after the replacement with the number log, a part of the tombstone may be
-// on the old one, and end returns errSentToOldLog.
-func (t *Tombstone) end(log uint64) error {
-	switch {
-	case t.store.LogNumber() > log:
-		return errSentToOldLog
-	case t.Memory != nil:
-		t.Memory.Forget(t.name)
-	}
-	return nil
-}
-
-// errSentToOldLog is the error of a tombstone of which a part may be on a log that was replaced.
+// errSentToOldLog is the error of a tombstone that may be partly on a log that was replaced.
 var errSentToOldLog = errors.New("the log of the bus was replaced")
 
 // Run sends the tombstone. It retries after temporary errors until ctx ends; then the next run sends it.
 func (t *Tombstone) Run(ctx context.Context) {
 	defer close(t.done)
-	defer t.logRetiring().Stop()
-	var since time.Time // the objects cannot be read; zero: they can
+	slow := time.AfterFunc(RetiringSlow, func() {
+		t.log.Warn("a scope is no longer selected, but the bus does not have yet that its objects left: this is retried, and again at each start",
+			"scope", t.name, "advice", "see why the bus does not take the records of this resource; to give the scope up, stop the agent and run 'kubecdc checkpoint forget'")
+	})
+	defer slow.Stop()
+	var since time.Time // time since which the objects cannot be read; zero if they can
 	_ = retry.Do(ctx, func() error {
 		for {
 			err := t.send(ctx)
@@ -110,30 +89,18 @@ func (t *Tombstone) Run(ctx context.Context) {
 			}
 			if at, gone := t.DeletedAt(); gone && apierrors.IsNotFound(err) {
 				t.Gone = at
-			} else if !errors.Is(err, errSentToOldLog) { // else it is sent to the new one
+			} else if !errors.Is(err, errSentToOldLog) { // otherwise it is sent to the new one
 				return err
 			}
 		}
 	}, func(err error, delay time.Duration) bool {
-		t.failedToSend(ctx, err, delay)
+		t.failed(ctx, "list", err, delay)
 		return true
 	})
 }
 
-// failedToSend is failed, except that a missing permission is logged at debug level: the scope is no longer selected.
-func (t *Tombstone) failedToSend(ctx context.Context, err error, delay time.Duration) {
-	if !apierrors.IsForbidden(err) {
-		t.failed(ctx, "list", err, delay)
-		return
-	}
-	t.noteError("list", err)
-	t.state.fail(err, apiserver.Reason(err), time.Now(), func() {})
-	t.deps.Progressed()
-	t.log.Debug("not permitted to read a scope that is no longer selected, retrying", "scope", t.name, "err", err, "retry_in", delay)
-}
-
-// send sends the tombstone: a gap, followed by the objects that left, or by an empty snapshot if they are not known. Nothing is known of the
-// objects of a resource that is not defined any more.
+// send sends the tombstone: a gap, followed by the objects that left, or by an empty snapshot if they are not known. If the resource is no
+// longer defined, nothing is known about its objects.
 func (t *Tombstone) send(ctx context.Context) (err error) {
 	s := t.store
 	log, reason, known := s.LogNumber(), object.Expired, false
@@ -147,10 +114,18 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := t.begin(ctx); err != nil {
-		return err
+	begun := *t.retiring.Load()
+	begun.Told = true // the following events may be on the bus
+	t.retiring.Store(&begun)
+	if t.Memory != nil {
+		if err := t.Memory.Flush(ctx); err != nil {
+			return err
+		}
 	}
-	if err := s.SendStream(ctx, t.gap(now, reason)); err != nil {
+	if err := s.SendStream(ctx, &object.StreamEvent{
+		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.View().History, From: t.From.ResourceVersion, To: now,
+		Since: t.From.LastSeen, Reason: reason,
+	}); err != nil {
 		return err
 	}
 	if t.Gone == 0 && t.lastEvents != nil {
@@ -166,24 +141,19 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := t.end(log); err != nil {
-		return err
+	if s.LogNumber() > log {
+		return errSentToOldLog
+	}
+	if t.Memory != nil {
+		t.Memory.Forget(t.name)
 	}
 	s.Clear()
 	t.log.Info("a scope of the last run has ended", "scope", t.name, "reason", reason, "rv", now, "left", left, "objects_known", known)
 	return nil
 }
 
-// gap returns the gap from the position of the scope.
-func (t *Tombstone) gap(to uint64, reason object.GapReason) *object.StreamEvent {
-	return &object.StreamEvent{
-		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: t.store.History(), From: t.From.ResourceVersion, To: to,
-		Since: t.From.LastSeen, Reason: reason,
-	}
-}
-
-// newestLater waits until the last resourceVersion differs from the position of the scope: a left event has to be later than all events that
-// were sent of it.
+// newestLater waits until the last resourceVersion differs from the scope's position: a left event must be later than all events of the
+// scope.
 func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 	for {
 		now, err := t.newest(ctx)
@@ -196,41 +166,43 @@ func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 	}
 }
 
-// load loads the objects that left at resourceVersion now. It returns false if it cannot be known which did.
+// load loads the objects that left at resourceVersion now. It returns false if they cannot be determined.
 func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error) {
 	switch c := &t.From; {
 	case now < c.ResourceVersion: // etcd was restored
 		t.store.RaiseHistory(c.History + 1)
 		return false, nil
-	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
+	// Consumers may still have objects that no longer exist: only the sweep of a snapshot removes them.
 	case t.store.LogNumber() > c.Log, c.Sweep, c.Snapshot != nil && c.Snapshot.Namespace == "":
 		return false, nil
-	case c.Where != "", t.blind: // objects that were withheld must not be sent now
+	case c.Where != "", t.blind: // withheld objects must not be sent now
 		return false, nil
 	default:
 		return t.collect(ctx, now)
 	}
 }
 
-// collect loads the objects that the scope had at its checkpoint and no other scope had then, or has now. If another scope takes an object
-// by now, that scope sends it, at a resourceVersion not above now. known is false if history does not go back so far, or may not be
-// read.
+// collect loads the objects that the scope had at its checkpoint, except those that another scope had then or has now. If another scope
+// takes an object by now, that scope sends it, at a resourceVersion not above now. known is false if history does not go back so far, or
+// may not be read.
 func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err error) {
 	t.store.BeginList(store.AtCheckpoint)
 	exactly := func(rv uint64) metav1.ListOptions {
 		return metav1.ListOptions{ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 	}
-	rv, err := t.pages(ctx, exactly(t.From.ResourceVersion), t.store.Load)
+	rv, err := t.pages(ctx, t.newReader(), exactly(t.From.ResourceVersion), t.store.Load)
 	if err != nil || rv != t.From.ResourceVersion {
 		return false, passing(err)
 	}
 	for _, o := range t.Successors() {
 		versions := []uint64{t.From.ResourceVersion, now}
 		if o.Waits && o.resume == nil {
-			versions = versions[1:] // it begins after this with the present objects, and sends nothing before
+			versions = versions[1:] // it starts after this with the current objects, and sends nothing before
 		}
 		for _, at := range versions {
-			rv, err := o.pagesBy(ctx, o.newReader(), &t.state, exactly(at), t.store.Remove)
+			r := o.newReader()
+			r.state = &t.state
+			rv, err := o.pages(ctx, r, exactly(at), t.store.Remove)
 			if err != nil || rv != at {
 				return false, passing(err)
 			}
@@ -239,7 +211,7 @@ func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err er
 	return true, nil
 }
 
-// passing returns err if asking again may help, else nil.
+// passing returns err if a retry may help, else nil.
 func passing(err error) error {
 	if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || isUnsupportedExact(err) ||
 		errors.Is(err, apiserver.ErrUnsupported) {
@@ -248,8 +220,8 @@ func passing(err error) error {
 	return err
 }
 
-// newest returns the last resourceVersion, also if only successors may ask for it: they are in other namespaces. If the objects cannot be
-// read any more, it is that of other resources of the same etcd, or assumed to be the one after the last that is known.
+// newest returns the last resourceVersion, also if only successors, in other namespaces, may read it. If the objects cannot be read any
+// more, it asks for other resources of the same etcd, or assumes the one after the last known.
 func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
 	rv, err := t.Latest(ctx)
 	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
@@ -271,12 +243,4 @@ func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
 		return t.From.ResourceVersion + 1, nil
 	}
 	return 0, err
-}
-
-// logRetiring logs, after a while, that the tombstone is not on the bus.
-func (t *Tombstone) logRetiring() *time.Timer {
-	return time.AfterFunc(RetiringSlow, func() {
-		t.log.Warn("a scope is no longer selected, but the bus does not have yet that its objects left: this is retried, and again at each start",
-			"scope", t.name, "advice", "see why the bus does not take the records of this resource; to give the scope up, stop the agent and run 'kubecdc checkpoint forget'")
-	})
 }

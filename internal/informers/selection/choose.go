@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -9,45 +10,44 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Choice is a resource, the rules that can take objects of it, in order, and the part of it that is captured. The rules are
-// elements of Spec.Rules.
+// Choice is a resource that is captured.
 type Choice struct {
 	Resource object.Resource
-	Rules    []*Rule
-	Part     Part
+	Rules    []*Rule // that can take its objects, in order: elements of Spec.Rules
+	Part     Part    // captured part
 }
 
-// Choose applies the rules to what is served. A resource is chosen if a rule can take objects of it, in its preferred version
-// unless the first of these rules asks for another, and if it has a part for this agent. unserved are the patterns without a wildcard that match nothing.
+// Choose applies the rules to the served resources. It chooses a resource if a rule can take its objects and this agent has a part of it.
+// The first such rule may ask for another version than the preferred one. unserved are the patterns without a wildcard that match nothing.
 //
-// No object is chosen under two names. Of a resource that two groups serve, Choose takes the first name that a rule matches; a
-// rule that matches the other name means the same objects. unknown are the group versions that discovery could not read. As long
-// as a group that serves objects under two names is among them, an alias is not chosen: the canonical name may be served too.
-// observed are the names under which resources are observed already.
+// No object is chosen under two names. If two groups serve a resource, Choose takes the first name that a rule matches; a rule that matches
+// the other name means the same objects. unknown are the group versions that discovery could not read. While they include a group that
+// serves objects under two names, no alias is chosen: the canonical name may be served too. observed are the names under which resources
+// are already observed.
 func (s *Selection) Choose(served []APIResource, unknown []string, observed map[schema.GroupResource]bool) (out []Choice, unserved []string) {
 	complete := AliasesKnown(unknown)
-	index := map[schema.GroupResource]int{} // in out, by all names
+	index := map[schema.GroupResource]int{} // index in out, by canonical name
 	for i := range s.Rules {
 		rule := &s.Rules[i]
 		for n := range served {
-			r, gr := rule.version(&served[n]), served[n].groupResource()
+			r, gr := rule.version(&served[n]), schema.GroupResource{Group: served[n].Group, Resource: served[n].Name}
 			if r == nil {
 				continue
 			}
-			if at, ok := index[gr]; ok {
+			at, chosen := index[Canonical(gr)]
+			switch other := otherName(gr); {
+			case chosen:
 				out[at].add(rule, gr)
-				continue
+			case !observed[gr] && (gr != Canonical(gr) && !complete || observed[other]):
+			default:
+				index[Canonical(gr)] = len(out)
+				out = append(out, Choice{Resource: *r, Rules: []*Rule{rule}, Part: s.PartOf(r)})
 			}
-			if !observed[gr] && (gr != Canonical(gr) && !complete || anyObserved(observed, gr)) {
-				continue
-			}
-			for _, name := range names(gr) {
-				index[name] = len(out)
-			}
-			out = append(out, Choice{Resource: *r, Rules: []*Rule{rule}, Part: s.PartOf(r)})
 		}
 		for _, p := range rule.Resources {
-			if !strings.Contains(p.String(), "*") && !anyServed(p, served) {
+			matches := func(r object.Resource) bool { return p.Match(r.Group, r.Version, r.Name) }
+			anyServed := slices.ContainsFunc(served, func(a APIResource) bool { return slices.ContainsFunc(a.Versions, matches) })
+			if !anyServed && !strings.Contains(p.String(), "*") {
 				unserved = append(unserved, p.String())
 			}
 		}
@@ -55,7 +55,7 @@ func (s *Selection) Choose(served []APIResource, unknown []string, observed map[
 	return slices.DeleteFunc(out, func(c Choice) bool { return c.Part.None }), unserved
 }
 
-// version returns the first version of a resource that the rule names, nil if it can take no objects of it.
+// version returns the first version of a resource that the rule names, nil if the rule can take none of its objects.
 func (r *Rule) version(a *APIResource) *object.Resource {
 	v := slices.IndexFunc(a.Versions, func(res object.Resource) bool { return r.takes(&res) })
 	if v < 0 || !a.Versions[v].Namespaced && !r.AllNamespaces {
@@ -64,24 +64,12 @@ func (r *Rule) version(a *APIResource) *object.Resource {
 	return &a.Versions[v]
 }
 
-// add adds a rule that matches the resource as gr. If the resource was chosen under its other name, the rule takes it unless it
-// excepts that name.
+// add adds a rule that matches the resource as gr, unless it was chosen under its other name and the rule excepts that.
 func (c *Choice) add(rule *Rule, gr schema.GroupResource) {
 	is := c.Resource.Group == gr.Group && c.Resource.Name == gr.Resource
-	if !slices.Contains(c.Rules, rule) && (is || !rule.excepts(&c.Resource)) {
+	if !slices.Contains(c.Rules, rule) && (is || !matchesAny(rule.Except, &c.Resource)) {
 		c.Rules = append(c.Rules, rule)
 	}
-}
-
-// anyObserved reports whether the objects of a resource are observed under any name.
-func anyObserved(observed map[schema.GroupResource]bool, gr schema.GroupResource) bool {
-	return slices.ContainsFunc(names(gr), func(n schema.GroupResource) bool { return observed[n] })
-}
-
-func anyServed(p Pattern, served []APIResource) bool {
-	return slices.ContainsFunc(served, func(a APIResource) bool {
-		return slices.ContainsFunc(a.Versions, func(r object.Resource) bool { return p.Match(r.Group, r.Version, r.Name) })
-	})
 }
 
 // Takes reports whether any rule takes objects in a namespace.
@@ -89,20 +77,18 @@ func (c *Choice) Takes(namespace string) bool {
 	return slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.Namespaces(namespace) })
 }
 
-// SpansNamespaces reports whether one scope covers several namespaces, without a part: not every rule names its own one by one.
+// SpansNamespaces reports whether one scope covers several namespaces, without a part: some rule does not list its namespaces.
 func (c *Choice) SpansNamespaces() bool {
 	return c.Resource.Namespaced && c.Part == (Part{}) && slices.ContainsFunc(c.Rules, func(r *Rule) bool { return len(r.Names) == 0 })
 }
 
-// Spec says what is captured, and what is done to objects before anything holds them.
+// Spec says what is captured, and how objects are changed before they are stored.
 type Spec struct {
-	Rules []Rule   // tried in order, for each object
-	Strip []string // paths that are removed, see object.NewCutter
-	// Secrets says that the values of Secrets are redacted.
-	Secrets bool
-	MAC     *object.MAC // replaces redacted values; nil: they are removed
-	// Part returns the part of a resource that the agent captures, within what the rules take. nil: all of it.
-	Part func(group, resource string) Part
+	Rules   []Rule                            // tried in order, for each object
+	Strip   []string                          // removed paths, see object.NewCutter
+	Secrets bool                              // the values of Secrets are redacted
+	MAC     *object.MAC                       // replaces redacted values; nil removes them
+	Part    func(group, resource string) Part // the agent's part of a resource, within the rules; nil: all of it
 }
 
 // Pattern names resources as kubectl does.
@@ -115,42 +101,35 @@ type Pattern interface {
 type Rule struct {
 	Resources []Pattern
 	Except    []Pattern
-	// Namespaces reports whether a namespace is taken. Names lists the namespaces if the configuration names each of them:
-	// then each has a scope of its own, which works if RBAC permits these namespaces only. AllNamespaces: the rule takes
-	// cluster-scoped resources too.
-	Namespaces    func(namespace string) bool
+	// Names lists the namespaces if the configuration names each of them: then each has a scope of its own, which works if RBAC permits
+	// these namespaces only.
 	Names         []string
-	Patterns      []string // as configured, for the scope's name; empty: all
-	AllNamespaces bool
+	Namespaces    func(namespace string) bool // reports whether a namespace is taken
+	Patterns      []string                    // as configured, for the scope's name; empty: all
+	AllNamespaces bool                        // the rule takes cluster-scoped resources too
 	LabelSelector string
 	FieldSelector string
-	// Redact are paths whose values are redacted while an object is read, see object.Cutter.Redact.
-	Redact []string
-	// Filter returns what withholds deltas of a resource, nil: nothing does. A nil Filter withholds nothing.
-	Filter func(r *object.Resource) Filter
-	// Where names the condition that Filter withholds whole objects by, in reads too; "": there is none.
-	Where string
+	Redact        []string                        // paths whose values are redacted while an object is read, see object.Cutter.Redact
+	Filter        func(r *object.Resource) Filter // returns a resource's filter. If it is nil or returns nil, nothing is withheld
+	Where         string                          // the condition by which Filter withholds whole objects and reads; "": none
 }
 
 // Filter withholds deltas on purpose. It is safe for concurrent use.
 type Filter interface {
-	// Withholds returns why a delta is not sent, "": it is sent.
-	Withholds(d *object.Delta) (reason string)
+	Withholds(d *object.Delta) (reason string) // why d is not sent, "" to send it
 }
 
-// Part limits what an agent captures of a resource to its part of the cluster. The zero value sets no limit.
+// Part limits the capture of a resource to the agent's part of the cluster. The zero value sets no limit.
 type Part struct {
-	None          bool   // nothing of the resource
+	None          bool   // nothing is captured
 	FieldSelector string // in addition to the rule's own
-	Namespace     string // the only one, "": all that the rules take
+	Namespace     string // the only one, "" for all that the rules take
 }
 
-// takes reports whether the rule names a resource. It may still take no object of it.
+// takes reports whether the rule names a resource. The rule may still take none of its objects.
 func (r *Rule) takes(res *object.Resource) bool {
-	return matchesAny(r.Resources, res) && !r.excepts(res)
+	return matchesAny(r.Resources, res) && !matchesAny(r.Except, res)
 }
-
-func (r *Rule) excepts(res *object.Resource) bool { return matchesAny(r.Except, res) }
 
 func matchesAny(patterns []Pattern, res *object.Resource) bool {
 	return slices.ContainsFunc(patterns, func(p Pattern) bool { return p.Match(res.Group, res.Version, res.Name) })
@@ -162,13 +141,7 @@ type APIResource struct {
 	Versions    []object.Resource
 }
 
-// groupResource names the resource in all of its versions.
-func (a *APIResource) groupResource() schema.GroupResource {
-	return schema.GroupResource{Group: a.Group, Resource: a.Name}
-}
-
-// Current returns r if its version and kind are served, otherwise the preferred version of the resource. It
-// returns false if r is not served at all.
+// Current returns r if its version and kind are served, otherwise the preferred version. It returns false if r is not served.
 func Current(served []APIResource, r *object.Resource) (*object.Resource, bool) {
 	for n := range served {
 		if a := &served[n]; a.Group == r.Group && a.Name == r.Name {
@@ -191,20 +164,17 @@ func aliases() map[schema.GroupResource]schema.GroupResource {
 
 // Canonical returns the name of the objects of a resource, which is the same for both of their names if they have two.
 func Canonical(gr schema.GroupResource) schema.GroupResource {
-	if canonical, ok := aliases()[gr]; ok {
-		return canonical
-	}
-	return gr
+	return cmp.Or(aliases()[gr], gr)
 }
 
-// names returns all names under which the objects of a resource can be served.
-func names(gr schema.GroupResource) []schema.GroupResource {
+// otherName returns the other name under which the objects of a resource can be served, gr if there is none.
+func otherName(gr schema.GroupResource) schema.GroupResource {
 	for alias, canonical := range aliases() {
-		if gr == alias || gr == canonical {
-			return []schema.GroupResource{alias, canonical}
+		if gr == canonical {
+			return alias
 		}
 	}
-	return []schema.GroupResource{gr}
+	return Canonical(gr)
 }
 
 // GroupKnown reports whether discovery could read all resources of a group. unknown are the group versions that it could not

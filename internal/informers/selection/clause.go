@@ -1,10 +1,10 @@
 package selection
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -22,14 +22,14 @@ const Outside = math.MaxUint16
 // clause has the limits of one rule within a scope.
 type clause struct {
 	rule          *Rule             // nil: the scope is from a checkpoint
-	names         []string          // literal namespaces, none: see patterns
-	patterns      []string          // of namespaces, none: all
+	patterns      []string          // of namespaces; none if it takes all
+	literal       bool              // the patterns name the namespaces one by one
 	namespaces    func(string) bool // reports whether a namespace is taken
 	labelSelector string
 	fieldSelector string
 	cutter        *object.Cutter
 
-	// What the agent applies: the selectors less those that the API server applies.
+	// The agent applies these: the selectors without those that the API server applies.
 	selector labels.Selector
 	terms    []term
 }
@@ -44,26 +44,18 @@ type term struct {
 // limits returns the clause in a readable form: "shop,web?labelSelector=team=payments", "*" without any limit.
 func (c *clause) limits() string {
 	namespaces := "*"
-	if all := c.allPatterns(); len(all) > 0 {
-		namespaces = strings.Join(all, ",")
+	if len(c.patterns) > 0 {
+		namespaces = strings.Join(c.patterns, ",")
 	}
-	return namespaces + selectorsName(c.labelSelector, c.fieldSelector)
-}
-
-// allPatterns returns the patterns of namespaces, literal or not.
-func (c *clause) allPatterns() []string {
-	if len(c.names) > 0 {
-		return c.names
-	}
-	return c.patterns
+	return namespaces + query(c.labelSelector, c.fieldSelector, "")
 }
 
 // takesAll reports whether the clause has no limits.
 func (c *clause) takesAll() bool {
-	return len(c.allPatterns()) == 0 && c.labelSelector == "" && c.fieldSelector == ""
+	return len(c.patterns) == 0 && c.labelSelector == "" && c.fieldSelector == ""
 }
 
-// compile prepares the selectors that the agent applies. Those that the API server applies are not among them.
+// compile prepares the selectors that the agent applies, without those that the API server applies.
 func (c *clause) compile(serverLabels, serverFields string) (err error) {
 	c.selector, c.terms = labels.Everything(), nil
 	if c.labelSelector != serverLabels {
@@ -71,10 +63,9 @@ func (c *clause) compile(serverLabels, serverFields string) (err error) {
 			return fmt.Errorf("labelSelector %q: %w", c.labelSelector, err)
 		}
 	}
-	if c.fieldSelector == serverFields {
-		return nil
+	if c.fieldSelector != serverFields {
+		c.terms, err = fieldTerms(c.fieldSelector)
 	}
-	c.terms, err = fieldTerms(c.fieldSelector)
 	return err
 }
 
@@ -93,32 +84,23 @@ func fieldTerms(text string) (out []term, err error) {
 	return out, nil
 }
 
-// matches reports whether the clause takes an object.
-func (c *clause) matches(h *head) bool {
-	if !c.namespaces(h.namespace()) || !c.selector.Matches(h.Labels) {
-		return false
-	}
-	for n := range c.terms {
-		if t := &c.terms[n]; h.field(t.path) == t.value == t.not {
-			return false
-		}
-	}
-	return true
+// matches reports whether the clause takes the object raw, whose head is h.
+func (c *clause) matches(h *object.Head, raw []byte) bool {
+	return c.namespaces(string(h.Namespace)) && c.selector.Matches(h.Labels) &&
+		!slices.ContainsFunc(c.terms, func(t term) bool { return field(raw, t.path) == t.value == t.not })
 }
 
 func allNamespaces(string) bool { return true }
 
-// reachable returns the clauses that can take anything, in order: no clause before them takes all that they would.
+// reachable returns the clauses that can take anything, in order: no earlier clause takes all of their objects.
 func reachable(all []clause) []clause {
 	var out []clause
 	seen := map[string]bool{}
 	for _, c := range all {
-		limits := c.limits()
-		if seen[limits] {
-			continue
+		if limits := c.limits(); !seen[limits] {
+			seen[limits] = true
+			out = append(out, c)
 		}
-		seen[limits] = true
-		out = append(out, c)
 		if c.takesAll() {
 			break
 		}
@@ -126,30 +108,26 @@ func reachable(all []clause) []clause {
 	return out
 }
 
-// within returns the clauses in one namespace, which is the only one of a scope.
+// within returns the clauses within one namespace, the only one of a scope.
 func within(namespace string, all []clause) []clause {
-	var out []clause
-	for _, c := range all {
-		if c.namespaces(namespace) {
-			c.names, c.patterns, c.namespaces = nil, nil, func(ns string) bool { return ns == namespace }
-			out = append(out, c)
-		}
+	out := slices.DeleteFunc(slices.Clone(all), func(c clause) bool { return !c.namespaces(namespace) })
+	for n := range out {
+		out[n].patterns, out[n].literal, out[n].namespaces = nil, false, func(ns string) bool { return ns == namespace }
 	}
 	return reachable(out)
 }
 
-// literalNamespaces returns the namespaces that all clauses name one by one, none if one clause does not.
+// literalNamespaces returns the namespaces if all clauses name theirs one by one, else none.
 func literalNamespaces(clauses []clause) []string {
-	all := map[string]bool{}
+	var all []string
 	for n := range clauses {
-		if len(clauses[n].names) == 0 {
+		if !clauses[n].literal {
 			return nil
 		}
-		for _, name := range clauses[n].names {
-			all[name] = true
-		}
+		all = append(all, clauses[n].patterns...)
 	}
-	return slices.Sorted(maps.Keys(all))
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // knownFields reports whether the API server supports the fields of a selector for every resource.
@@ -160,8 +138,7 @@ func knownFields(selector string) bool {
 	})
 }
 
-// union names the objects that any of several clauses takes: the limits of each, sorted, with bars between them. It is "" if they take
-// all objects.
+// union returns a name for the objects that any of several clauses takes: the limits of each, sorted, between bars; "" for all objects.
 func union(clauses []clause) string {
 	if clauses[len(clauses)-1].takesAll() {
 		return ""
@@ -177,45 +154,40 @@ func union(clauses []clause) string {
 // Filters are the filters of the rules of a scope. nil withholds nothing.
 type Filters struct {
 	byClause []Filter
-	// Where names the conditions by which objects as a whole are withheld, "": there are none.
-	Where string
+	Where    string // name of the conditions that withhold whole objects, "" if there are none
 }
 
 // Filters returns the filters of the scope's rules, nil if none has one.
 func (s *Scope) Filters() *Filters {
-	out, some := &Filters{byClause: make([]Filter, len(s.clauses))}, false
-	h, whole := sha256.New(), false
+	out, some, where := &Filters{byClause: make([]Filter, len(s.clauses))}, false, ""
 	for n := range s.clauses {
 		rule := s.clauses[n].rule
-		if rule == nil {
-			continue
-		}
-		if rule.Filter != nil {
+		if rule != nil && rule.Filter != nil {
 			out.byClause[n] = rule.Filter(s.Resource)
 			some = some || out.byClause[n] != nil
 		}
-		if rule.Where != "" {
-			whole = true
-			fmt.Fprintf(h, "%d %s\n", n, rule.Where) // a hash never fails
+		if rule != nil && rule.Where != "" {
+			where += fmt.Sprintf("%d %s\n", n, rule.Where)
 		}
 	}
-	if whole {
-		out.Where = hex.EncodeToString(h.Sum(nil)[:8])
-	}
-	if !some {
+	switch {
+	case !some:
 		return nil
+	case where != "":
+		out.Where = digest(where)
 	}
 	return out
 }
 
-// Withholds returns why a delta is not sent, "" if it is sent. The rule that takes the object as it is now decides, or the one that took a
-// deleted object.
+// digest returns a short name of a text.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Withholds returns why a delta is not sent, "" to send it. The rule that takes the object decides, or the one that took a deleted object.
 func (f *Filters) Withholds(d *object.Delta) (reason string) {
-	o := d.After
-	if o == nil {
-		o = d.Before
-	}
-	return f.WithholdsAs(o.Ref.Clause, d)
+	return f.WithholdsAs(cmp.Or(d.After, d.Before).Ref.Clause, d)
 }
 
 // WithholdsAs is Withholds for the rule of a clause.

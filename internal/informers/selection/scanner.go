@@ -6,34 +6,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// head has the parts of an object by which clauses match it. It is reused.
-type head struct {
-	object.Head
-
-	raw []byte
-}
-
-// read reads raw, which the head refers to until the next call.
-func (h *head) read(raw []byte) error {
-	h.raw = raw
-	if err := h.Peek(raw); err != nil {
-		return fmt.Errorf("read an object: %w", err)
-	}
-	return nil
-}
-
-func (h *head) namespace() string { return string(h.Namespace) }
-
-// field returns the text of a value, "" if there is none.
-func (h *head) field(path *object.Path) string {
-	raw, err := object.Locate(h.raw, path)
-	if err != nil || raw == nil || string(raw) == "null" {
+// field returns the text of a value of an object, "" if there is none.
+func field(raw []byte, path *object.Path) string {
+	value, err := object.Locate(raw, path)
+	switch {
+	case err != nil || value == nil || string(value) == "null":
 		return ""
+	case value[0] == '"':
+		return string(object.AppendUnescaped(nil, value[1:len(value)-1]))
 	}
-	if raw[0] == '"' {
-		return string(object.AppendUnescaped(nil, raw[1:len(raw)-1]))
-	}
-	return string(raw)
+	return string(value)
 }
 
 // Match is the result of matching an object with a scope.
@@ -44,27 +26,27 @@ type Match struct {
 
 // Match finds the clause that takes an object.
 func (s *Scope) Match(raw []byte) (Match, error) {
-	var h head
-	if err := h.read(raw); err != nil {
-		return Match{}, err
-	}
-	return s.match(&h), nil
+	return s.match(raw, new(object.Head))
 }
 
-func (s *Scope) match(h *head) Match {
+// match is Match with a reused head, which refers to raw until the next call.
+func (s *Scope) match(raw []byte, h *object.Head) (Match, error) {
+	if err := h.Peek(raw); err != nil {
+		return Match{}, fmt.Errorf("read an object: %w", err)
+	}
 	for n := range s.clauses {
-		if s.clauses[n].matches(h) {
-			return Match{Clause: uint16(n)}
+		if s.clauses[n].matches(h, raw) {
+			return Match{Clause: uint16(n)}, nil
 		}
 	}
-	return Match{Clause: Outside, Excluded: !s.namespaces(h.namespace())}
+	return Match{Clause: Outside, Excluded: !s.namespaces(string(h.Namespace))}, nil
 }
 
-// Scanner reads the objects of a scope, and cuts and redacts each as the clause that takes it does. For one goroutine.
+// Scanner reads the objects of a scope, and cuts and redacts each by the clause that takes it. It must be used by one goroutine only.
 type Scanner struct {
 	scope    *Scope
-	scanners []*object.Scanner // one for each clause, and one for what none takes; nil: not needed yet
-	head     head
+	scanners []*object.Scanner // one for each clause, and one for objects that none takes; nil: not needed yet
+	head     object.Head
 }
 
 // NewScanner returns a scanner of the scope's objects.
@@ -72,15 +54,14 @@ func (s *Scope) NewScanner() *Scanner {
 	return &Scanner{scope: s, scanners: make([]*object.Scanner, len(s.clauses)+1)}
 }
 
-// Scan appends the object raw to dst, as object.Scanner.Scan does. raw is not kept. m is valid until the next call. If the scope
-// has one clause, the API server has applied its selectors, and only the namespace is compared.
+// Scan appends the object raw to dst, as object.Scanner.Scan does. It does not keep raw. m is valid until the next call. If the scope has
+// one clause, the API server has applied its selectors, and Scan compares only the namespace.
 func (s *Scanner) Scan(dst, raw []byte) (out []byte, m *object.Scanned, match Match, err error) {
 	r := s.scope.Resource
-	if s.scope.isShared() { // the clause has to be known before anything is copied: it decides what is redacted
-		if err := s.head.read(raw); err != nil {
-			return dst, nil, Match{}, err
+	if s.scope.isShared() { // it needs the clause before it copies anything: the clause decides what is redacted
+		if match, err = s.scope.match(raw, &s.head); err != nil {
+			return dst, nil, match, err
 		}
-		match = s.scope.match(&s.head)
 	}
 	out, m, err = s.of(match.Clause).Scan(dst, raw, r.Kind, r.APIVersion())
 	if err == nil && !s.scope.isShared() && r.Namespaced {
@@ -89,7 +70,7 @@ func (s *Scanner) Scan(dst, raw []byte) (out []byte, m *object.Scanned, match Ma
 	return out, m, match, err
 }
 
-// of returns the scanner that cuts and redacts as a clause does, or (Outside) as all of them do together.
+// of returns the scanner that cuts and redacts by a clause, or (Outside) by all of them together.
 func (s *Scanner) of(clause uint16) *object.Scanner {
 	n := min(int(clause), len(s.scope.clauses))
 	if s.scanners[n] == nil {

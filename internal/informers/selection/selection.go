@@ -9,7 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Selection is a Spec that was found to be valid. It is immutable.
+// Selection is a valid Spec. It is immutable.
 type Selection struct {
 	Spec
 	cutter *object.Cutter // of Strip
@@ -39,7 +39,7 @@ func (s *Selection) Takes(r *object.Resource) bool {
 	return slices.ContainsFunc(s.Rules, func(rule Rule) bool { return rule.takes(r) })
 }
 
-// PartOf returns the part of a resource that is captured.
+// PartOf returns the captured part of a resource.
 func (s *Selection) PartOf(r *object.Resource) Part {
 	if s.Part == nil {
 		return Part{}
@@ -53,26 +53,27 @@ func (s *Selection) Scopes(c *Choice) ([]Scope, error) {
 	if err != nil || len(clauses) == 0 {
 		return nil, err
 	}
+	literal := literalNamespaces(clauses)
 	if c.Part.Namespace != "" && c.Resource.Namespaced {
-		return s.inNamespaces(&c.Resource, clauses, c.Part, c.Part.Namespace)
+		literal = []string{c.Part.Namespace}
 	}
-	if literal := literalNamespaces(clauses); len(literal) > 0 {
-		return s.inNamespaces(&c.Resource, clauses, c.Part, literal...)
+	if len(literal) > 0 {
+		return s.inNamespaces(&c.Resource, clauses, c.Part, literal)
 	}
 	scope, err := s.scope(&c.Resource, "", clauses, c.Part)
 	return []Scope{scope}, err
 }
 
-// InNamespaces returns scopes of a choice in one namespace each: of those that any rule takes.
+// InNamespaces returns scopes of a choice, each in one of those namespaces that any rule takes.
 func (s *Selection) InNamespaces(c *Choice, namespaces ...string) ([]Scope, error) {
 	clauses, err := s.clauses(&c.Resource, c.Rules)
 	if err != nil {
 		return nil, err
 	}
-	return s.inNamespaces(&c.Resource, clauses, Part{}, namespaces...)
+	return s.inNamespaces(&c.Resource, clauses, Part{}, namespaces)
 }
 
-func (s *Selection) inNamespaces(r *object.Resource, clauses []clause, part Part, namespaces ...string) ([]Scope, error) {
+func (s *Selection) inNamespaces(r *object.Resource, clauses []clause, part Part, namespaces []string) ([]Scope, error) {
 	var out []Scope
 	for _, ns := range namespaces {
 		if in := within(ns, clauses); len(in) > 0 {
@@ -86,16 +87,18 @@ func (s *Selection) inNamespaces(r *object.Resource, clauses []clause, part Part
 	return out, nil
 }
 
-// clauses returns what the rules take of a resource, in order, less the clauses that can take nothing.
+// clauses returns the clauses of the rules for a resource, in order, without those that can take nothing.
 func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error) {
 	var out []clause
 	for _, rule := range rules {
 		c := clause{
-			rule: rule, names: rule.Names, patterns: rule.Patterns, namespaces: rule.Namespaces,
+			rule: rule, patterns: rule.Patterns, namespaces: rule.Namespaces,
 			labelSelector: rule.LabelSelector, fieldSelector: rule.FieldSelector,
 		}
 		if !r.Namespaced {
-			c.names, c.patterns, c.namespaces = nil, nil, allNamespaces
+			c.patterns, c.namespaces = nil, allNamespaces
+		} else if len(rule.Names) > 0 {
+			c.patterns, c.literal = rule.Names, true
 		}
 		var err error
 		if c.cutter, err = s.cutter.Redact(s.redacted(r, rule), s.MAC); err != nil {
@@ -106,59 +109,52 @@ func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error)
 	return reachable(out), nil
 }
 
-// scope makes a scope of clauses: in one namespace, or ("") in all that they take. If there are several clauses, the API server
-// applies what all of them have in common, if it supports the fields for every resource.
+// scope makes a scope of clauses: in one namespace, or ("") in all that they take. If there are several clauses, the API server applies the
+// selectors common to all of them, if it supports their fields for every resource.
 func (s *Selection) scope(r *object.Resource, namespace string, clauses []clause, part Part) (Scope, error) {
-	scope := Scope{Resource: r, Namespace: namespace, clauses: slices.Clone(clauses)}
-	first := &scope.clauses[0]
+	scope := Scope{Resource: r, Namespace: namespace, clauses: clauses}
+	first := &clauses[0]
 	if namespace != "" {
 		scope.patterns = []string{namespace}
 	}
-	if len(scope.clauses) == 1 {
+	if len(clauses) == 1 {
 		scope.LabelSelector, scope.FieldSelector, scope.namespaces = first.labelSelector, first.fieldSelector, first.namespaces
 		if namespace == "" {
-			scope.patterns = first.allPatterns()
+			scope.patterns = first.patterns
 		}
 	} else {
 		scope.namespaces = func(ns string) bool {
-			return slices.ContainsFunc(scope.clauses, func(c clause) bool { return c.namespaces(ns) })
+			return slices.ContainsFunc(clauses, func(c clause) bool { return c.namespaces(ns) })
 		}
-		// If the API server applies a selector, the version of an object before it matched belongs to no clause. All clauses must
-		// then cut and redact alike.
-		common := alike(scope.clauses)
-		if common && !slices.ContainsFunc(scope.clauses, func(c clause) bool { return c.labelSelector != first.labelSelector }) {
+		// If the API server applies a selector, the last version of an object before it matched belongs to no clause. All clauses must then cut
+		// and redact alike.
+		if alike(clauses, (*clause).content) && alike(clauses, func(c *clause) string { return c.labelSelector }) {
 			scope.LabelSelector = first.labelSelector
 		}
-		if common && !slices.ContainsFunc(scope.clauses, func(c clause) bool { return c.fieldSelector != first.fieldSelector }) &&
-			knownFields(first.fieldSelector) {
+		if alike(clauses, (*clause).content) && alike(clauses, func(c *clause) string { return c.fieldSelector }) && knownFields(first.fieldSelector) {
 			scope.FieldSelector = first.fieldSelector
 		}
-		scope.union = union(scope.clauses)
+		scope.union = union(clauses)
 	}
-	for n := range scope.clauses {
-		if err := scope.clauses[n].compile(scope.LabelSelector, scope.FieldSelector); err != nil {
+	for n := range clauses {
+		c := &clauses[n]
+		if err := c.compile(scope.LabelSelector, scope.FieldSelector); err != nil {
 			return scope, fmt.Errorf("%s: %w", r, err)
 		}
+		scope.redacted = append(scope.redacted, s.redacted(r, c.rule)...)
 	}
-	switch {
-	case part.FieldSelector == "":
-	case scope.FieldSelector == "":
-		scope.FieldSelector = part.FieldSelector
-	default:
-		scope.FieldSelector += "," + part.FieldSelector
-	}
-	for n := range scope.clauses {
-		scope.redacted = append(scope.redacted, s.redacted(r, scope.clauses[n].rule)...)
+	if part.FieldSelector != "" {
+		scope.FieldSelector = strings.TrimPrefix(scope.FieldSelector+","+part.FieldSelector, ",")
 	}
 	slices.Sort(scope.redacted)
 	scope.redacted = slices.Compact(scope.redacted)
-	scope.content = content(scope.clauses)
+	scope.content = content(clauses)
 	var err error
 	scope.rest, err = s.cutter.Redact(scope.redacted, s.MAC)
 	return scope.named(), err
 }
 
-// redacted returns the paths that are redacted in the objects of a resource that a rule takes.
+// redacted returns the redacted paths in those objects of a resource that a rule takes.
 func (s *Selection) redacted(r *object.Resource, rule *Rule) []string {
 	paths := slices.Clone(rule.Redact)
 	if s.Secrets && isSecrets(r) {
@@ -179,19 +175,18 @@ func (s *Selection) redactedByAny(r *object.Resource) (paths []string) {
 	return paths
 }
 
-// Whole returns a scope of all objects of a resource, whatever rules take them. It redacts what any rule redacts.
+// Whole returns a scope of all objects of a resource, whatever rules take them. It redacts the paths of every rule.
 func (s *Selection) Whole(r *object.Resource) (Scope, error) {
-	all, err := s.Scopes(&Choice{Resource: *r, Rules: []*Rule{{Namespaces: allNamespaces, Redact: s.redactedByAny(r)}}})
+	clauses, err := s.clauses(r, []*Rule{{Namespaces: allNamespaces, Redact: s.redactedByAny(r)}})
 	if err != nil {
 		return Scope{}, err
 	}
-	all[0].Resource = r
-	return all[0], nil
+	return s.scope(r, "", clauses, Part{})
 }
 
-// MatchOnly returns a scope of the objects of a cluster-scoped resource that the rules take, for Match and Filters only: the API
-// server applies no selector of it. Of field selectors it keeps the terms on metadata.name. Only the API server has the
-// values of other fields that an object lacks, so they exclude nothing. It returns nil if no rule takes objects of the resource.
+// MatchOnly returns a scope of the objects that the rules take of a cluster-scoped resource, or nil if no rule takes any. It is for Match
+// and Filters only: the API server does not apply its selectors. It keeps only those terms of field selectors that are on metadata.name.
+// Only the API server has the values of other fields that an object lacks, so they exclude nothing.
 func (s *Selection) MatchOnly(r *object.Resource) (*Scope, error) {
 	var rules []*Rule
 	for n := range s.Rules {
@@ -213,9 +208,8 @@ func (s *Selection) MatchOnly(r *object.Resource) (*Scope, error) {
 	return &Scope{Resource: r, clauses: clauses, namespaces: allNamespaces}, nil
 }
 
-// FromCheckpoint returns the scope with that name as it was recorded by another run, or under another Selection. Its rules no
-// longer exist: it redacts what they redacted and what the rules do now. Secrets are always redacted. match makes a function that
-// reports whether patterns of namespaces take a namespace.
+// FromCheckpoint returns the scope with that name as recorded by another run, or under another Selection. Its rules no longer exist: it
+// redacts their paths, and those of the current rules. Secrets are always redacted.
 func (s *Selection) FromCheckpoint(r *object.Resource, name string, c *checkpoint.Scope, match func(patterns []string) func(string) bool) (Scope, error) {
 	paths := append(slices.Clone(c.Redact), s.redactedByAny(r)...)
 	if isSecrets(r) {

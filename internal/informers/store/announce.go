@@ -8,129 +8,117 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// gate keeps deltas back until the stream events that announce them are acknowledged.
+// gate holds deltas back until the stream events that announce them are acknowledged.
 type gate struct {
-	notices []*Notice // in order
-	// closed is nil while the gate is open. Otherwise it is closed when the gate opens. Live deltas wait for it.
-	closed    chan struct{}
-	interrupt context.CancelFunc // ends what the cursor waits for, nil: the cursor has not begun
+	notices   []*Notice          // in order
+	closed    chan struct{}      // nil while the gate is open, else closed when it opens. Live deltas wait for it.
+	interrupt context.CancelFunc // ends the wait of the cursor
 }
 
-// Notice precedes what a list made pending. The cursor calls prepare, sends what event returns (nil: nothing), waits for its acknowledgement,
-// and calls done. Any of the three may be nil. event and done are called with mu held.
+// Notice precedes the deltas that a list made pending. The cursor calls prepare, sends the result of event (nil: nothing), waits for its
+// acknowledgement, and calls done. Any of the three may be nil. event and done are called with mu held.
 type Notice struct {
 	prepare func(ctx context.Context) error
 	event   func() *object.StreamEvent
 	done    func()
-	sweeps  bool // a snapshot follows
-	gap     bool // of lost history: a new list replaces it by a notice that covers both losses
-	// begins is a snapshot that is given up if it cannot begin in time, nil: none. sending: the event was handed to the lane. Both need mu.
-	begins  *snapshot
-	sending bool
-	rebase  bool      // of a replaced log
-	opens   *snapshot // the snapshot whose start it announces, nil: none
+	Sweeps  bool      // a snapshot follows
+	gap     bool      // announces lost history: a new list replaces it by a notice that covers both losses
+	rebase  bool      // announces a replaced log
+	opens   *snapshot // the snapshot whose start it announces, or nil
 }
 
 // Announces reports whether n may send an event.
 func (n *Notice) Announces() bool { return n.event != nil }
 
-// acknowledged is an object.Acker for a single delta: it is closed by the acknowledgement.
-type acknowledged chan struct{}
+type acknowledged chan struct{} // closed by the acknowledgement of a single delta
 
-// Acked implements object.Acker.
 func (a acknowledged) Acked(*object.Delta) { close(a) }
 
-// announceLists sends all notices, each after the acknowledgement of the one before, and opens the gate unless another list began meanwhile.
+func (a acknowledged) wait(ctx context.Context) error {
+	select {
+	case <-a:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// announceLists sends every Notice, each after the acknowledgement of the one before, and opens the gate unless another list began.
 func (s *Store) announceLists(ctx context.Context) error {
 	for {
-		s.mu.Lock()
-		if s.list.at.isLoading() {
-			s.mu.Unlock()
-			return nil // EndList wakes the cursor again
-		}
-		s.announceReplacementLocked()
-		if len(s.gate.notices) == 0 {
-			if s.gate.closed != nil && s.list.at == listed {
-				close(s.gate.closed)
-				s.gate.closed = nil
-				s.showGateLocked()
-			}
-			s.mu.Unlock()
-			return nil
-		}
-		n := s.gate.notices[0]
-		s.mu.Unlock()
-		if err := s.sendNotice(ctx, n); err != nil {
+		if more, err := s.announceNext(ctx); !more || err != nil {
 			return err
 		}
 	}
 }
 
-// sendNotice sends the first notice, unless a list begins meanwhile, or it begins a snapshot that is given up.
-func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
+// announceNext sends the first notice, and returns after its acknowledgement, or once it is replaced or given up. It returns false if there
+// is no notice to send. An error ends the cursor.
+func (s *Store) announceNext(ctx context.Context) (more bool, err error) {
+	limit, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	prepared, interrupt := context.WithCancel(limit)
+	defer interrupt()
 	s.mu.Lock()
-	begins := n.begins != nil
+	n := s.nextNoticeLocked()
+	s.gate.interrupt = interrupt
+	if n != nil && n.opens.begins() {
+		defer time.AfterFunc(gateWithin, func() { end(fmt.Errorf("waited for %v", gateWithin)) }).Stop()
+	}
 	s.mu.Unlock()
-	limit, end := ctx, context.CancelFunc(func() {})
-	if begins {
-		limit, end = context.WithTimeoutCause(ctx, gateWithin, fmt.Errorf("waited for %v", gateWithin))
-	}
-	defer end()
-	ev, ok, err := s.prepareNotice(ctx, limit, n)
-	if !ok {
-		return err
-	}
-	sent := true
-	switch {
-	case ev == nil:
-	case begins:
-		sent, err = s.sendStart(ctx, limit, n, ev)
-	default:
-		err = s.SendStream(ctx, ev)
-	}
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sent && len(s.gate.notices) > 0 && s.gate.notices[0] == n { // else a new list has replaced it
-		s.gate.notices = s.gate.notices[1:]
-		if n.done != nil {
-			n.done()
-		}
-	}
-	return nil
-}
-
-// prepareNotice returns the event of n, which is about to be sent, nil: nothing is sent. It returns false if n is replaced or given up, or with an error
-// that ends the cursor. limit bounds what a snapshot that begins waits for.
-func (s *Store) prepareNotice(ctx, limit context.Context, n *Notice) (ev *object.StreamEvent, ok bool, err error) {
-	prepared, cancel := context.WithCancel(limit)
-	defer cancel()
-	s.mu.Lock()
-	s.gate.interrupt = cancel
-	first := s.isFirstLocked(n)
-	s.mu.Unlock()
-	if !first {
-		return nil, false, nil
+	if n == nil {
+		return false, nil
 	}
 	if n.prepare != nil {
 		err = n.prepare(prepared)
 	}
 	if ctx.Err() != nil {
-		return nil, false, context.Cause(ctx)
+		return false, context.Cause(ctx)
+	}
+	ev, ok, err := s.prepared(prepared, n, err)
+	if ok && ev != nil {
+		ok, err = s.sendNotice(ctx, limit, n, ev)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if ok && len(s.gate.notices) > 0 && s.gate.notices[0] == n { // otherwise a new list has replaced it
+		s.gate.notices = s.gate.notices[1:]
+		if n.done != nil {
+			n.done()
+		}
+	}
+	return true, err
+}
+
+// nextNoticeLocked returns the first notice. If there is none, it opens the gate.
+func (s *Store) nextNoticeLocked() *Notice {
+	if s.list.at.isLoading() {
+		return nil // EndList wakes the cursor again
+	}
+	s.announceReplacementLocked()
+	if len(s.gate.notices) > 0 {
+		return s.gate.notices[0]
+	}
+	if s.gate.closed != nil && s.list.at == listed && !s.stopped {
+		close(s.gate.closed)
+		s.gate.closed = nil
+		s.showGateLocked()
+	}
+	return nil
+}
+
+// prepared returns the event of n, whose prepare returned err; nil sends nothing. It returns false if n is replaced or given up, or with an
+// error that ends the cursor. If a list began, it has ended ctx.
+func (s *Store) prepared(ctx context.Context, n *Notice, err error) (ev *object.StreamEvent, ok bool, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case !s.isFirstLocked(n): // a new list began
+	case err != nil && n.opens.begins():
+		s.giveUpLocked(err)
 		return nil, false, nil
-	case err != nil && n.begins != nil:
-		s.giveUpLocked(n, err)
+	case ctx.Err() != nil:
 		return nil, false, nil
-	case prepared.Err() != nil: // a list began, and ended
-		return nil, false, nil
-	case err != nil: // the position cannot be saved any more: the agent ends
+	case err != nil: // the position can no longer be saved: the agent ends
 		return nil, false, err
 	}
 	if n.event != nil {
@@ -138,36 +126,27 @@ func (s *Store) prepareNotice(ctx, limit context.Context, n *Notice) (ev *object
 			ev.History = s.pos.history
 		}
 	}
-	n.sending = true
+	if n.opens != nil {
+		n.opens.sending = true
+	}
 	return ev, true, nil
 }
 
-// isFirstLocked reports whether n is the notice to be sent now.
-func (s *Store) isFirstLocked(n *Notice) bool {
-	return !s.list.at.isLoading() && len(s.gate.notices) > 0 && s.gate.notices[0] == n
-}
-
-// sendStart sends the start of a snapshot, and reports whether the bus has acknowledged it. If limit ends before, it gives the snapshot up, unless
-// a list has begun: the objects to be read are then compared with that list, and the snapshot continues.
-func (s *Store) sendStart(ctx, limit context.Context, n *Notice, ev *object.StreamEvent) (sent bool, err error) {
+// sendNotice sends the event of n, and reports whether the bus has acknowledged it. If limit ends before ctx, the snapshot is given up,
+// unless a list has begun: then the snapshot continues with the objects of that list.
+func (s *Store) sendNotice(ctx, limit context.Context, n *Notice, ev *object.StreamEvent) (sent bool, err error) {
 	acked, err := s.putStream(limit, ev)
 	if err == nil {
-		select {
-		case <-acked:
-			return true, nil
-		case <-limit.Done():
-			err = context.Cause(limit)
-		}
+		err = acked.wait(limit)
 	}
-	if ctx.Err() != nil {
-		return false, context.Cause(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err == nil, err
 	}
 	s.mu.Lock()
-	given := n.begins != nil && !s.list.at.isLoading()
+	given := n.opens.begins() // otherwise a list has begun
 	if given {
-		s.giveUpLocked(n, fmt.Errorf("the bus has not acknowledged its start: %w", err))
-		if acked != nil {
-			// A start in the queue cannot be withdrawn. It arrives late, and no snapshot.completed follows it.
+		s.giveUpLocked(fmt.Errorf("the bus has not acknowledged its start: %w", err))
+		if acked != nil { // it cannot be withdrawn: it arrives late, and no snapshot.completed follows it
 			s.snaps.orphan = acked
 		}
 	}
@@ -175,12 +154,8 @@ func (s *Store) sendStart(ctx, limit context.Context, n *Notice, ev *object.Stre
 	if given || acked == nil {
 		return false, nil
 	}
-	select {
-	case <-acked:
-		return true, nil
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	}
+	err = acked.wait(ctx)
+	return err == nil, err
 }
 
 // SendStream puts a stream event into the lane and waits until the bus has acknowledged it. The only error is the cause of ctx.
@@ -189,34 +164,26 @@ func (s *Store) SendStream(ctx context.Context, ev *object.StreamEvent) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-acked:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return acked.wait(ctx)
 }
 
-// putStream puts a stream event into the lane. The channel is closed once the bus has acknowledged it.
 func (s *Store) putStream(ctx context.Context, ev *object.StreamEvent) (acknowledged, error) {
 	acked := make(acknowledged)
 	d := &object.Delta{Stream: ev, Observed: time.Now().UnixNano(), Acker: acked}
 	s.o.Metrics.count(d)
-	// No object has such a key: names of resources have no colon.
+	// No object has such a key: resource names have no colon.
 	if err := s.o.Lane.Put(ctx, "stream:"+s.o.Scope, deltaOverhead, d); err != nil {
 		return nil, err
 	}
 	return acked, nil
 }
 
-// SendProgress sends the resourceVersion up to which the bus has acknowledged everything, and waits for the acknowledgement of that. It sends
-// nothing before the first snapshot is complete, or while the resourceVersion may still be given up. The only error is the cause of ctx.
+// SendProgress sends the resourceVersion up to which the bus has acknowledged everything, and waits for the acknowledgement. It sends
+// nothing before the first snapshot is complete, or while that may still be given up. The only error is the cause of ctx.
 func (s *Store) SendProgress(ctx context.Context) error {
 	s.mu.Lock()
 	m, _ := s.pos.ledger.Mark()
-	ev := &object.StreamEvent{
-		Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: m.rv, History: s.pos.history,
-	}
+	ev := &object.StreamEvent{Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: m.rv, History: s.pos.history}
 	s.noteReplacementLocked()
 	certain := s.pos.own && s.caughtUp && s.list.lost == nil && !s.list.at.isLoading() && !s.log.owes()
 	s.mu.Unlock()
@@ -226,8 +193,7 @@ func (s *Store) SendProgress(ctx context.Context) error {
 	return s.SendStream(ctx, ev)
 }
 
-// SendLeft sends a left delta at resourceVersion rv for every object, waits until the bus has acknowledged all, and returns their number. Nobody
-// else may use the store meanwhile.
+// SendLeft sends a left delta at rv for every object, waits for acknowledgements, and returns their number. It needs exclusive use of s.
 func (s *Store) SendLeft(ctx context.Context, rv uint64) (int, error) {
 	all := newCount()
 	for key, e := range s.known.objects {
@@ -240,12 +206,7 @@ func (s *Store) SendLeft(ctx context.Context, rv uint64) (int, error) {
 			return 0, err
 		}
 	}
-	done := make(chan struct{})
-	all.Seal(func() { close(done) })
-	select {
-	case <-done:
-		return len(s.known.objects), nil
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
+	acked := make(acknowledged)
+	all.Seal(func() { close(acked) })
+	return len(s.known.objects), acked.wait(ctx)
 }

@@ -8,19 +8,17 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// catchUp is the cursor. It announces each list, opens the gate for live deltas, and sends what is pending in key order, in the room that they
-// leave. It also begins requested snapshots and completes them. It returns when ctx ends.
+// catchUp is the cursor. It announces each list and opens the gate for live deltas. It sends pending deltas in key order, in the room that
+// live ones leave. It also begins requested snapshots and completes them. It returns when ctx ends.
 func (s *Store) catchUp(ctx context.Context) {
 	defer close(s.ended)
-	var completing *snapshot      // all of its reads are sent
-	var completed <-chan struct{} // all are acknowledged
+	var completed <-chan struct{} // the bus has all reads of the snapshot
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-completed:
-			completed = nil
-			if s.complete(ctx, completing) != nil {
+			if s.complete(ctx) != nil {
 				return
 			}
 		case <-s.wake:
@@ -30,13 +28,8 @@ func (s *Store) catchUp(ctx context.Context) {
 		if s.announceLists(ctx) != nil || s.sendPending(ctx) != nil {
 			return
 		}
-		sealed, first := s.review(completing)
-		if sealed != completing {
-			completing, completed = sealed, nil
-			if sealed != nil {
-				completed = sealed.done
-			}
-		}
+		var first bool
+		completed, first = s.review()
 		broadcast.Wake(s.kick)
 		if first {
 			s.o.Progressed()
@@ -44,14 +37,18 @@ func (s *Store) catchUp(ctx context.Context) {
 	}
 }
 
-// review looks what follows of what was sent. It returns the snapshot of which all reads are sent, nil: none, and whether the bus has, for the first
-// time, everything that the first list made pending. completing is the snapshot that it has returned before.
-func (s *Store) review(completing *snapshot) (sealed *snapshot, first bool) {
+// review returns a channel that is closed once the bus has all reads of the snapshot; nil while not all are sent. first reports whether the
+// bus has, for the first time, everything that the first list made pending.
+func (s *Store) review() (completed <-chan struct{}, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sent := s.list.at == listed && len(s.gate.notices) == 0 && s.known.next == len(s.known.order)
-	if sent && s.pos.barrier != nil {
-		s.pos.barrier.pass()
+	if b := s.pos.barrier; sent && b != nil {
+		b.due.Seal(func() { // the position passes the gap once everything sent so far is acknowledged
+			for _, r := range b.receipts {
+				r.Acked(nil)
+			}
+		})
 		s.pos.barrier = nil
 	}
 	switch snap := s.snaps.current; {
@@ -59,19 +56,18 @@ func (s *Store) review(completing *snapshot) (sealed *snapshot, first bool) {
 		first = sent && !s.snaps.due && !s.conditionChangedLocked() && !s.caughtUp
 		s.caughtUp = s.caughtUp || first
 		return nil, first
-	case snap == completing:
-		return snap, false
-	case sent:
-		snap.reads.Seal(func() { close(snap.done) })
-		return snap, false
+	case s.log.owes(): // it will be given up
+		return nil, false
+	case sent && snap.done == nil:
+		done := make(chan struct{})
+		snap.done = done
+		snap.reads.Seal(func() { close(done) })
 	}
-	return nil, false // another one has replaced it, because history was lost
+	return s.snaps.current.done, false
 }
 
-// sendPending sends everything pending, or returns when a new list begins.
-//
-// A new list must not find the cursor waiting: the gate is closed then, live deltas wait, and only the cursor can announce what opens it
-// again. Therefore BeginList cancels the wait for room and the question to the API server.
+// sendPending sends everything pending, or returns when a new list begins. BeginList cancels its waits for room and for the API server,
+// because live deltas then wait for an announcement that only the cursor can send.
 func (s *Store) sendPending(parent context.Context) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
@@ -106,43 +102,41 @@ func (s *Store) sendPending(parent context.Context) error {
 	}
 }
 
-// verdict is what happened to an object that a list under selectors missed.
-type verdict struct {
+type verdict struct { // why an object is missing from a list under selectors
 	ref *object.Ref
 	op  object.Op // Deleted or Left
 }
 
-// offer is why offerPending returned.
-type offer int
+type offer int // why offerPending returned
 
 const (
-	offeredAll        offer = iota // nothing is pending any more, or a new list is being loaded
-	offeredSome                    // others may have the lock now
+	offeredAll        offer = iota // nothing is pending, or a new list is being loaded
+	offeredSome                    // other goroutines may take the lock now
 	offerRefused                   // no room
-	offerNeedsVerdict              // Selector has to be asked about ref first
+	offerNeedsVerdict              // the Selector must be asked about ref first
 )
 
-// offerBatch bounds how many deltas are put while mu is held, and offerFor for how long, so that live deltas do not wait for a whole snapshot.
+// offerBatch and offerFor bound the number of deltas and the time with mu held, so that live deltas do not wait for a whole snapshot.
 const (
 	offerBatch = 256
 	offerFor   = 10 * time.Millisecond
 )
 
-// offerPending puts pending deltas into the lane, in key order, as long as there is room. gone is the answer to the last offerNeedsVerdict.
+// offerPending puts pending deltas into the lane, in key order, while there is room. gone is the answer to the last offerNeedsVerdict.
 func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.gaugeLocked()
 	began := time.Now()
 	for n := range offerBatch {
-		if n > 0 && s.filters.Load() != nil && time.Since(began) > offerFor { // one expression may take that long
+		if n > 0 && s.filters.Load().by != nil && time.Since(began) > offerFor { // a single expression may take that long
 			return offeredSome, nil
 		}
 		if s.list.at.isLoading() || len(s.gate.notices) > 0 || s.log.owes() {
 			return offeredAll, nil
 		}
 		if s.known.next == len(s.known.order) {
-			s.known.order, s.known.next = nil, 0 // it references the keys
+			s.known.order, s.known.next = nil, 0 // releases the keys
 			return offeredAll, nil
 		}
 		if next, ref := s.offerNextLocked(gone); next != offeredSome {
@@ -152,7 +146,6 @@ func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
 	return offeredSome, nil
 }
 
-// offerNextLocked puts the next pending delta into the lane.
 func (s *Store) offerNextLocked(gone verdict) (offer, *object.Ref) {
 	key, op := s.known.order[s.known.next], object.Deleted
 	if ref := s.needsVerdictLocked(key); ref != nil && s.o.Selector != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -9,43 +10,33 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// ListState is whether there is a list of the scope, or what the list that is being loaded is for.
+// ListState is the listing state of a scope, or the purpose of the list that is being loaded.
 type ListState uint8
 
-// A list that failed half-way is begun again: its state lasts until EndList.
+// A list that failed half-way is restarted: its state lasts until EndList.
 const (
-	// unlisted: there are no objects to compare a list with.
-	unlisted ListState = iota
-	// Fresh: nothing is known. The objects are loaded, and read.
-	Fresh
-	// AtCheckpoint: the objects are loaded as they were at the checkpoint. They were sent before.
-	AtCheckpoint
-	// listed: the objects are those of the last list, and of the watch since.
-	listed
-	// Relist: history was lost. The list is compared with the last-known objects.
-	Relist
+	unlisted     ListState = iota // there are no objects to compare a list with
+	Fresh                         // no objects are known: all are loaded, and read
+	AtCheckpoint                  // the objects of the checkpoint are loaded, which were sent before
+	listed                        // the objects are those of the last list, plus the watch since
+	Relist                        // history was lost: the list is compared with the last-known objects
 )
 
-// isLoading reports whether a list is being loaded. The cursor rests meanwhile.
 func (l ListState) isLoading() bool { return l != unlisted && l != listed }
 
-// list is what the store knows of its last list, and of the one that is being loaded.
 type list struct {
-	at     ListState
-	rv     uint64 // of the last one
-	unseen map[string]struct{}
-	// backwards: the list shows a version that should have been seen before.
-	backwards bool
-	// unread: the list shows another version of an object whose read is pending. The versions in between are not sent.
-	unread bool
-	// stateBefore is known.state when the list was begun, also if it is begun again.
-	stateBefore uint64
-	lost        *Loss  // history that is lost and that no gap event covers yet, nil: none
+	at          ListState
+	rv          uint64 // of the last one
+	unseen      map[string]struct{}
+	backwards   bool   // the list shows a version that the watch should have shown before
+	unread      bool   // it shows another version of an object whose read is pending: the versions in between are not sent
+	stateBefore uint64 // known.state when the list first began
+	lost        *Loss  // lost history that no gap event covers yet; nil if there is none
 	gaps        uint64 // gap events that the bus has acknowledged
 }
 
 // BeginList prepares for a list. The owner calls Load (Relist: Compare) for each of its objects, then EndList. If the list fails half-way,
-// the owner begins it again.
+// the owner calls BeginList again.
 func (s *Store) BeginList(at ListState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,15 +48,12 @@ func (s *Store) beginListLocked(at ListState) {
 		s.list.stateBefore = s.known.state
 	}
 	s.list.at = at
-	if s.gate.interrupt != nil {
-		s.gate.interrupt()
-	}
-	if n := s.beginningLocked(); n != nil {
-		if at == Relist && n.sending {
-			n.begins.answer() // it continues, unless history or the log is lost: then another one follows
-			n.begins = nil
+	s.gate.interrupt()
+	if snap := s.snaps.current; snap.begins() {
+		if at == Relist && snap.sending {
+			snap.answer() // it continues, unless history or the log is lost: then another one follows
 		} else {
-			s.giveUpLocked(n, errCatchUp)
+			s.giveUpLocked(errCatchUp)
 		}
 	}
 	s.closeGateLocked()
@@ -80,7 +68,7 @@ func (s *Store) beginListLocked(at ListState) {
 	}
 }
 
-// closeGateLocked keeps live deltas back until every notice is acknowledged.
+// closeGateLocked holds live deltas until every notice is acknowledged.
 func (s *Store) closeGateLocked() {
 	if s.gate.closed == nil {
 		s.gate.closed = make(chan struct{})
@@ -88,14 +76,13 @@ func (s *Store) closeGateLocked() {
 	s.showGateLocked()
 }
 
-// showGateLocked shows the gate to who wants to know.
 func (s *Store) showGateLocked() {
 	if s.o.Gate != nil {
 		s.o.Gate(s.list.at.isLoading(), s.gate.closed != nil)
 	}
 }
 
-// forgetLocked drops the last-known objects and everything pending. The position stays where it is until another one is adopted.
+// forgetLocked drops the last-known objects and everything pending. It keeps the position until another one is adopted.
 func (s *Store) forgetLocked() {
 	s.known = known{objects: map[string]entry{}, pending: map[string]*pending{}, maxSteps: s.known.maxSteps}
 	s.pos.ledger, s.pos.barrier = s.newLedger(mark{}), nil
@@ -124,24 +111,22 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 		s.setLocked(key, entry{last: o, pending: pendingRead})
 	default:
 		s.addPendingLocked(key, e)
-		if d := s.known.pending[key]; len(s.known.pending) <= backfill.MaxRequests { // the first ones are walked back
+		if d := s.known.pending[key]; len(s.known.pending) <= backfill.MaxRequests { // only the first ones are walked back
 			d.managers = m.CopyManagers()
 		}
 		s.setLocked(key, entry{last: o, pending: pendingInferred})
 	}
-	if o.ResourceVersion <= s.known.rv { // up to there, everything was in the store
+	if o.ResourceVersion <= s.known.rv { // everything up to known.rv was in the store
 		s.list.backwards = true
 	}
 }
 
-// addPendingLocked notes that a list shows another version of key than e.
 func (s *Store) addPendingLocked(key string, e entry) {
 	d := s.known.pending[key]
-	switch {
-	case d == nil:
+	if d == nil {
 		s.known.pending[key] = &pending{from: e.last, base: e.last, gap: s.list.gaps}
-	case d.gap < s.list.gaps:
-		// The gap of the list before is announced: the version that it showed is sent before that of this list.
+	} else if d.gap < s.list.gaps {
+		// The gap of the previous list is announced: its version is sent before that of this list. Otherwise it is replaced.
 		to := d.last
 		to.Object, to.ResourceVersion = e.last, s.list.rv
 		if e.last != nil {
@@ -149,13 +134,11 @@ func (s *Store) addPendingLocked(key string, e entry) {
 		}
 		steps := append(slices.Clone(d.steps), to)
 		s.known.pending[key] = &pending{from: d.from, outside: d.outside, steps: steps, base: e.last, announced: len(steps), gap: s.list.gaps}
-	default:
-		// No event announced the list before: its version is replaced by that of this list.
 	}
 }
 
-// EndList completes a list at resourceVersion rv. Objects that a Relist missed no longer exist; what differs is pending. notices are what the
-// cursor announces first, in order. One of them may be of a snapshot, whose reads follow.
+// EndList completes a list at resourceVersion rv. Objects that a Relist missed no longer exist; differences are pending. The cursor
+// announces the notices first, in order. One of them may open a snapshot, whose reads follow.
 func (s *Store) EndList(rv uint64, notices ...*Notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +146,7 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 		for key := range s.list.unseen {
 			switch e := s.known.objects[key]; {
 			case e.pending == pendingRead:
-				s.setLocked(key, entry{}) // never sent, so no deletion either
+				s.setLocked(key, entry{}) // never sent, so it needs no deletion
 				s.snaps.current.objects--
 				s.list.unread = true
 			case e.last != nil:
@@ -182,7 +165,7 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 		}
 	} else {
 		s.pos.ledger = s.newLedger(mark{rv: rv, state: s.known.state})
-		s.pos.own = s.list.at == AtCheckpoint && s.list.lost == nil // else once the gap is acknowledged
+		s.pos.own = s.list.at == AtCheckpoint && s.list.lost == nil // otherwise after the acknowledgement of the gap
 	}
 	s.list.unseen, s.list.at, s.list.rv, s.known.rv = nil, listed, rv, rv
 	s.showGateLocked()
@@ -196,7 +179,6 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 	broadcast.Wake(s.wake)
 }
 
-// startReadsLocked makes the reads of a snapshot pending.
 func (s *Store) startReadsLocked(snap *snapshot) {
 	for key, e := range s.known.objects {
 		if snap.takes(e.last) {
@@ -209,29 +191,12 @@ func (s *Store) startReadsLocked(snap *snapshot) {
 	if snap.resumed {
 		return
 	}
-	snap.where = s.Where()
+	snap.where, snap.objects, s.snaps.lastAsked = s.Where(), len(s.known.order), snap.began
 	if snap.namespace == "" {
-		s.snaps.due = false
-	}
-	snap.objects = len(s.known.order)
-	s.snaps.lastAsked = snap.began
-	if snap.namespace == "" {
-		s.snaps.began = snap.began
+		s.snaps.due, s.snaps.began = false, snap.began
 	}
 }
 
-// dropReadsLocked gives up the snapshot that is being sent.
-func (s *Store) dropReadsLocked() {
-	for key, e := range s.known.objects {
-		if e.pending == pendingRead {
-			s.setLocked(key, entry{last: e.last})
-		}
-	}
-	s.snaps.current = nil
-	s.sortPendingLocked()
-}
-
-// sortPendingLocked puts pending keys in order.
 func (s *Store) sortPendingLocked() {
 	s.known.order, s.known.next = s.known.order[:0], 0
 	for key, e := range s.known.objects {
@@ -242,9 +207,8 @@ func (s *Store) sortPendingLocked() {
 	slices.Sort(s.known.order)
 }
 
-// Restart begins a Fresh list because the API server has another history, or none that reaches back to the last-known objects. The
-// present position remains until the start of a new snapshot replaces it. Pending deltas are dropped at once: they belong to the old history,
-// and the acknowledgement of an earlier gap must not be taken for that of this one.
+// Restart begins a Fresh list because the API server has another history, or none back to the last-known objects. The position remains
+// until a new snapshot starts. The step that records the loss also drops pending deltas, and each Notice, of the old history.
 func (s *Store) Restart(l Loss) {
 	p, known := s.Position()
 	s.mu.Lock()
@@ -258,9 +222,144 @@ func (s *Store) Restart(l Loss) {
 	s.beginListLocked(Fresh)
 }
 
-// WentBack reports whether the list shows a version that the watch should have shown before, which means that etcd was restored.
-func (s *Store) WentBack() bool {
+// Loss is a span of history that is lost and that no gap event covers yet.
+type Loss struct {
+	From            uint64    // resourceVersion up to which history is complete
+	Since           time.Time // last contact with the API server at From
+	Reason          object.GapReason
+	Unrecoverable   bool // package backfill cannot find all of it
+	SkipIfRecovered bool // announce no gap if every version is found
+}
+
+func (s *Store) loseLocked(l Loss) {
+	if l.Reason == object.Rewound {
+		s.pos.history++
+	}
+	if was := s.list.lost; was != nil {
+		if was.Unrecoverable && l.Reason != object.Rewound { // the worse of both
+			l.Reason = was.Reason
+		}
+		l.From, l.Since, l.Unrecoverable, l.SkipIfRecovered = was.From, was.Since, l.Unrecoverable || was.Unrecoverable, l.SkipIfRecovered && was.SkipIfRecovered
+	}
+	s.list.lost = &l
+}
+
+// Lose records a loss of history. It includes an earlier loss that is not announced.
+func (s *Store) Lose(l Loss) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loseLocked(l)
+}
+
+// Gap returns the notice that history from the Loss up to rv is lost. The cursor calls find before it, and again after each new list. If
+// find is nil, nothing is recovered. recovered: find found every version, except of objects that were created and deleted inside. whole:
+// also those; then no gap is announced if the Loss has SkipIfRecovered and nothing else was lost.
+func (s *Store) Gap(rv uint64, find func(ctx context.Context) (whole, recovered bool, err error)) *Notice {
+	whole, recovered := false, false
+	n := &Notice{gap: true}
+	if find != nil {
+		n.prepare = func(ctx context.Context) (err error) {
+			whole, recovered, err = find(ctx)
+			return err
+		}
+	}
+	n.event = func() *object.StreamEvent {
+		l := s.list.lost
+		if whole && l.SkipIfRecovered && !l.Unrecoverable {
+			return nil
+		}
+		s.snaps.due = s.snaps.due || n.Sweeps
+		return &object.StreamEvent{
+			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: l.From, To: rv, Since: l.Since, Reason: l.Reason,
+			Recovered: recovered && !l.Unrecoverable,
+		}
+	}
+	n.done = func() {
+		switch b := s.pos.barrier; {
+		case b == nil:
+		case recovered && !s.list.lost.Unrecoverable && b.from == 0:
+			b.from, b.since = s.list.lost.From, s.list.lost.Since
+		case s.list.lost.Unrecoverable && s.list.lost.From <= b.from: // it also covers the earlier ones
+			b.from = 0
+		}
+		s.list.lost = nil
+		s.list.gaps++
+		s.pos.own, s.pos.previous = true, nil
+	}
+	return n
+}
+
+// Changes returns the input of Gap's find: the loss, and each key that differs between its ends. There must be a Loss.
+func (s *Store) Changes() (Loss, []backfill.Change) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.list.backwards
+	var out []backfill.Change
+	for key, d := range s.known.pending {
+		if d.gap == s.list.gaps {
+			out = append(out, backfill.Change{Key: key, Before: d.base, After: s.known.objects[key].last, Managers: d.managers})
+		}
+	}
+	return *s.list.lost, out
+}
+
+// AddSteps adds the steps that backfill.Walk found to the pending deltas, and returns the number of versions.
+func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, w := range byKey {
+		d := s.known.pending[key]
+		if d == nil || d.gap != s.list.gaps {
+			continue
+		}
+		found := *d
+		found.managers, found.steps = nil, slices.Clone(d.steps[:d.announced]) // steps of a walk whose gap was not announced are replaced
+		for n, st := range w.Steps {
+			found.steps = append(found.steps, link{Step: st, linked: w.Complete || n > 0})
+		}
+		found.last = link{Step: backfill.Step{ChangedBy: w.ChangedBy}, linked: w.Complete || len(w.Steps) > 0}
+		versions += len(w.Steps)
+		s.known.pending[key] = &found
+	}
+	return versions
+}
+
+// AddAllSteps adds the steps that backfill.EveryRevision found to the pending deltas, and returns the number of versions. It returns false,
+// and changes nothing, unless the steps lead from the objects before the last list to the listed ones.
+func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, d := range s.known.pending {
+		if d.gap == s.list.gaps && !backfill.Leads(d.base, byKey[key], s.known.objects[key].last) {
+			return 0, false
+		}
+	}
+	for key, way := range byKey {
+		if d := s.known.pending[key]; d != nil && d.gap == s.list.gaps {
+			continue
+		}
+		if _, known := s.known.objects[key]; known || !backfill.Leads(nil, way, nil) {
+			return 0, false // contradicts what is pending
+		}
+	}
+	for key, way := range byKey {
+		d, e := &pending{gap: s.list.gaps}, s.known.objects[key]
+		if was := s.known.pending[key]; was != nil {
+			d.from, d.outside, d.base, d.announced = was.from, was.outside, was.base, was.announced
+			d.steps = slices.Clone(was.steps[:was.announced])
+		}
+		for _, st := range way {
+			d.steps = append(d.steps, link{Step: st, linked: true})
+			if st.Object != nil {
+				versions++
+			}
+		}
+		d.last = link{linked: true}
+		if n := len(d.steps); e.last != nil {
+			d.last, d.steps = d.steps[n-1], d.steps[:n-1]
+		}
+		s.known.pending[key] = d
+		s.setLocked(key, entry{last: e.last, pending: pendingInferred})
+	}
+	s.sortPendingLocked()
+	return versions, true
 }

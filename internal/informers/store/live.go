@@ -2,10 +2,12 @@ package store
 
 import (
 	"context"
+	"math"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -13,14 +15,14 @@ import (
 type Event struct {
 	Type      watch.EventType // Added, Modified, Deleted, or Bookmark: there is no other change up to Version
 	Version   uint64          // resourceVersion
-	Object    *object.Object  // as it is now, or was last; nil: of a bookmark
+	Object    *object.Object  // the current or last version; nil for a bookmark
 	Outside   bool            // no rule takes this version
 	ChangedBy []byte          // as on a delta
-	Observed  int64           // when it was read, in Unix nanoseconds
+	Observed  int64           // time of the read, in Unix nanoseconds
 }
 
-// Apply takes watch events in order. It blocks until the lane has all of their deltas, or ctx ends: it returns false then, and a restart, or the
-// next list, reads again what the lane did not take. next is called before each event. Only the owner may call Apply.
+// Apply takes watch events in order. It blocks until the lane has all of their deltas. It returns false if ctx ended first: a restart, or
+// the next list, then reads the rest again. next is called before each event. Only the owner may call Apply.
 func (s *Store) Apply(ctx context.Context, events []Event, next func()) bool {
 	defer s.rest()
 	for k := range events {
@@ -34,7 +36,6 @@ func (s *Store) Apply(ctx context.Context, events []Event, next func()) bool {
 	return ctx.Err() == nil
 }
 
-// apply takes one event of an object.
 func (s *Store) apply(ctx context.Context, e *Event) bool {
 	if !s.lockOpen(ctx) {
 		return false
@@ -65,7 +66,7 @@ func (s *Store) apply(ctx context.Context, e *Event) bool {
 			return false
 		}
 	}
-	// Nobody else counts withheld versions of this key while the event is applied.
+	// No other goroutine counts withheld versions of this key while the event is applied.
 	for _, p := range [...]*object.Delta{gone, d} {
 		if p == nil {
 			continue
@@ -83,7 +84,6 @@ func (s *Store) apply(ctx context.Context, e *Event) bool {
 	return true
 }
 
-// takeLocked notes an event as the last-known version of its object, and that its deltas are to be acknowledged.
 func (s *Store) takeLocked(last *object.Object, e *Event, gone, d *object.Delta) {
 	key, state := e.Object.Ref.Key, s.known.state
 	switch {
@@ -98,30 +98,27 @@ func (s *Store) takeLocked(last *object.Object, e *Event, gone, d *object.Delta)
 			p.History, p.Acker = s.pos.history, s.pos.ledger.Add(mark{since: p.Observed})
 		}
 	}
-	s.pos.ledger.Advance(mark{rv: e.Version, state: s.known.state ^ state}) // behind both: only then is all of the event in the ledger
+	s.pos.ledger.Advance(mark{rv: e.Version, state: s.known.state ^ state}) // after both: the ledger has the whole event only now
 }
 
-// isVersion reports whether an event is of the same object as last.
 func isVersion(last *object.Object, e *Event) bool {
 	return last != nil && last.Ref.UID == e.Object.Ref.UID
 }
 
-// ignored returns the counter of events of which nothing is sent, nil: e is none.
+// ignored returns the counter of e if nothing is sent for e, else nil.
 func (s *Store) ignored(last *object.Object, e *Event) prometheus.Counter {
 	same := isVersion(last, e)
 	switch {
 	case same && (e.Version < last.ResourceVersion || e.Version == last.ResourceVersion && e.Type != watch.Deleted):
-		// The API server replays: this version, or a later one, was applied before. A deletion may have the version of what it deletes, if
-		// the API server does not give it one of its own.
+		// The API server replays. A deletion may have the version of the deleted object, if the API server assigns no new one.
 		return s.o.Metrics.Known
-	case e.Outside && !same && (last == nil || e.Type == watch.Deleted): // none of the rules takes the object, nor took it
+	case e.Outside && !same && (last == nil || e.Type == watch.Deleted): // no rule takes the object, or took it
 		return s.o.Metrics.Excluded
 	}
 	return nil
 }
 
-// compare forms the deltas of a watch event, compared with the last-known object. Either may be nil. gone is the deletion of another object that
-// had the name: it was taken again, and the watch did not show the deletion.
+// compare returns the deltas of e. Either may be nil. gone deletes an earlier object of that name, whose deletion the watch missed.
 func (s *Store) compare(last *object.Object, e *Event) (gone, d *object.Delta) {
 	now := e.Object
 	same := isVersion(last, e)
@@ -145,24 +142,23 @@ func (s *Store) compare(last *object.Object, e *Event) (gone, d *object.Delta) {
 		} else {
 			d.Before = now
 		}
-	case e.Outside: // it has changed, and no rule takes it as it is now
+	case e.Outside: // it has changed, and no rule takes its new version
 		d.Op, d.Ref = object.Left, last.Ref
 	case same:
 		d.Op, d.After, d.ChangedBy = object.Updated, now, e.ChangedBy
-	case s.o.Several && e.Type == watch.Modified: // there was a version before, which no rule took
-		d.Op, d.After = object.Entered, now // without that, ChangedBy would name all managers
+	case s.o.Several && e.Type == watch.Modified: // there was an earlier version, which no rule took
+		d.Op, d.After = object.Entered, now // no ChangedBy: it would name all managers
 	default:
 		d.Op, d.After, d.ChangedBy = object.Created, now, e.ChangedBy
 	}
 	return gone, d
 }
 
-// isCertain reports whether the selectors of the API server have not caused d.
 func (s *Store) isCertain(last *object.Object, e *Event, d *object.Delta) bool {
 	return !s.o.Pushed || d == nil || e.Type != watch.Deleted && (d.Op != object.Created || last != nil)
 }
 
-// ask corrects a deletion or a creation that the selectors of the API server may have caused. It returns false if ctx ended before.
+// ask corrects a deletion or a creation that the selectors of the API server may have caused. It returns false if ctx ended first.
 func (s *Store) ask(ctx context.Context, d *object.Delta, now *object.Object) bool {
 	if d.Op == object.Deleted {
 		exists, known, ok := s.o.Selector.Exists(ctx, now.Ref, now.ResourceVersion)
@@ -174,24 +170,20 @@ func (s *Store) ask(ctx context.Context, d *object.Delta, now *object.Object) bo
 	was, known, ok := s.o.Selector.Before(ctx, now)
 	switch {
 	case !ok:
-	case !known:
-		// History no longer shows whether it was created, or changed to match the selectors. Entered claims less.
+	case !known: // history no longer shows whether it was created, or changed to match the selectors. Entered claims less.
 		d.Op, d.Inferred = object.Entered, true
 	case was != nil:
-		d.Op, d.Before, d.Previous = object.Entered, was, was.ResourceVersion
-		d.ChangedBy = nil // it is compared with no version before, and names all managers
+		d.Op, d.Before, d.Previous, d.ChangedBy = object.Entered, was, was.ResourceVersion, nil // ChangedBy names all managers
 	}
 	return ok
 }
 
-// put puts a delta into the lane. It returns false if ctx ended before.
 func (s *Store) put(ctx context.Context, key string, d *object.Delta) bool {
 	s.o.Metrics.count(d)
 	return s.o.Lane.Put(ctx, key, heldBytes(d), d) == nil
 }
 
-// takePendingLocked takes the pending deltas of key, which are put into the lane before a live delta of an object with that uid. skipped is
-// the number of versions of key withheld after them.
+// takePendingLocked takes the pending deltas of key, which precede a live one of that uid. skipped counts the versions withheld after them.
 func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped uint32) {
 	e := s.known.objects[key]
 	skipped = e.skipped
@@ -200,7 +192,7 @@ func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped
 	}
 	gone := object.Deleted
 	if d := s.known.pending[key]; s.o.Selector != nil && d != nil && d.latestUID() == uid {
-		gone = object.Left // the list missed it, and the same object is here again: it had left the selectors
+		gone = object.Left // the list missed it, and the same object has returned: it had left the selectors
 	}
 	for {
 		d, rest := s.nextPendingLocked(key, gone)
@@ -218,7 +210,6 @@ func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped
 	}
 }
 
-// skipLocked sets how many versions of key are withheld.
 func (s *Store) skipLocked(key string, n uint32) {
 	if e, ok := s.known.objects[key]; ok {
 		e.skipped = n
@@ -226,7 +217,6 @@ func (s *Store) skipLocked(key string, n uint32) {
 	}
 }
 
-// advance notes that the scope has no changes up to version other than those that were applied.
 func (s *Store) advance(version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,14 +224,11 @@ func (s *Store) advance(version uint64) {
 	s.pos.ledger.Advance(mark{rv: version})
 }
 
-// lockOpen locks mu once the gate is open, for an event to be applied, or returns false if ctx ended before. The owner rests while it waits.
+// lockOpen waits until the gate is open and locks mu. It returns false if ctx ended first. The owner rests while it waits.
 func (s *Store) lockOpen(ctx context.Context) bool {
 	s.mu.Lock()
-	for s.gate.closed != nil || s.stopped {
+	for s.gate.closed != nil {
 		closed := s.gate.closed
-		if s.stopped { // for good
-			closed = nil
-		}
 		s.applying = false
 		s.mu.Unlock()
 		select {
@@ -255,10 +242,85 @@ func (s *Store) lockOpen(ctx context.Context) bool {
 	return true
 }
 
-// rest notes that every event that was begun is in the lane, or given up.
 func (s *Store) rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.applying = false
 	s.gaugeLocked()
+}
+
+type filtering struct {
+	by    Filter // nil: withholds nothing
+	where string // name of the condition that withholds whole objects, "" if there is none
+}
+
+// SetFilter replaces the filter; nil withholds nothing. where names the condition that withholds whole objects; if it changes, a snapshot
+// follows. The counts of withheld versions remain.
+func (s *Store) SetFilter(f Filter, where string) {
+	s.filters.Store(&filtering{by: f, where: where})
+	if f != nil {
+		s.filtered.Store(true)
+	}
+	broadcast.Wake(s.wake)
+}
+
+// CopyFilter sets the filter of another store.
+func (s *Store) CopyFilter(other *Store) {
+	f := other.filters.Load()
+	s.SetFilter(f.by, f.where)
+}
+
+// Where returns the name of the condition that withholds whole objects, "" if there is none.
+func (s *Store) Where() string { return s.filters.Load().where }
+
+func (s *Store) conditionChangedLocked() bool {
+	return s.o.Snapshots && !s.gone && s.snaps.where != s.Where()
+}
+
+// Recount returns the notice of a progress event at rv, or none if nothing was withheld. After a restart the number of versions withheld
+// since an object's last event is unknown. After a stream event consumers expect none. filtered: the previous run may have withheld some.
+func (s *Store) Recount(filtered bool, rv uint64) []*Notice {
+	if !filtered && !s.filtered.Load() {
+		return nil
+	}
+	s.filtered.Store(true) // even if nothing is withheld now: the next run has to send it, unless this one has
+	return []*Notice{{
+		event: func() *object.StreamEvent {
+			return &object.StreamEvent{Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: rv}
+		},
+		done: func() { s.filtered.Store(s.filters.Load().by != nil) },
+	}}
+}
+
+// pass reports whether to send d, and counts the withheld versions of its key: skipped is the count before d, next the one after it. It
+// acknowledges a withheld delta. A withheld read does not count: its version was counted, or sent, before.
+func (s *Store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
+	reason := ""
+	if f := s.filters.Load().by; f != nil {
+		reason = f.Withholds(d)
+	}
+	if reason == "" {
+		d.Skipped = skipped
+		return 0, true
+	}
+	s.o.Metrics.Withheld.WithLabelValues(reason).Inc()
+	if d.Acker != nil {
+		d.Acker.Acked(d)
+	}
+	switch {
+	case d.Op == object.Deleted || d.Op == object.Left:
+		return 0, false // gone: a later version starts another object, or has entered
+	case d.Op == object.Read || skipped == math.MaxUint32:
+		return skipped, false
+	}
+	return skipped + 1, false
+}
+
+// passPendingLocked is pass for a pending delta. A withheld read does not count as an object of its snapshot.
+func (s *Store) passPendingLocked(d *object.Delta, skipped uint32) (next uint32, ok bool) {
+	if next, ok = s.pass(d, skipped); !ok && d.Op == object.Read {
+		s.snaps.current.objects--
+		s.snaps.current.withheld = append(s.snaps.current.withheld, d.Ref.Key)
+	}
+	return next, ok
 }

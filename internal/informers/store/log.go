@@ -10,39 +10,29 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A log of the bus (a stream, a topic) may be replaced by another one, or lose records that it had acknowledged. What it had is lost for
-// consumers, but neither history nor the last-known objects are. The scope continues, and sends everything again to the new log: a gap from the
-// beginning up to the last change that may have gone to the old log, then a snapshot, whose sweep also removes what was deleted meanwhile.
+// A log of the bus (a stream, a topic) may be replaced by another one, or lose records that it had acknowledged. The scope continues and
+// sends everything again: a gap up to the last change that may have gone to the old log, followed by a snapshot.
 //
-// Each replacement has a number. A gap is owed while the number of the log is higher than the announced one. The checkpoint has the announced
-// number and the snapshot that is due: both are saved before the snapshot starts. A crash before that repeats the gap.
+// Each replacement has a number. A gap is owed while the number of the log is higher than the announced one. The checkpoint has the
+// announced number and the snapshot that is due: both are saved before the snapshot starts. A crash before that repeats the gap.
 
-// firstVersion is the resourceVersion of an etcd in which nothing has been written.
-const firstVersion = 1
-
-// errLogReplaced is why a snapshot that is about to begin is given up.
-var errLogReplaced = errors.New("the log of the bus was replaced: another snapshot follows")
-
-// replacements is what is known of replacements of the log, by their numbers.
-type replacements struct {
+type replacements struct { // numbers of replacements
 	owed      uint64    // the last one
-	since     time.Time // when the log before it was last known to be whole
-	announced uint64    // up to which the log has a gap
+	since     time.Time // when the previous log was last known to be whole
+	announced uint64    // the last one for which the log has a gap
 }
 
 func (l *replacements) owes() bool { return l.owed > l.announced }
 
-// followLog ignores replacements before now.
-func (s *Store) followLog() {
-	s.log.since = time.Now()
-	s.noteReplacementLocked()
-	s.log.announced = s.log.owed
-}
-
-// ResumeLog makes a replacement of the log since the checkpoint count.
-func (s *Store) ResumeLog(c *checkpoint.Scope) {
+// Resume sets the condition of the previous run's last snapshot. ofScope: c belongs to this scope, not to another selection of the
+// resource, so a replacement of the log since then counts.
+func (s *Store) Resume(c *checkpoint.Scope, ofScope bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.snaps.where = c.Where
+	if !ofScope {
+		return
+	}
 	s.log.announced = c.Log
 	if !c.LastSeen.IsZero() && (!s.log.owes() || c.LastSeen.Before(s.log.since)) { // zero: the API server had not answered then
 		s.log.since = c.LastSeen
@@ -59,14 +49,11 @@ func (s *Store) Rebase() {
 	}
 	if s.list.at == listed {
 		s.closeGateLocked()
-		if s.gate.interrupt != nil {
-			s.gate.interrupt()
-		}
+		s.gate.interrupt()
 	}
 	broadcast.Wake(s.wake)
 }
 
-// noteReplacementLocked looks for a replacement.
 func (s *Store) noteReplacementLocked() {
 	if s.o.Replaced == nil {
 		return
@@ -79,28 +66,32 @@ func (s *Store) noteReplacementLocked() {
 	}
 }
 
-// announceReplacementLocked puts a gap that is owed before all other notices. The cursor calls it between lists.
+// announceReplacementLocked inserts the gap of a replacement, if owed, before any other Notice. The cursor calls it between lists.
 func (s *Store) announceReplacementLocked() {
 	s.noteReplacementLocked()
 	if s.list.at == unlisted || !s.log.owes() || slices.ContainsFunc(s.gate.notices, func(n *Notice) bool { return n.rebase }) {
 		return
 	}
 	s.closeGateLocked()
-	follows := s.keepsSnapshotLocked()
-	// Another snapshot follows one that is given up, even if none are taken: the dropped reads may be the only deltas of what a list found.
-	sweep := !follows && (s.o.Snapshots || s.snaps.current != nil)
-	if !follows {
-		s.abandonSnapshotLocked()
+	snap := s.snaps.current
+	follows := snap != nil && snap.namespace == "" && !snap.resumed && !snap.sending && !snap.begins() // a snapshot of the whole scope
+	// If a snapshot is given up, another one follows: the dropped reads may be the only deltas of what a list found.
+	sweep := !follows && (s.o.Snapshots || snap != nil)
+	switch {
+	case follows:
+	case snap.begins():
+		s.giveUpLocked(errors.New("the log of the bus was replaced: another snapshot follows"))
+	default:
+		s.dropSnapshotLocked() // the old log may have a part of it
 	}
 	n := &Notice{rebase: true}
-	number := s.log.owed
+	var number uint64
 	n.event = func() *object.StreamEvent {
 		s.noteReplacementLocked()
 		number = s.log.owed
-		// Every delta that was put into the lane so far is at or below rv. It may have gone to the old log. If the new one gets it, that does
-		// no harm.
+		// Every delta that was put into the lane so far is at or below rv, and may have gone to the old log. Etcd begins at 1.
 		return &object.StreamEvent{
-			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: firstVersion, To: s.known.rv, Since: s.log.since, Reason: object.CheckpointLost,
+			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: 1, To: s.known.rv, Since: s.log.since, Reason: object.CheckpointLost,
 		}
 	}
 	n.done = func() {
@@ -108,27 +99,6 @@ func (s *Store) announceReplacementLocked() {
 		s.snaps.due = s.snaps.due || sweep
 	}
 	s.gate.notices = slices.Insert(s.gate.notices, 0, n)
-}
-
-// keepsSnapshotLocked reports whether a snapshot of the whole scope is about to begin anyway.
-func (s *Store) keepsSnapshotLocked() bool {
-	snap := s.snaps.current
-	return snap != nil && snap.namespace == "" && !snap.resumed &&
-		slices.ContainsFunc(s.gate.notices, func(n *Notice) bool { return n.opens == snap && n.begins == nil && !n.sending })
-}
-
-// abandonSnapshotLocked gives up a snapshot of which the old log may have a part.
-func (s *Store) abandonSnapshotLocked() {
-	if n := s.beginningLocked(); n != nil {
-		s.giveUpLocked(n, errLogReplaced)
-		return
-	}
-	snap := s.snaps.current
-	if snap == nil {
-		return
-	}
-	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.opens == snap })
-	s.dropReadsLocked()
 }
 
 // LogNumber returns the number of the last replacement of the log.

@@ -7,8 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Ref returns the Ref of the last-known object of that name, uid and clause, or a new one, and the stamp of the managedFields of its last-known
-// version. It keeps none of the arguments. scratch is a buffer for the key.
+// Ref returns the Ref of the last-known object with that name, uid and clause, or a new one, and the stamp of its last-known managedFields.
+// It keeps none of the arguments. scratch is a buffer for the key.
 func (s *Store) Ref(namespace, name, uid []byte, clause uint16, scratch *[]byte) (*object.Ref, object.Stamp) {
 	k := append((*scratch)[:0], s.prefix...)
 	k = append(k, namespace...)
@@ -38,14 +38,7 @@ func (s *Store) Has(name string) bool {
 	return s.known.objects[s.prefix+name].last != nil
 }
 
-// Len returns the number of objects, and of those whose deletion is pending.
-func (s *Store) Len() int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.known.objects)
-}
-
-// Newest returns the last-known object with the highest resourceVersion, nil: there is none.
+// Newest returns the last-known object with the highest resourceVersion, or nil.
 func (s *Store) Newest() (out *object.Object) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -65,19 +58,17 @@ func (s *Store) Remove(o *object.Object, _ *object.Scanned) {
 	s.gaugeLocked()
 }
 
-// Clear deletes all last-known objects.
+// Clear deletes all last-known objects, and everything pending.
 func (s *Store) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range s.known.objects {
-		s.setLocked(key, entry{})
-	}
+	s.forgetLocked()
 	s.gaugeLocked()
 }
 
-// Matches reports whether the last-known objects have the fingerprint of the checkpoint c. own are the fingerprints of the agent's own objects,
-// which are not captured, by namespace/name. nil: the resource never has any. Which ones are ignored may differ from the checkpoint's run, and older
-// releases did not save them: then any one object, or all of own, may account for the difference.
+// Matches reports whether the last-known objects have the fingerprint of the checkpoint c. own has the fingerprints of the agent's own
+// objects, which are not captured, by namespace/name; nil if the resource never has any. The previous run may have ignored others. Older
+// releases did not save which ones: then any one object, or all of own, may account for the difference.
 func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -89,7 +80,7 @@ func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
 			}
 		}
 		for _, name := range c.Ignored {
-			if o := s.known.objects[s.prefix+name].last; o != nil { // else it still is ignored
+			if o := s.known.objects[s.prefix+name].last; o != nil { // otherwise it is still ignored
 				state ^= fingerprint(o)
 			}
 		}
@@ -115,8 +106,7 @@ func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
 	return false
 }
 
-// fingerprint is that of one version of one object. Those of all objects are combined by exclusive or: their order does not matter, and
-// removing one is the same operation as adding it.
+// Fingerprints are combined by exclusive or: removing one is the same operation as adding it.
 func fingerprint(o *object.Object) uint64 { return Fingerprint(o.Ref, o.ResourceVersion) }
 
 // Fingerprint returns the fingerprint of the version rv of an object.
@@ -126,42 +116,9 @@ func Fingerprint(ref *object.Ref, rv uint64) uint64 {
 	for i := range len(ref.UID) {
 		h = (h ^ uint64(ref.UID[i])) * prime
 	}
-	// A difference in the lowest bits has to spread to all of them: splitmix64's finalizer.
+	// splitmix64's finalizer spreads a difference in the lowest bits to all of them.
 	h ^= rv * 0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
-}
-
-// IsLoaded reports whether there are objects to compare a list with.
-func (s *Store) IsLoaded() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.list.at == listed || s.list.at == Relist
-}
-
-// ResourceVersion returns the resourceVersion up to which the store has everything. During a list, that is the one before the list.
-func (s *Store) ResourceVersion() uint64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.known.rv
-}
-
-// Size returns the compressed size of the last-known objects, in bytes.
-func (s *Store) Size() int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.known.bytes
-}
-
-// Progress returns the number of objects, of pending deltas (including reads that the bus has not acknowledged), and whether everything that the
-// first list made pending is acknowledged.
-func (s *Store) Progress() (objects, pending int, caughtUp bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	pending = s.known.pendingKeys
-	if s.snaps.current != nil {
-		pending += s.snaps.current.reads.Outstanding()
-	}
-	return len(s.known.objects), pending, s.caughtUp
 }

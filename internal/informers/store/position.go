@@ -7,23 +7,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// position is how far the bus has acknowledged, and in which history.
+// position is the acknowledged part of history, and the history number.
 type position struct {
 	ledger  *checkpoint.Ledger[mark]
-	barrier *barrier // of relists whose deltas are not all sent, nil: there are none
-	// own: a restart resumes from ledger and snapshot. Else it resumes from previous, nil: it starts anew.
+	barrier *barrier // of relists whose deltas are not all sent; nil if there are none
+	// own: a restart resumes from ledger and snapshot. Otherwise it resumes from previous, or starts over if that is nil.
 	own      bool
 	previous *checkpoint.Position
 	history  uint32 // restores of etcd so far
 }
 
-// mark is a point of history: its resourceVersion, and how the fingerprint of all objects changes on the way to it.
+// mark is a point of history: its resourceVersion, and the change of the fingerprint of all objects up to it.
 type mark struct {
 	rv, state uint64
-	since     int64 // when the change was read, in Unix nanoseconds
+	since     int64 // time of the change's read, in Unix nanoseconds
 }
 
-// newLedger returns a ledger whose acknowledgements wake those who wait for the store.
 func (s *Store) newLedger(at mark) *checkpoint.Ledger[mark] {
 	l := checkpoint.NewLedger(at, func(earlier, later mark) mark {
 		return mark{rv: max(earlier.rv, later.rv), state: earlier.state ^ later.state, since: earlier.since}
@@ -32,42 +31,28 @@ func (s *Store) newLedger(at mark) *checkpoint.Ledger[mark] {
 	return l
 }
 
-// barrier keeps the position before a gap until the bus has acknowledged everything that the relist behind it made pending: a restart must find
-// the gap again, and compare again. Relists that follow before all is sent share it, because what the first one made pending is sent after the
-// last one.
+// barrier holds the position before a gap until the bus has everything that the relist after the gap made pending: a restart must find the
+// gap again. Relists before all is sent share one barrier, because pending deltas of the first are sent after the last one.
 type barrier struct {
 	receipts []*checkpoint.Receipt[mark] // one for each relist
 	due      *checkpoint.Ledger[struct{}]
-	// from is where the first gap begins that was announced as recovered, behind the last one that was not; 0: there is none. since is
-	// when the API server last gave a sign of life then.
-	from  uint64
-	since time.Time
+	from     uint64    // start of the first gap announced as recovered since the last unrecovered one; 0 if there is none
+	since    time.Time // last contact with the API server at from
 }
 
-// newCount returns a ledger without marks: all that matters is when everything is acknowledged.
+// newCount returns a ledger without marks.
 func newCount() *checkpoint.Ledger[struct{}] {
 	return checkpoint.NewLedger(struct{}{}, func(a, _ struct{}) struct{} { return a })
 }
 
-// pass lets the position pass once everything sent so far is acknowledged. Nothing more will be added.
-func (b *barrier) pass() {
-	b.due.Seal(func() {
-		for _, r := range b.receipts {
-			r.Acked(nil)
-		}
-	})
-}
-
-// Position returns what a restart resumes from, false: it starts anew. It does not block. Resource and selection of the Scope are only set if it is
-// that of Continue.
+// Position returns where a restart resumes, or false if it starts over. Resource and selection are set only in the position of Continue.
 func (s *Store) Position() (checkpoint.Position, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.pos.own {
-		if s.pos.previous == nil {
-			return checkpoint.Position{}, false
-		}
-		return *s.pos.previous, true
+	if p := s.pos.previous; !s.pos.own && p != nil {
+		return *p, true
+	} else if !s.pos.own {
+		return checkpoint.Position{}, false
 	}
 	m, acked := s.pos.ledger.Mark()
 	p := checkpoint.Position{Acked: acked}
@@ -75,14 +60,20 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	p.Log, p.Filtered = s.log.announced, s.filtered.Load()
 	shown := s.snaps.current
 	if shown != nil && m.rv < shown.rv {
-		shown = nil // it is not announced: a restart resumes none
+		shown = nil // it is not announced: a restart does not resume it
 	}
 	p.Sweep = s.snaps.due || s.snaps.current != nil && shown == nil && s.snaps.current.before.sweep
-	p.Where = s.whereSentLocked(shown)
+	p.Where = s.snaps.where
+	if !s.o.Snapshots {
+		p.Where = s.Where()
+	}
 	if snap := shown; snap != nil {
+		if s.o.Snapshots && snap.namespace == "" {
+			p.Where = snap.where
+		}
 		cursor, reads := snap.reads.Mark()
 		p.Acked += reads
-		snap.withheld = slices.DeleteFunc(snap.withheld, func(key string) bool { return key <= cursor }) // those after it are withheld again
+		snap.withheld = slices.DeleteFunc(snap.withheld, func(key string) bool { return key <= cursor }) // later keys are withheld again
 		p.Snapshot = &checkpoint.Snapshot{
 			ID: snap.id, ResourceVersion: snap.rv, Objects: snap.objects + len(snap.withheld), Namespace: snap.namespace, Cursor: cursor,
 		}
@@ -90,30 +81,22 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	return p, true
 }
 
-// Lag returns the age of the oldest change that the bus has not acknowledged, 0: it has acknowledged all.
+// Lag returns the age of the oldest change that the bus has not acknowledged, or 0.
 func (s *Store) Lag() time.Duration {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	m, ok := s.pos.ledger.Oldest()
-	if !ok {
-		return 0
+	if m, ok := s.pos.ledger.Oldest(); ok {
+		return max(0, time.Since(time.Unix(0, m.since)))
 	}
-	return max(0, time.Since(time.Unix(0, m.since)))
+	return 0
 }
 
-// Continue makes the checkpoint c the position, until the store has one of its own, and takes over its history number.
+// Continue makes the checkpoint c the position until the store has one of its own, and adopts its history number.
 func (s *Store) Continue(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pos.previous = &checkpoint.Position{Scope: *c}
 	s.pos.history, s.snaps.began, s.snaps.lastAsked = c.History, c.SnapshotBegan, c.SnapshotBegan
-}
-
-// History returns the history number: how often etcd was restored so far.
-func (s *Store) History() uint32 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.pos.history
 }
 
 // RaiseHistory sets the history number to at least n.

@@ -2,50 +2,51 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// snapshot is one that is being sent. snapshot.completed must follow the last of its reads: a consumer then deletes every object of the scope that
-// was neither read nor changed since snapshot.started.
+// snapshot is a snapshot in progress. snapshot.completed must follow the last of its reads: a consumer then deletes every object of the
+// scope that was neither read nor changed since snapshot.started.
 type snapshot struct {
 	id        string
 	scope     string
-	namespace string // the only one, "": all of the scope
+	namespace string // the only one, "" for the whole scope
 	rv        uint64
 	began     time.Time
-	objects   int // to be read in all; needs the store's mu
-
-	reads *checkpoint.Ledger[string] // its mark is the key up to which the bus has acknowledged all
-	done  chan struct{}              // closed when it has acknowledged all
-
-	// resumed: an earlier run began it. The bus has the objects up to cursor, and those that changed since the snapshot began: the delta of
-	// a change is acknowledged below the checkpoint, and the read of that object before it.
-	resumed bool
-	cursor  string
-	// filtered: a change may have been withheld before the bus had the read of that object.
-	filtered bool
+	objects   int                        // total number to read; guarded by the store's mu
+	reads     *checkpoint.Ledger[string] // its mark is the key up to which all reads are acknowledged
+	done      <-chan struct{}            // closed when all are acknowledged; nil until all are sent
+	// resumed: an earlier run began it. The bus has the objects up to cursor, and those that changed since. The deltas of changes below the
+	// checkpoint are acknowledged, and the reads of those objects before them.
+	resumed  bool
+	cursor   string
+	filtered bool     // a change may have been withheld before the bus had the read of that object
 	withheld []string // keys of reads that were withheld, and may be withheld again after a restart
-	where    string   // the condition under which objects as a whole are sent, see SetFilter
+	where    string   // the condition under which whole objects are sent, see SetFilter
+	sending  bool     // its start was handed to the lane
 
-	// Of a snapshot of the last-known objects, until the bus has acknowledged its start.
-	request *request // nil once it is answered
+	// Used by a snapshot of the last-known objects, until the bus has acknowledged its start.
+	request *request // nil after its answer
 	before  struct { // restored if the snapshot is given up
 		began time.Time
 		sweep bool
 	}
 }
 
-// snapshots are the snapshot that is being sent, and those that follow.
 type snapshots struct {
-	current   *snapshot    // the one of which the bus has not acknowledged everything
-	due       bool         // another one has to follow
+	current   *snapshot    // the one that the bus has not acknowledged completely
+	due       bool         // another one must follow
 	began     time.Time    // of the last snapshot of the whole scope
-	lastAsked time.Time    // in the id of the last one that was asked for
-	orphan    acknowledged // closed when the bus has the start of the last snapshot that was given up, nil: there is none
-	where     string       // the condition under which the last one was made
+	lastAsked time.Time    // time in the id of the last requested one
+	orphan    acknowledged // closed when the bus has the start of the last one that was given up; nil if there is none
+	where     string       // the condition of the last one
 }
 
 // NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList.
@@ -55,12 +56,11 @@ func (s *Store) NewSnapshot(rv uint64) *Notice {
 	return s.started(snap)
 }
 
-// ResumeSnapshot returns the unfinished snapshot of the checkpoint c, for EndList. Nothing is announced if the bus has its start. scope is the name of the
-// part of the scope that it reads.
+// ResumeSnapshot returns the unfinished snapshot of the checkpoint c, of the part named scope, for EndList.
 func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
 	snap := &snapshot{
 		id: c.Snapshot.ID, scope: scope, namespace: c.Snapshot.Namespace, rv: c.Snapshot.ResourceVersion, objects: c.Snapshot.Objects,
-		reads: newCursor(c.Snapshot.Cursor), done: make(chan struct{}), resumed: true, cursor: c.Snapshot.Cursor,
+		reads: newCursor(c.Snapshot.Cursor), resumed: true, cursor: c.Snapshot.Cursor,
 		filtered: c.Filtered, where: c.Where,
 	}
 	if snap.cursor == "" { // it may not have been announced
@@ -69,21 +69,19 @@ func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
 	return &Notice{opens: snap}
 }
 
-// newSnapshot returns a snapshot with an id of its own. The ids of its reads contain it, and the bus drops records with known ids. Therefore it
-// has milliseconds: another scope of the resource may begin a snapshot at the same resourceVersion within the same second.
+// newSnapshot returns a snapshot with a unique id, because the bus drops reads with known ids. Another scope of the resource may begin a
+// snapshot at the same resourceVersion within the same second.
 func newSnapshot(scope, namespace string, rv uint64, began time.Time) *snapshot {
 	return &snapshot{
 		id: began.UTC().Format("20060102T150405.000Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, began: began,
-		reads: newCursor(""), done: make(chan struct{}),
+		reads: newCursor(""),
 	}
 }
 
-// newCursor returns a ledger of keys. A read out of key order has the mark "", which does not move it.
 func newCursor(at string) *checkpoint.Ledger[string] {
 	return checkpoint.NewLedger(at, func(a, b string) string { return max(a, b) })
 }
 
-// takes reports whether an object is to be read.
 func (s *snapshot) takes(o *object.Object) bool {
 	switch {
 	case s.namespace != "" && o.Ref.Namespace() != s.namespace:
@@ -95,12 +93,13 @@ func (s *snapshot) takes(o *object.Object) bool {
 }
 
 func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
-	return &object.StreamEvent{
-		Kind: kind, Resource: r, Scope: s.scope, Snapshot: s.id, ResourceVersion: s.rv, Objects: s.objects,
-	}
+	return &object.StreamEvent{Kind: kind, Resource: r, Scope: s.scope, Snapshot: s.id, ResourceVersion: s.rv, Objects: s.objects}
 }
 
-// answer answers the request, if that is still open, with the snapshot. It needs the store's mu.
+// begins reports whether the snapshot is about to begin, and can be given up. It is false for nil.
+func (s *snapshot) begins() bool { return s != nil && s.request != nil }
+
+// answer answers the request, if that is still open. It must be called with the store's mu held.
 func (s *snapshot) answer() {
 	if r := s.request; r != nil {
 		s.request = nil
@@ -112,8 +111,8 @@ func (s *snapshot) status(running bool) Started {
 	return Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects, Running: running}
 }
 
-// started returns the notice of the start of snap. The position is saved before: otherwise a restart would begin another snapshot, and
-// neither of the two would have what changed in between.
+// started returns the notice of the start of snap. The position is saved before it: otherwise a restart would begin another snapshot, and
+// changes in between would be missing from both.
 func (s *Store) started(snap *snapshot) *Notice {
 	return &Notice{
 		prepare: s.adopt, opens: snap,
@@ -121,38 +120,38 @@ func (s *Store) started(snap *snapshot) *Notice {
 	}
 }
 
-// complete sends snapshot.completed, unless the snapshot was given up.
-func (s *Store) complete(ctx context.Context, snap *snapshot) error {
+// complete sends snapshot.completed, unless the snapshot was given up: then another one replaces it, because history or the log was lost.
+func (s *Store) complete(ctx context.Context) error {
 	s.mu.Lock()
 	s.noteReplacementLocked()
-	current := s.snaps.current == snap && !s.log.owes()
+	snap := s.snaps.current
+	if snap == nil || snap.done == nil || snap.reads.Outstanding() > 0 || s.log.owes() {
+		s.mu.Unlock()
+		return nil
+	}
 	ev := snap.event(object.SnapshotCompleted, s.o.Resource)
 	ev.History = s.pos.history
 	s.mu.Unlock()
-	if !current {
-		return nil // another one replaces it, because history or the log was lost
-	}
 	if err := s.SendStream(ctx, ev); err != nil {
 		return err
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.snaps.current == snap {
 		s.snaps.current = nil
 		if snap.namespace == "" {
 			s.snaps.where = snap.where
 		}
 	}
-	s.mu.Unlock()
 	return nil
 }
 
-// SendEmptySnapshot sends a snapshot without objects at resourceVersion rv, after which consumers have nothing of the scope any more. It waits
-// for acknowledgements. The only error is the cause of ctx.
+// SendEmptySnapshot sends a snapshot without objects at rv, and waits for acknowledgements. The only error is the cause of ctx.
 func (s *Store) SendEmptySnapshot(ctx context.Context, rv uint64) error {
 	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
 	for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
 		ev := snap.event(kind, s.o.Resource)
-		ev.History = s.History()
+		ev.History = s.View().History
 		if err := s.SendStream(ctx, ev); err != nil {
 			return err
 		}
@@ -160,23 +159,236 @@ func (s *Store) SendEmptySnapshot(ctx context.Context, rv uint64) error {
 	return nil
 }
 
-// Adopt returns a notice that sends nothing: the store takes its own position, and saves it. It is for scopes without snapshots.
+// Adopt returns a notice that sends nothing. It makes the store use its own position, and saves it. It is for scopes without snapshots.
 func (s *Store) Adopt() *Notice { return &Notice{prepare: s.adopt} }
 
-// adopt makes the ledger the position, and saves it.
 func (s *Store) adopt(ctx context.Context) error {
 	s.mu.Lock()
 	s.pos.own, s.pos.previous = true, nil
 	s.mu.Unlock()
-	if s.o.Save == nil {
-		return nil
+	return s.o.Save(ctx)
+}
+
+// Started is the answer to TakeSnapshot.
+type Started struct {
+	Scope    string // name of the part that is read
+	Snapshot string // id
+	Objects  int    // to be read
+	Running  bool   // the snapshot was in progress before
+}
+
+// request asks for a snapshot of a namespace ("": of all). scope is the name of that part.
+type request struct {
+	scope, namespace string
+	answer           chan begun // buffered
+}
+
+type begun struct {
+	started Started
+	err     error
+}
+
+const (
+	beginWithin = 20 * time.Second // limit of a snapshot's wait for the bus and the checkpoint while live deltas pass
+	gateWithin  = 5 * time.Second  // limit of live deltas' wait for a snapshot that begins. It is given up then
+)
+
+// ErrNotBegun means that a snapshot was given up because it could not begin in time. No change waits for it.
+var ErrNotBegun = errors.New("the snapshot cannot begin")
+
+var (
+	errEnded     = errors.New("informer has ended")
+	errNotLoaded = errors.New("its first list is not loaded yet: try again when it is")
+	errCatchUp   = errors.New("it is still catching up after a gap: try again in a moment")
+)
+
+// TakeSnapshot starts a snapshot of the last-known objects in a namespace ("": of all). scope is the name of that part. It returns once the
+// bus has acknowledged the start, or at once if a snapshot is in progress. If the snapshot cannot begin within 25 s, it is given up,
+// logged, and ErrNotBegun is returned. Other errors say why no snapshot can begin now, or are the cause of ctx.
+func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (_ Started, err error) {
+	defer func() {
+		if errors.Is(err, ErrNotBegun) {
+			s.o.Log.Warn("a snapshot cannot begin and is given up, changes go on", "scope", s.o.Scope, "err", err)
+		}
+	}()
+	s.mu.Lock()
+	if snap := s.snaps.current; snap != nil { // the cursor may be busy with it for long
+		defer s.mu.Unlock()
+		return snap.status(true), nil
+	}
+	s.mu.Unlock()
+	within, cancel := context.WithTimeoutCause(ctx, beginWithin, fmt.Errorf("waited for %v", beginWithin))
+	defer cancel()
+	r := &request{scope: scope, namespace: namespace, answer: make(chan begun, 1)}
+	err = s.clearTheWay(within)
+	if err == nil {
+		select {
+		case s.requests <- r:
+		case <-s.ended:
+			return Started{}, errEnded
+		case <-within.Done():
+			err = errCatchUp
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return Started{}, context.Cause(ctx)
+	case within.Err() != nil && err != nil:
+		return Started{}, fmt.Errorf("%w: %w", ErrNotBegun, err)
+	case err != nil:
+		return Started{}, err
+	}
+	select {
+	case b := <-r.answer:
+		return b.started, b.err
+	case <-s.ended:
+		return Started{}, errEnded
+	case <-ctx.Done():
+		return Started{}, context.Cause(ctx)
+	}
+}
+
+// clearTheWay waits, with the gate open, until the bus has acknowledged everything so far and the position is saved. A snapshot then waits
+// only for later changes while the gate is closed.
+func (s *Store) clearTheWay(ctx context.Context) error {
+	s.mu.Lock()
+	rv, orphan, err := s.known.rv, s.snaps.orphan, s.busyLocked()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if orphan != nil {
+		if err := orphan.wait(ctx); err != nil {
+			return fmt.Errorf("the bus has not acknowledged the start of the snapshot before it: %w", err)
+		}
+	}
+	if err := s.awaitAcknowledged(ctx, rv); err != nil {
+		return err
 	}
 	return s.o.Save(ctx)
 }
 
-// SnapshotPending reports whether a snapshot is being sent, or has to follow.
-func (s *Store) SnapshotPending() bool {
+func (s *Store) awaitAcknowledged(ctx context.Context, rv uint64) error {
+	if err := s.mu.Wait(ctx, func() bool { return s.View().Acknowledged >= rv }); err != nil {
+		return fmt.Errorf("the bus has not acknowledged the changes before it: %w", err)
+	}
+	return nil
+}
+
+// busyLocked returns why no snapshot of the last-known objects can begin now, or nil if one can.
+func (s *Store) busyLocked() error {
+	switch {
+	case s.list.at != listed:
+		return errNotLoaded
+	case s.known.pendingKeys > 0 || len(s.gate.notices) > 0 || s.pos.barrier != nil:
+		return errCatchUp
+	}
+	return nil
+}
+
+// begin begins a snapshot of the last-known objects, and closes the gate. It answers r once the start is acknowledged or given up.
+func (s *Store) begin(ctx context.Context, r *request) {
+	// The reads must not pass a live delta of the last-known objects that is not in the lane yet.
+	s.mu.Lock()
+	s.closeGateLocked()
+	s.mu.Unlock()
+	limit, cancel := context.WithTimeoutCause(ctx, gateWithin, fmt.Errorf("waited for %v", gateWithin))
+	defer cancel()
+	err := s.mu.Wait(limit, func() bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		return !s.applying
+	})
+	if err != nil {
+		r.answer <- begun{err: fmt.Errorf("%w: the queue has no room for the change before it: %w", ErrNotBegun, err)}
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if snap := s.snaps.current; snap != nil {
+		r.answer <- begun{started: snap.status(true)}
+		return
+	}
+	if err := s.busyLocked(); err != nil {
+		r.answer <- begun{err: err}
+		return
+	}
+	// Ids of one scope differ by at least a second, even if nothing changed in between.
+	began := time.Now()
+	if next := s.snaps.lastAsked.Add(time.Second); began.Before(next) {
+		began = next
+	}
+	snap := newSnapshot(r.scope, r.namespace, s.known.rv, began)
+	snap.request, snap.before.began, snap.before.sweep = r, s.snaps.began, s.snaps.due
+	s.startReadsLocked(snap)
+	s.closeGateLocked()
+	n := s.started(snap)
+	n.prepare = func(ctx context.Context) error {
+		// A restart from below the snapshot's resourceVersion would complete the snapshot before it repeats the changes in between. A consumer
+		// would then delete objects that were created there.
+		if err := s.awaitAcknowledged(ctx, snap.rv); err != nil {
+			return err
+		}
+		return s.adopt(ctx)
+	}
+	n.done = snap.answer
+	s.gate.notices = append(s.gate.notices, n)
+}
+
+// giveUpLocked withdraws the snapshot that is about to begin. None of its reads was sent.
+func (s *Store) giveUpLocked(err error) {
+	snap := s.snaps.current
+	s.dropSnapshotLocked()
+	s.snaps.began, s.snaps.due = snap.before.began, snap.before.sweep
+	snap.request.answer <- begun{err: fmt.Errorf("%w: %w", ErrNotBegun, err)}
+	snap.request = nil
+}
+
+// dropSnapshotLocked drops the snapshot, if there is one, and its pending reads.
+func (s *Store) dropSnapshotLocked() {
+	snap := s.snaps.current
+	if snap == nil {
+		return
+	}
+	s.snaps.current = nil
+	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.opens == snap })
+	for key, e := range s.known.objects {
+		if e.pending == pendingRead {
+			s.setLocked(key, entry{last: e.last})
+		}
+	}
+	s.sortPendingLocked()
+}
+
+// runSchedule takes the snapshots of Run that are not requested, until ctx ends. It retries one that cannot begin.
+func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
+	var last time.Time
+	var again <-chan time.Time // fires when the next snapshot is due
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again:
+			again = nil
+			_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // if it is refused, the next attempt follows a minute later
+		case <-s.kick:
+			for due, _ := s.due(); due; due, _ = s.due() {
+				if _, err := s.TakeSnapshot(ctx, s.o.Scope, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
+					return
+				}
+			}
+		}
+		_, began := s.due()
+		if every > 0 && !began.IsZero() && (again == nil || !began.Equal(last)) {
+			// An overdue snapshot, as at a start, or one that could not begin, waits up to a minute.
+			last, again = began, time.After(max(time.Until(began.Add(every)), min(every, time.Minute)))
+		}
+	}
+}
+
+// due reports whether a snapshot must begin now, and when the last one of the whole scope began (zero: never).
+func (s *Store) due() (now bool, began time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.snaps.due || s.snaps.current != nil
+	return s.snaps.current == nil && s.busyLocked() == nil && (s.snaps.due || s.conditionChangedLocked()), s.snaps.began
 }

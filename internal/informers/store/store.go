@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Lane is the end of the bounded queue at which a scope puts its deltas. Deltas of one key leave it in the order of Put and TryPut.
+// Lane is the input of the bounded queue of a scope's deltas. Deltas of one key leave it in the order of Put and TryPut.
 type Lane interface {
 	// Put blocks until it has taken d, and returns an error only if ctx ended before.
 	Put(ctx context.Context, key string, bytes int, d *object.Delta) error
@@ -24,98 +24,90 @@ type Lane interface {
 	Room() <-chan struct{}
 }
 
-// Options are what New needs. Selector, Replaced, Gate and Save may be nil, and so may Progressed if no Run is called.
+// Options are the parameters of New. Selector, Replaced, Gate and Save may be nil, and so may Progressed if Run is not called.
 type Options struct {
 	Resource *object.Resource
 	Scope    string // name in events
 	Lane     Lane
-	// Selector is nil if the scope has no selectors. An object that a list misses was deleted then.
-	Selector Selector
-	Pushed   bool // the API server applies selectors: its ADDED and DELETED may mean that an object matches now, or no longer
-	Several  bool // the agent applies selectors: it sees objects that no rule takes
-	// Replaced returns the number of the last replacement of the log that takes the scope's events, and until when the log before it was whole.
-	// nil: the bus does not know.
+	Selector Selector // nil if the scope has no selectors: an object that a list misses was deleted then
+	Pushed   bool     // the API server applies selectors: its ADDED and DELETED may mean that an object matches now, or no longer
+	Several  bool     // the agent applies selectors: it sees objects that no rule takes
+	// Replaced returns the number of the last replacement of the scope's log, and until when the previous log was known to be whole.
 	Replaced func() (number uint64, since time.Time)
-	// Gate is called when a list begins (loading), or when changes begin or cease to wait for a gap, or for the start of a snapshot (closed). nil:
-	// nobody wants to know.
+	// Gate is called when a list begins (loading), or when changes start or stop waiting for a gap or the start of a snapshot (closed).
 	Gate       func(loading, closed bool)
-	Snapshots  bool                            // false: none are sent, except where a replaced log cut one off
-	Save       func(ctx context.Context) error // saves the positions of all scopes, nil: none is saved
+	Snapshots  bool                            // false: none is sent, unless a replacement of the log interrupted one
+	Save       func(ctx context.Context) error // saves the positions of all scopes; nil: does nothing
 	Progressed func()                          // called once the bus has everything that the first list made pending
 	Log        *slog.Logger
 	Metrics    Metrics
 }
 
-// Selector finds out what happened to an object under selectors, those of the API server or of the agent. Its methods retry until the API
-// server answers (known), or its history no longer has the answer. ok is false if ctx ended before.
+// Selector finds out what happened to an object under selectors of the API server or of the agent. Its methods retry until the API server
+// answers (known), or its history no longer has the answer. ok is false if ctx ended first.
 type Selector interface {
-	// Before returns the version of the object right before o, which is outside the selectors, nil if there was none.
+	// Before returns the version of the object right before o. It is outside the selectors; nil if there was none.
 	Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool)
-	// Exists reports whether the object existed at resourceVersion rv, 0: whether it exists now.
+	// Exists reports whether the object existed at resourceVersion rv, or exists now if rv is 0.
 	Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool)
 }
 
 // Filter decides which deltas are withheld. It is safe for concurrent use.
 type Filter interface {
-	// Withholds returns why d is not sent, "" if it is.
+	// Withholds returns the reason not to send d, "" to send it.
 	Withholds(d *object.Delta) (reason string)
 }
 
-// deltaOverhead is roughly what a queued delta holds besides compressed bytes: Delta, Object, receipt and queue item.
-const deltaOverhead = 384
+const deltaOverhead = 384 // estimated bytes of a queued delta besides compressed ones: Delta, Object, receipt and queue item
 
-// pendingKind is what is to be sent of an entry because of a list.
+// pendingKind is the kind of deltas that a list made pending for an entry.
 type pendingKind uint8
 
 const (
 	pendingNothing  pendingKind = iota
 	pendingRead                 // part of a snapshot
-	pendingInferred             // differs from what was sent last: known.pending has the steps
+	pendingInferred             // differs from the version sent last: known.pending has the steps
 )
 
-// entry is what the store knows of one key.
 type entry struct {
-	last *object.Object // the last-known object, nil: a list has missed it, and that is pending
-	// skipped counts the versions withheld since the last one that was sent. setLocked keeps it.
-	skipped uint32
+	last    *object.Object // the last-known object; nil if a list has missed it and the deletion is pending
+	skipped uint32         // versions withheld since the last one sent. setLocked keeps it.
 	pending pendingKind
 }
 
-// Store holds what is known of one scope. See the package comment for who may call what, and for the lock order.
+// Store holds the state of one scope. The package comment says who may call what, and the lock rules.
 //
-// The owner alone changes last-known objects, the owner and the cursor what is pending, both under mu. Either takes a pending delta under
-// mu. The cursor puts it into the lane before it unlocks, because TryPut does not block. The owner unlocks, and puts it in front of its live
-// delta. Nobody else can put a delta of that key in between: there is one owner, and what it has taken is no longer pending for the cursor.
+// Only the owner changes last-known objects. The owner and the cursor change and take pending deltas, all with mu held. The cursor puts it
+// into the lane before it unlocks: TryPut does not block. The owner unlocks, then puts it before its live delta. Nothing can put a delta of
+// that key in between: there is one owner, and the cursor no longer finds the delta pending.
 type Store struct {
 	o        Options
 	prefix   string // of the keys of all objects
 	filters  atomic.Pointer[filtering]
 	filtered atomic.Bool // some versions may have been withheld
 
-	mu       broadcast.Mutex // guards what follows, down to applying
+	mu       broadcast.Mutex // guards the fields from here to applying
 	known    known
 	list     list
 	gate     gate
 	snaps    snapshots
 	pos      position
 	log      replacements
-	gone     bool // the resource was removed: nothing more will come
-	stopped  bool // no live delta passes any more
+	gone     bool // the resource was removed: no more events follow
+	stopped  bool // the gate stays closed
 	caughtUp bool // the bus has everything that the first list made pending
-	// applying: a watch event is applied, also while the lane is full, or an API server is asked. Its deltas may not be in the lane yet.
-	applying bool
+	applying bool // a watch event is being applied, also while the lane is full or an API server is asked: its deltas may not be in the lane
 
 	wake     chan struct{}
 	requests chan *request // for snapshots; not buffered
-	kick     chan struct{} // of one element: runSchedule looks whether a snapshot is due
+	kick     chan struct{} // capacity 1: runSchedule checks whether a snapshot is due
 	ended    chan struct{} // closed when the cursor has ended
 }
 
-// known are the last-known objects, and the deltas of them that lists made pending.
 type known struct {
 	objects     map[string]entry
 	pending     map[string]*pending // of entries that are pendingInferred
-	maxSteps    int                 // in pending, because of gaps before the last one, beside one of each object
+	maxSteps    int                 // limit of those in pending from gaps before the last one, besides one per object
 	pendingKeys int                 // entries that are pending
 	bytes       int                 // compressed bytes of the objects
 	state       uint64              // fingerprint of all objects
@@ -127,16 +119,22 @@ type known struct {
 // New returns an empty Store. Run starts it.
 func New(o Options) *Store {
 	s := &Store{
-		o: o, prefix: o.Resource.String() + "/", known: known{maxSteps: maxSteps}, gate: gate{closed: make(chan struct{})},
+		o: o, prefix: o.Resource.String() + "/", known: known{maxSteps: maxSteps}, gate: gate{closed: make(chan struct{}), interrupt: func() {}},
 		wake: make(chan struct{}, 1), requests: make(chan *request), kick: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
-	s.forgetLocked() // nobody else has it
-	s.followLog()
+	if o.Save == nil {
+		s.o.Save = func(context.Context) error { return nil }
+	}
+	s.filters.Store(&filtering{})
+	s.forgetLocked() // no other goroutine has s yet
+	s.log.since = time.Now()
+	s.noteReplacementLocked()
+	s.log.announced = s.log.owed // replacements before now do not count
 	return s
 }
 
-// Run sends what lists make pending, and takes snapshots: on demand, at intervals of every (0: never) from start to start, and those that have
-// to follow a gap or a changed condition. It returns when ctx ends. It must be called at most once.
+// Run sends pending deltas and takes snapshots until ctx ends. Snapshots are taken on demand, at the interval every (0: never) from start
+// to start, and after a gap or a changed condition. It must be called at most once.
 func (s *Store) Run(ctx context.Context, every time.Duration) {
 	var both sync.WaitGroup
 	both.Go(func() { s.catchUp(ctx) })
@@ -171,61 +169,71 @@ func (s *Store) setLocked(key string, e entry) {
 	}
 }
 
-// gaugeLocked sets the gauges of objects. Whoever changes many objects calls it once.
 func (s *Store) gaugeLocked() {
 	s.o.Metrics.Objects.Set(float64(len(s.known.objects)))
 	s.o.Metrics.HeldBytes.Set(float64(s.known.bytes))
 }
 
-// heldBytes is the memory that a waiting delta holds. before is usually shared with the delta in front of it or with the store, so this
-// is an upper bound.
+// heldBytes returns an upper bound of the memory of a waiting delta: Before is usually shared with the previous delta, or with the store.
 func heldBytes(d *object.Delta) int {
 	n := deltaOverhead + len(d.ChangedBy)
-	if d.Before != nil {
-		n += d.Before.HeldBytes()
-	}
-	if d.After != nil {
-		n += d.After.HeldBytes()
+	for _, o := range [...]*object.Object{d.Before, d.After} {
+		if o != nil {
+			n += o.HeldBytes()
+		}
 	}
 	return n
 }
 
-// View is what others wait for of a store, as it is at one moment.
+// View is the state of a store at one moment.
 type View struct {
-	Adopted      bool   // there is a position of the store's own to resume from
+	Loaded       bool   // there are objects to compare a list with
+	WentBack     bool   // the list shows a version that the watch should have shown before: etcd was restored
+	Objects      int    // last-known ones, and those with a pending deletion
+	Bytes        int    // compressed, of the last-known objects
+	Pending      int    // deltas, including reads that the bus has not acknowledged
+	CaughtUp     bool   // the bus has everything that the first list made pending
+	Sweeping     bool   // a snapshot is being sent, or must follow
+	Loss         *Loss  // lost history that is not announced; nil if there is none. It must not be changed.
+	History      uint32 // how often etcd was restored so far
+	Adopted      bool   // the store has a position of its own to resume from
 	Empty        bool   // Adopted, no object exists, and the bus has everything
-	Finished     bool   // nothing more will come, no object exists, and the bus has everything
-	Resting      bool   // of a store that rests: no position would miss anything that is on its way to the bus
-	InFlight     int    // deltas of objects that are not acknowledged, except for those that a relist has still to send
-	Reached      uint64 // resourceVersion up to which the store has everything
+	Finished     bool   // no more events follow, no object exists, and the bus has everything
+	Resting      bool   // no position would miss a delta that is on its way to the bus
+	InFlight     int    // unacknowledged deltas of objects, except those that a relist still has to send
+	Reached      uint64 // resourceVersion up to which the store has everything; during a list, that before the list
 	Acknowledged uint64 // resourceVersion up to which the bus has everything
 }
 
-// View returns the present view. The next change of it is told by the signal of mu.
+// View returns the current view. The signal of mu reports its next change.
 func (s *Store) View() View {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	m, _ := s.pos.ledger.Mark()
 	outstanding := s.pos.ledger.Outstanding()
-	v := View{Adopted: s.pos.own, InFlight: outstanding, Reached: s.known.rv, Acknowledged: m.rv}
+	v := View{
+		Loaded: s.list.at == listed || s.list.at == Relist, WentBack: s.list.backwards, Loss: s.list.lost, History: s.pos.history,
+		Objects: len(s.known.objects), Bytes: s.known.bytes, Pending: s.known.pendingKeys, CaughtUp: s.caughtUp,
+		Sweeping: s.snaps.due || s.snaps.current != nil,
+		Adopted:  s.pos.own, InFlight: outstanding, Reached: s.known.rv, Acknowledged: m.rv,
+	}
 	if b := s.pos.barrier; b != nil {
 		v.InFlight += b.due.Outstanding() - len(b.receipts)
 	}
 	if s.snaps.current != nil {
-		v.InFlight += s.snaps.current.reads.Outstanding()
+		reads := s.snaps.current.reads.Outstanding()
+		v.Pending += reads
+		v.InFlight += reads
 	}
 	nothing := s.caughtUp && len(s.known.objects) == 0 && outstanding == 0 && !s.log.owes() && !s.snaps.due
 	v.Empty = nothing && s.pos.own
 	v.Finished = nothing && s.gone && s.snaps.current == nil && s.pos.barrier == nil && len(s.gate.notices) == 0
-	v.Resting = s.isRestingLocked(v.InFlight)
+	v.Resting = !s.applying && s.isRestingLocked(v.InFlight)
 	return v
 }
 
 func (s *Store) isRestingLocked(inFlight int) bool {
-	switch {
-	case s.applying:
-		return false
-	case s.list.at != listed:
+	if s.list.at != listed {
 		return inFlight == 0
 	}
 	return len(s.gate.notices) == 0 && s.pos.ledger.Outstanding() == 0
@@ -234,34 +242,34 @@ func (s *Store) isRestingLocked(inFlight int) bool {
 // Changed returns a channel that is closed by the next change.
 func (s *Store) Changed() <-chan struct{} { return s.mu.Next() }
 
-// Notify wakes those who wait for the store, or for what depends on it.
+// Notify wakes waiters for the store, or for anything that depends on it.
 func (s *Store) Notify() { s.mu.Notify() }
 
-// MarkGone notes that the resource was removed: nothing more will come.
+// MarkGone records that the resource was removed: no more events follow.
 func (s *Store) MarkGone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
 }
 
-// Stop makes Apply block for good, until its context ends. An event that is being applied is completed.
+// Stop makes Apply block until its context ends, but lets it complete the current event.
 func (s *Store) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
+	s.closeGateLocked()
 }
 
-// Metrics are those of one scope.
+// Metrics are the metrics of one scope.
 type Metrics struct {
 	Deltas             map[object.Op]prometheus.Counter // of objects, handed to the lane
 	Stream             prometheus.Counter               // stream events handed to the lane
-	Excluded, Known    prometheus.Counter               // watch events not taken: no rule takes the object; the version was applied before
+	Excluded, Known    prometheus.Counter               // ignored watch events: no rule takes the object; the version was applied before
 	Objects, HeldBytes prometheus.Gauge
 	Withheld           *prometheus.CounterVec // by reason
 	Gaps               *prometheus.CounterVec // by reason, and whether the gap is recovered
 }
 
-// count counts a delta that is handed to the lane.
 func (m *Metrics) count(d *object.Delta) {
 	if ev := d.Stream; ev != nil {
 		m.Stream.Inc()
