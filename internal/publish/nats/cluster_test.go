@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
@@ -82,18 +83,26 @@ func TestClusterWhoseLeaderSteps(t *testing.T) {
 	publishtest.Wait(t, "the stream to be there", func() bool { return r.Ready() == nil })
 
 	js := publishtest.Admin(t, strings.Join(urls, ","))
-	if s, err := js.Stream(t.Context(), natsbus.DefaultStream); err != nil || s.CachedInfo().Config.Replicas != len(servers) {
-		t.Fatalf("the stream is not replicated: %v", err)
-	}
-	leader := func() string { // "" between two leaders, when nobody answers
+	// A server does not answer between two leaders: ask again soon.
+	describe := func() *jetstream.StreamInfo {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		s, err := js.Stream(ctx, natsbus.DefaultStream)
 		if err != nil || s.CachedInfo().Cluster == nil {
-			return ""
+			return nil
 		}
-		return s.CachedInfo().Cluster.Leader
+		return s.CachedInfo()
 	}
+	leader := func() string { // "" between two leaders
+		if info := describe(); info != nil {
+			return info.Cluster.Leader
+		}
+		return ""
+	}
+	publishtest.Wait(t, "the stream to have a leader and a copy on each server", func() bool {
+		info := describe()
+		return info != nil && info.Cluster.Leader != "" && info.Config.Replicas == len(servers) && len(info.Cluster.Replicas) == len(servers)-1
+	})
 	l := startLoad(t, r, keys, versions)
 	for i := range steps {
 		l.reach(t, i+1, steps+2)
