@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// askFlags are the flags of the commands that read the record back.
+// askFlags are the flags of the commands that query the record.
 type askFlags struct {
 	bus                          tailFlags
 	namespace, selector, cluster string
@@ -28,15 +28,16 @@ type askFlags struct {
 	pagerCommand                 string
 	noPager                      bool
 
-	pager *pager // nil: there is none
+	pager *pager // nil without a pager
 }
 
 const momentHelp = `A moment is a time (2026-11-20T14:05:00Z, 14:05, 'yesterday 14:05'), how long ago (2h, 7d), a resourceVersion
 (rv:48211; rv:48211/h1 after etcd was restored once), or now. Times are those at which the agent observed a change.`
 
 const certaintyHelp = `Standard error says how certain the answer is, JSON has it as fields: exact; late, if the agent or the bus was away
-around the moment; uncertain, inside a gap of the record; unknown, before the first snapshot or after the end of the
-record. --exact: exit code 3 unless the answer is exact.`
+around the moment; uncertain, inside a gap of the record; unknown, before the first snapshot, after the end of the
+record, or if the record does not have a resource.
+--exact: exit code 3 unless the answer is exact.`
 
 const resourceHelp = `Resources are named as for kubectl: plural, singular, kind or short name, with a group if need be (deployments.apps).
 Custom resources are found by the CRDs in the record. Names and the namespace may have * ? [a-z]. No cluster is asked.`
@@ -49,7 +50,7 @@ func (f *askFlags) add(cmd *cobra.Command, formats ...string) {
 	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
 	fl.StringVar(&f.pagerCommand, "pager", "", "`command` that shows the answer page by page at a terminal (default: $PAGER, else "+defaultPager+")")
 	fl.BoolVar(&f.noPager, "no-pager", false, "show the answer at a terminal without a pager")
-	f.bus.addBus(fl)
+	f.bus.addBus(cmd)
 	completeWords(cmd, "output", formats...)
 	cmd.ValidArgsFunction = f.completeObjects
 	_ = cmd.RegisterFlagCompletionFunc("namespace", f.completeNamespaces) // fails for flags that do not exist
@@ -59,17 +60,17 @@ func (f *askFlags) addSelector(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.selector, "selector", "l", "", "only objects whose labels match this `selector`")
 }
 
-// errNotExact ends a command whose answer is not exact: exit code 3. The answer has been printed.
+// errNotExact makes a command exit with code 3, because its answer is not exact. The answer has been printed.
 var errNotExact = errors.New("the answer is not exact")
 
-// question is what a command asks of a record.
+// question is the query of a command, with its outputs.
 type question struct {
 	record *history.Record
 	wanted *history.Selection
 	stdout *terminal.Output
 	stderr *terminal.Output
 	now    time.Time
-	// streams: the answer is printed to a terminal while the record is read, and shows by itself how far that is.
+	// streams reports whether the answer is printed to a terminal during the reading, so that no progress is needed.
 	streams bool
 }
 
@@ -88,7 +89,7 @@ func (s explained) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 	return r, err
 }
 
-// open returns the record of the flags. It reads nothing of it.
+// open returns the record that the flags name. It does not read the record yet.
 func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	if f.bus.bus == "-" || f.bus.bus == "stdin:" {
 		return nil, usageError{errors.New("--bus -: standard input can be read once only; write the events to a file and name it: --bus file:PATH")}
@@ -100,17 +101,17 @@ func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	_, seek := source.(*consume.JetStream)
 	kafka, partitioned := source.(*consume.Kafka)
 	if partitioned {
-		kafka.Cluster = cmp.Or(f.cluster, kafka.Cluster) // keys begin with it
+		kafka.Cluster = cmp.Or(f.cluster, kafka.Cluster) // keys start with the cluster
 	}
 	return &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}, nil
 }
 
-// ask opens the record and resolves what is asked for.
+// ask opens the record and resolves the requested objects.
 func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Writer) (*question, error) {
 	if f.allNamespaces && f.namespace != "" {
 		return nil, usageError{errors.New("--namespace and --all-namespaces exclude each other")}
 	}
-	signal.Ignore(syscall.SIGPIPE) // see finish; else the signal would end the process
+	signal.Ignore(syscall.SIGPIPE) // otherwise the signal would end the process; see finish
 	wanted, err := history.NewSelection(args, f.namespace, f.selector, f.cluster)
 	if err != nil {
 		return nil, usageError{err}
@@ -132,7 +133,7 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	return q, q.during(ctx, func(ctx context.Context) error { return q.record.Resolve(ctx, wanted) })
 }
 
-// during calls f, which reads the record. If that takes long, it shows at a terminal how far it is.
+// during calls f, which reads the record. If f takes long, it shows the progress at a terminal.
 func (q *question) during(ctx context.Context, f func(context.Context) error) error {
 	began := time.Now()
 	return q.counting(ctx, func() string {
@@ -142,7 +143,7 @@ func (q *question) during(ctx context.Context, f func(context.Context) error) er
 	}, f)
 }
 
-// counting calls f, and shows text at a terminal if that takes longer than a second.
+// counting calls f. If f takes longer than a second, it shows text at a terminal.
 func (q *question) counting(ctx context.Context, text func() string, f func(context.Context) error) error {
 	showing, stop := context.WithCancel(ctx)
 	var counter sync.WaitGroup

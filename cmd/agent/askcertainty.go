@@ -12,15 +12,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// certainty is how certain an answer is, as JSON has it.
+// certainty is the JSON form of an answer's certainty.
 type certainty struct {
 	Moment     string             `json:"moment"`
 	Certainty  timeline.Certainty `json:"certainty"`
 	Scopes     []timeline.Scope   `json:"scopes"`
 	Unreadable int                `json:"unreadable,omitempty"` // records
-	Incomplete []string           `json:"incomplete,omitempty"` // objects that the record does not hold as a whole
+	Incomplete []string           `json:"incomplete,omitempty"` // objects that are not complete in the record
 
-	time time.Time // of the moment; of a resourceVersion, that of the last event up to it
+	time time.Time // of the moment; for a resourceVersion, the time of the last event up to it
 }
 
 func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading) certainty {
@@ -40,7 +40,7 @@ func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading
 	return c
 }
 
-// say writes on standard error how certain an answer is: a line for all scopes that are exact, and one for the scopes that share another certainty.
+// say prints the certainty on standard error: one line for all exact scopes, and one for the scopes that share another certainty.
 func (q *question) say(c *certainty) {
 	style := terminal.Yellow
 	if c.Certainty == timeline.Exact {
@@ -88,7 +88,7 @@ func (q *question) say(c *certainty) {
 	}
 }
 
-// uncertainty says why a scope is not exact.
+// uncertainty describes why a scope is not exact.
 func uncertainty(s *timeline.Scope) string {
 	from, to := bound(s.From), bound(s.To)
 	switch s.Certainty {
@@ -101,7 +101,7 @@ func uncertainty(s *timeline.Scope) string {
 		}
 		text += " to " + to
 		if s.Recovered {
-			text += "; only objects that were created and deleted inside it are missing"
+			text += "; its versions were found later, except those of objects that were created and deleted inside it"
 		}
 		if len(s.DeadLetters) > 0 {
 			text += "; dead letters: " + strings.Join(s.DeadLetters, ", ")
@@ -121,13 +121,13 @@ func uncertainty(s *timeline.Scope) string {
 	return s.Certainty.String()
 }
 
-// otherHistory reports whether the moment says nothing about a resource, because its resourceVersions are of another etcd.
+// otherHistory reports whether a resource has no answer at the moment, because its resourceVersions belong to another etcd.
 func (c *certainty) otherHistory(resource string) bool {
 	return slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return s.OtherHistory && s.Resource == resource })
 }
 
-// knows reports whether the record can say if an object existed: not before the first snapshot of its scope, and not at a resourceVersion of another
-// etcd.
+// knows reports whether the record can decide that an object existed. It cannot before the first snapshot of the object's scope, and at a
+// resourceVersion of another etcd.
 func (c *certainty) knows(v *timeline.Version) bool {
 	return !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool {
 		later := s.Certainty == timeline.Unknown && s.To != timeline.Bound{}

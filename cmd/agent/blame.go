@@ -45,7 +45,7 @@ is new, and those after it keep their lines.
 			return f.finish(blame(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
-	formats := []string{"table", "wide", "json"}
+	formats := []string{"table", "wide", "json", "yaml", "name"}
 	fl := cmd.Flags()
 	fl.StringVar(&f.at, "at", "now", "the `moment`")
 	fl.StringVarP(&f.output, "output", "o", "table", "`format`: "+strings.Join(formats, ", "))
@@ -54,10 +54,10 @@ is new, and those after it keep their lines.
 	return cmd
 }
 
-// blame prints who set each line of an object.
+// blame prints the author of each line of an object.
 func blame(ctx context.Context, f *blameFlags, args []string, stdout, stderr io.Writer) error {
-	if !slices.Contains([]string{"table", "wide", "json"}, f.output) {
-		return usageError{fmt.Errorf("--output %q: want table, wide or json", f.output)}
+	if !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, f.output) {
+		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)}
 	}
 	at, err := timeline.ParseMoment(f.at, time.Now())
 	if err != nil {
@@ -73,6 +73,7 @@ func blame(ctx context.Context, f *blameFlags, args []string, stdout, stderr io.
 	var b timeline.Blame
 	var scopes []timeline.Scope
 	var reading *history.Reading
+	var last *timeline.Version
 	var places []string
 	versions := 0
 	if err := q.during(ctx, func(ctx context.Context) error {
@@ -81,6 +82,7 @@ func blame(ctx context.Context, f *blameFlags, args []string, stdout, stderr io.
 				return nil
 			}
 			versions++
+			last = v
 			if place := v.Cluster + " " + v.Namespace; !slices.Contains(places, place) {
 				places = append(places, place)
 			}
@@ -107,15 +109,18 @@ func blame(ctx context.Context, f *blameFlags, args []string, stdout, stderr io.
 	if len(lines) == 0 {
 		return q.explainNone(ctx, at)
 	}
-	if f.output == "json" {
-		err = q.printJSON(newBlamed(lines, &sure))
-	} else {
+	switch f.output {
+	case "json", "yaml":
+		err = q.printValue(f.output, newBlamed(lines, &sure))
+	case "name":
+		err = q.write([]byte(kindName(last) + "\n"))
+	default:
 		err = q.printBlame(lines, f.output == "wide")
 	}
 	return errors.Join(err, f.judge(&sure))
 }
 
-// blamed is the answer as JSON has it.
+// blamed is the JSON form of the answer.
 type blamed struct {
 	Lines   []blamedLine `json:"lines"`
 	Kubecdc *certainty   `json:"kubecdc"`
@@ -126,8 +131,8 @@ type blamedLine struct {
 	Time            time.Time        `json:"time,omitzero"`
 	ResourceVersion string           `json:"resourceVersion,omitempty"`
 	ChangedBy       []consume.Change `json:"changedBy,omitempty"`
-	Exact           bool             `json:"exact"`          // the version of this time set the value; else it was set by then
-	Since           time.Time        `json:"since,omitzero"` // not exact: after this time
+	Exact           bool             `json:"exact"`          // the version of this time set the value; otherwise it was set by then
+	Since           time.Time        `json:"since,omitzero"` // if not exact: it was set after this time
 }
 
 func newBlamed(lines []timeline.Line, c *certainty) blamed {
@@ -142,7 +147,7 @@ func newBlamed(lines []timeline.Line, c *certainty) blamed {
 	return out
 }
 
-// printBlame prints the lines with their origins, which are dim at a terminal.
+// printBlame prints the lines with their origins. At a terminal, the origins are dim.
 func (q *question) printBlame(lines []timeline.Line, wide bool) error {
 	var columns strings.Builder
 	w := tabwriter.NewWriter(&columns, 0, 0, 1, ' ', 0)

@@ -16,13 +16,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// checkpointPatience is how long a command waits for an API server that it has to ask.
-const checkpointPatience = 15 * time.Second
+// checkpointTimeout limits the wait for the API server.
+const checkpointTimeout = 15 * time.Second
 
 func newCheckpointCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
@@ -46,17 +47,17 @@ name that ConfigMap (checkpoint.configMap) in the configuration.`,
 	return cmd
 }
 
-func addCheckpointFlags(cmd *cobra.Command, f *runFlags) {
-	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` of the agent, - for standard input")
-	f.overrides.add(cmd)
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
-	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
-	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus, if the agent runs with one")
-	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "`directory` of the embedded JetStream, if the agent runs with one")
+func addCheckpointFlags(cmd *cobra.Command, o *agent.Options) {
+	cmd.Flags().StringVar(&o.Config, "config", "", "configuration `file` of the agent, - for standard input")
+	addOverrides(cmd, &o.Overrides)
+	cmd.Flags().StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
+	cmd.Flags().StringVar(&o.Context, "context", "", "`name` of the kubeconfig's context")
+	cmd.Flags().StringVar(&o.Bus, "bus", "", "`URL` of the bus, if the agent runs with one")
+	cmd.Flags().StringVar(&o.DataDir, "data-dir", "", "`directory` of the embedded JetStream, if the agent runs with one")
 }
 
 func newCheckpointShowCommand(stdout, stderr io.Writer) *cobra.Command {
-	var f runFlags
+	o := agent.Options{Build: build()}
 	var out output
 	cmd := &cobra.Command{
 		Use:   "show",
@@ -74,12 +75,12 @@ The agent may run: it saves changes every 5 seconds.`,
 			"  kubecdc checkpoint show --config kubecdc.yaml -o json | jq .checkpoint.scopes",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f.stdin = cmd.InOrStdin()
-			k, err := openCheckpoint(cmd.Context(), &f, stderr)
+			o.Stdin = cmd.InOrStdin()
+			k, err := openCheckpoint(cmd.Context(), checkpointTimeout, &o, stderr)
 			if err != nil {
 				return err
 			}
-			ctx, done := k.patiently(cmd.Context(), stderr)
+			ctx, done := k.reporting(cmd.Context(), stderr)
 			defer done()
 			d, err := checkpoint.Read(ctx, k.store)
 			if err != nil {
@@ -88,23 +89,23 @@ The agent may run: it saves changes every 5 seconds.`,
 			if out.structured() {
 				return out.write(stdout, struct {
 					Place      string               `json:"place"`
-					Checkpoint *checkpoint.Document `json:"checkpoint"` // null: there is none
+					Checkpoint *checkpoint.Document `json:"checkpoint"` // null without a checkpoint
 				}{k.store.String(), d})
 			}
 			showCheckpoint(stdout, k.store.String(), d, time.Now())
-			if d == nil && f.embedded() {
+			if d == nil && o.Embedded() {
 				fmt.Fprintln(stdout, notOfThisAgent)
 			}
 			return nil
 		},
 	}
-	addCheckpointFlags(cmd, &f)
+	addCheckpointFlags(cmd, &o)
 	out.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 
 func newCheckpointResetCommand(stdout, stderr io.Writer) *cobra.Command {
-	var f runFlags
+	o := agent.Options{Build: build()}
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "reset [RESOURCE]",
@@ -136,15 +137,15 @@ asks for confirmation, unless --yes is given.`,
 					return usageError{fmt.Errorf("checkpoint reset: %w", err)}
 				}
 			}
-			f.stdin = cmd.InOrStdin()
-			k, err := openCheckpoint(cmd.Context(), &f, stderr)
+			o.Stdin = cmd.InOrStdin()
+			k, err := openCheckpoint(cmd.Context(), checkpointTimeout, &o, stderr)
 			if err != nil {
 				return err
 			}
 			if !yes && !confirmed(cmd.Context(), resource, k.store.String(), cmd.InOrStdin(), stderr) {
 				return errors.New("checkpoint reset: nothing was changed")
 			}
-			ctx, done := k.patiently(cmd.Context(), stderr)
+			ctx, done := k.reporting(cmd.Context(), stderr)
 			defer done()
 			removed, err := checkpoint.Reset(ctx, k.store, resource)
 			if err != nil {
@@ -154,13 +155,13 @@ asks for confirmation, unless --yes is given.`,
 			return nil
 		},
 	}
-	addCheckpointFlags(cmd, &f)
+	addCheckpointFlags(cmd, &o)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
 func newCheckpointForgetCommand(stdout, stderr io.Writer) *cobra.Command {
-	var f runFlags
+	o := agent.Options{Build: build()}
 	cmd := &cobra.Command{
 		Use:   "forget SCOPE",
 		Short: "Give up a scope that is no longer selected",
@@ -183,60 +184,56 @@ is not retiring.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.stdin = cmd.InOrStdin()
-			k, err := openCheckpoint(cmd.Context(), &f, stderr)
+			o.Stdin = cmd.InOrStdin()
+			k, err := openCheckpoint(cmd.Context(), checkpointTimeout, &o, stderr)
 			if err != nil {
 				return err
 			}
-			ctx, done := k.patiently(cmd.Context(), stderr)
+			ctx, done := k.reporting(cmd.Context(), stderr)
 			defer done()
 			if err := checkpoint.Forget(ctx, k.store, args[0]); err != nil {
 				return k.explain(ctx, err)
 			}
 			fmt.Fprintf(stdout, "%s: %s is forgotten. The agent sends nothing more of it; consumers may keep its objects.\n", k.store, args[0])
-			if k.where.configMap != nil {
+			if k.location.ConfigMap != nil {
 				fmt.Fprintln(stdout, "An agent that runs now ends when it notices.")
 			}
 			return nil
 		},
 	}
-	addCheckpointFlags(cmd, &f)
+	addCheckpointFlags(cmd, &o)
 	return cmd
 }
 
-// kept is a checkpoint for a command.
-type kept struct {
+// checkpointRef is the checkpoint of an agent.
+type checkpointRef struct {
 	store    checkpoint.Store
 	cfg      *config.Config
-	where    place
-	host     string // of the API server that it is kept in, "": in none
-	patience time.Duration
+	location agent.CheckpointLocation
+	host     string // API server of a checkpoint in a ConfigMap; "" for a file
+	timeout  time.Duration
 }
 
-// openCheckpoint finds the checkpoint of the agent that is run with these flags.
-func openCheckpoint(ctx context.Context, f *runFlags, stderr io.Writer) (*kept, error) {
-	return openCheckpointWithin(ctx, checkpointPatience, f, stderr)
-}
-
-func openCheckpointWithin(ctx context.Context, patience time.Duration, f *runFlags, stderr io.Writer) (*kept, error) {
-	cfg, err := loadConfig(f)
+// openCheckpoint opens the checkpoint of an agent with these options.
+func openCheckpoint(ctx context.Context, timeout time.Duration, o *agent.Options, stderr io.Writer) (*checkpointRef, error) {
+	cfg, err := o.LoadConfig()
 	if err != nil {
 		return nil, err
 	}
-	if !remembers(cfg) {
+	if !agent.KeepsCheckpoint(cfg) {
 		return nil, usageError{errors.New("with the bus stdout no checkpoint is kept, unless the configuration names a place for it: checkpoint")}
 	}
-	var found *cluster
-	find := func() (*cluster, error) {
+	var found *agent.Cluster
+	find := func() (*agent.Cluster, error) {
 		if found != nil {
 			return found, nil
 		}
 		var err error
-		found, err = findCluster(f)
+		found, err = o.FindCluster()
 		return found, err
 	}
-	k := &kept{cfg: cfg, patience: patience}
-	k.where, err = placeOf(f, cfg, find, func() (string, error) {
+	k := &checkpointRef{cfg: cfg, timeout: timeout}
+	k.location, err = agent.LocateCheckpoint(o, cfg, find, func() (string, error) {
 		c, err := find()
 		if err != nil {
 			return "", err
@@ -246,58 +243,58 @@ func openCheckpointWithin(ctx context.Context, patience time.Duration, f *runFla
 		return askUID(ctx, cfg, c, stderr)
 	})
 	if err == nil {
-		k.store, err = k.where.store(find)
+		k.store, err = k.location.Open(find)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if k.where.configMap != nil {
-		k.host = found.host()
+	if k.location.ConfigMap != nil {
+		k.host = found.Host()
 	}
 	return k, nil
 }
 
-// within bounds how long the API server is waited for.
-func (k *kept) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, k.patience, fmt.Errorf("no answer within %v", k.patience))
+// within limits the wait for the API server.
+func (k *checkpointRef) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, k.timeout, fmt.Errorf("no answer within %v", k.timeout))
 }
 
-// patiently is within, and says what is waited for. A person who is asked something first is not hurried by it.
-func (k *kept) patiently(ctx context.Context, stderr io.Writer) (_ context.Context, done func()) {
+// reporting is within, and also reports a slow API server. It is called after the confirmation, which has no time limit.
+func (k *checkpointRef) reporting(ctx context.Context, stderr io.Writer) (_ context.Context, done func()) {
 	ctx, cancel := k.within(ctx)
 	if k.host == "" {
 		return ctx, cancel
 	}
-	slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the API server %s\n", k.host) })
+	slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the API server %s\n", k.host) })
 	return ctx, func() {
 		slow.Stop()
 		cancel()
 	}
 }
 
-// askUID asks which cluster it is. The place of a checkpoint that nobody named depends on it.
-func askUID(ctx context.Context, cfg *config.Config, c *cluster, stderr io.Writer) (string, error) {
-	set, err := idleSet(cfg, c.rest)
+// askUID returns the uid of the cluster. The default location of a checkpoint depends on it.
+func askUID(ctx context.Context, cfg *config.Config, c *agent.Cluster, stderr io.Writer) (string, error) {
+	set, err := agent.NewIdleInformers(cfg, c.REST)
 	if err != nil {
 		return "", usageError{err}
 	}
-	uid, err := c.uid(ctx, set, slog.New(terminal.NewHandler(terminal.Detect(stderr, os.Getenv), slog.LevelWarn)))
+	uid, err := c.UID(ctx, set, slog.New(terminal.NewHandler(terminal.Detect(stderr, os.Getenv), slog.LevelWarn)))
 	if err != nil && ctx.Err() != nil {
 		return "", fmt.Errorf("where the checkpoint is depends on the cluster, and the API server %s (%s) has not told which it is: %w; "+
-			"with --data-dir, or with a configuration that names its place, it need not be asked", c.host(), c.from, context.Cause(ctx))
+			"with --data-dir, or with a configuration that names its place, it need not be asked", c.Host(), c.From, context.Cause(ctx))
 	}
 	return uid, err
 }
 
-// explain is an error with the reason why ctx has ended.
-func (k *kept) explain(ctx context.Context, err error) error {
+// explain returns err, or the reason why ctx has ended.
+func (k *checkpointRef) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", k.store, context.Cause(ctx))
 	}
 	return err
 }
 
-// confirmed asks a person; where there is none, the call is all that is to be had. Ctrl-C is no.
+// confirmed asks for confirmation at a terminal. Without a terminal, the call itself counts as confirmation. Ctrl-C means no.
 func confirmed(ctx context.Context, resource, place string, stdin io.Reader, stderr io.Writer) bool {
 	in, ok := stdin.(*os.File)
 	if !ok || !terminal.Detect(in, os.Getenv).Interactive || !terminal.Detect(stderr, os.Getenv).Interactive {
@@ -308,10 +305,10 @@ func confirmed(ctx context.Context, resource, place string, stdin io.Reader, std
 		what = resource
 	}
 	fmt.Fprintf(stderr, "Forget how far %s of %s has come? [y/N] ", what, place)
-	// A read from a terminal cannot be interrupted: after Ctrl-C it ends with the process.
+	// A read from a terminal cannot be interrupted: after Ctrl-C, it ends with the process.
 	lines := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(in).ReadString('\n') // what was not read is not yes
+		line, _ := bufio.NewReader(in).ReadString('\n') // an unread line is not a yes
 		lines <- line
 	}()
 	select {
@@ -324,8 +321,8 @@ func confirmed(ctx context.Context, resource, place string, stdin io.Reader, std
 	}
 }
 
-// sayReset says what was done, and what comes of it.
-func (k *kept) sayReset(w io.Writer, resource string, removed []string) {
+// sayReset prints the result of a reset and its consequences.
+func (k *checkpointRef) sayReset(w io.Writer, resource string, removed []string) {
 	what := "all that is captured"
 	if resource != "" {
 		what = strings.Join(removed, ", ")
@@ -343,15 +340,15 @@ func (k *kept) sayReset(w io.Writer, resource string, removed []string) {
 	} else {
 		fmt.Fprintf(w, "The next start takes a new snapshot of %s.\n", what)
 	}
-	if k.where.configMap != nil {
+	if k.location.ConfigMap != nil {
 		fmt.Fprintln(w, "An agent that runs now ends when it notices.")
 	}
 }
 
-// notOfThisAgent is for those who look for the checkpoint of another agent than they have named.
+// notOfThisAgent explains that the checkpoint of an agent with other flags is elsewhere.
 const notOfThisAgent = "That is where an agent with a JetStream of its own keeps it; of one that is run with --config or --bus it is elsewhere: give them to this command."
 
-// showCheckpoint prints a table for a person.
+// showCheckpoint prints a table for people.
 func showCheckpoint(w io.Writer, place string, d *checkpoint.Document, now time.Time) {
 	if d == nil {
 		fmt.Fprintf(w, "%s: no checkpoint yet. The next start begins anew.\n", place)
@@ -366,7 +363,7 @@ func showCheckpoint(w io.Writer, place string, d *checkpoint.Document, now time.
 	fmt.Fprintf(about, "cluster\t%s\n", cluster)
 	fmt.Fprintf(about, "bus\t%s\n", d.Bus)
 	fmt.Fprintf(about, "saved\t%s (%s ago)\n", d.Saved.Local().Format(time.DateTime), age(now.Sub(d.Saved)))
-	_ = about.Flush() // a terminal that is gone hears nothing
+	_ = about.Flush() // an error of standard output cannot be reported
 	if len(d.Scopes) == 0 {
 		fmt.Fprintln(w, "\nIt holds no scope yet.")
 		return
@@ -389,7 +386,7 @@ func showCheckpoint(w io.Writer, place string, d *checkpoint.Document, now time.
 	_ = table.Flush()
 }
 
-// unfinished is a snapshot that is being sent.
+// unfinished describes an incomplete snapshot.
 func unfinished(s *checkpoint.Snapshot) string {
 	switch {
 	case s == nil:
@@ -400,7 +397,7 @@ func unfinished(s *checkpoint.Snapshot) string {
 	return fmt.Sprintf("%s: up to %s, of %d objects", s.ID, s.Cursor, s.Objects)
 }
 
-// age is a duration in the unit that matters, as kubectl shows ages.
+// age formats a duration in its largest useful unit, as kubectl formats ages.
 func age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < 2*time.Minute:

@@ -5,10 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"k8s.io/client-go/rest"
-
-	"github.com/kubecdc/kubecdc/internal/config"
 )
 
 func TestARefusalSaysWhoWhereAndWhatToDo(t *testing.T) {
@@ -89,21 +85,5 @@ func TestAnAPIServerThatDoesNotAnswerIsSpokenOf(t *testing.T) {
 	c.says(t, `the API server has not answered yet, waiting","api_server":"`+api.URL)
 	if code := c.stop(); code != exitOK {
 		t.Errorf("exit code %d after Ctrl-C", code)
-	}
-}
-
-func TestLoggedHostHoldsNoPassword(t *testing.T) {
-	for host, want := range map[string]string{
-		"https://admin:hunter2@127.0.0.1:6443": "https://admin:xxxxx@127.0.0.1:6443",
-		"127.0.0.1:6443":                       "http://127.0.0.1:6443",
-		"https://rancher.example/k8s/c-1":      "https://rancher.example/k8s/c-1",
-	} {
-		if got := redacted(&rest.Config{Host: host}); got != want {
-			t.Errorf("%s: got %q, want %q", host, got, want)
-		}
-	}
-	// One that cannot be read is not repeated.
-	if _, err := idleSet(config.Default(), &rest.Config{Host: "admin:hunter2@[::1"}); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got %v", err)
 	}
 }

@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/configs"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// errReported ends a command with exitUsage that has said itself what is wrong.
+// errReported makes a command exit with exitUsage after it has printed the error itself.
 var errReported = errors.New("reported")
 
 func newConfigCommand() *cobra.Command {
@@ -62,7 +63,7 @@ func newConfigSchemaCommand() *cobra.Command {
 
 func newConfigCheckCommand() *cobra.Command {
 	var out output
-	var o overrides
+	var o agent.Overrides
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Report all errors of configurations, or summarize them",
@@ -80,19 +81,19 @@ func newConfigCheckCommand() *cobra.Command {
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			set, err := o.parse()
+			set, err := o.Parse()
 			if err != nil {
 				return err
 			}
 			return checkConfigs(cmd.InOrStdin(), cmd.OutOrStdout(), args, set, &out)
 		},
 	}
-	o.add(cmd)
+	addOverrides(cmd, &o)
 	out.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 
-// printInvalid prints all that is wrong with configurations.
+// printInvalid prints all errors of configurations.
 func printInvalid(out *terminal.Output, errs yamldoc.Errors) {
 	paint := func(s terminal.Style) func(string) string {
 		return func(text string) string { return out.Paint(s, text) }
@@ -102,22 +103,7 @@ func printInvalid(out *terminal.Output, errs yamldoc.Errors) {
 	}
 }
 
-// readConfig reads a file, or standard input where it is called "-"; name is what to call it.
-func readConfig(stdin io.Reader, file string) (data []byte, name string, err error) {
-	if file == "-" {
-		data, err = io.ReadAll(stdin)
-		name = "standard input"
-	} else {
-		data, err = os.ReadFile(file)
-		name = file
-	}
-	if err != nil {
-		return nil, name, usageError{fmt.Errorf("read configuration: %w", err)}
-	}
-	return data, name, nil
-}
-
-// checked is what config check knows of one file.
+// checked is the result of config check for one file.
 type checked struct {
 	File    string           `json:"file"`
 	Valid   bool             `json:"valid"`
@@ -126,16 +112,16 @@ type checked struct {
 	Summary *summary         `json:"summary,omitempty"`
 }
 
-// checkConfigs prints what it finds, that of good files to stdout; the errors of bad ones are returned.
+// checkConfigs prints the results of valid files to stdout, and returns the errors of the others.
 func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamldoc.Override, out *output) error {
 	var all yamldoc.Errors
 	results := make([]checked, 0, len(files))
 	for _, file := range files {
-		data, name, err := readConfig(stdin, file)
+		data, name, err := agent.ReadConfig(stdin, file)
 		result := checked{File: name}
 		var f *config.File
 		if err == nil {
-			f, err = config.ParseOverridden(data, name, set, checkSent)
+			f, err = config.ParseOverridden(data, name, set, agent.CheckRules)
 		}
 		var invalid yamldoc.Errors
 		var unread *os.PathError
@@ -178,14 +164,14 @@ func (c *checked) write(w io.Writer) {
 	}
 }
 
-// facts prints aligned lines of a name and what there is to say about it.
+// facts prints aligned lines, each with a name and a value.
 type facts struct{ table *tabwriter.Writer }
 
 func newFacts(w io.Writer) facts { return facts{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
 
 func (f facts) add(name, value string) { fmt.Fprintf(f.table, "  %s\t%s\n", name, value) }
 
-func (f facts) flush() { _ = f.table.Flush() } // a terminal that is gone hears nothing
+func (f facts) flush() { _ = f.table.Flush() } // an error of standard output cannot be reported
 
 func orText(s, empty string) string {
 	if s == "" {

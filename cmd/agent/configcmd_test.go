@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/filter"
@@ -55,7 +56,7 @@ func TestSubjectIsChecked(t *testing.T) {
 
 // What is wrong with a path or an expression is refused with its place in the text, and the default has nothing of the kind.
 func TestSentIsChecked(t *testing.T) {
-	if errs := checkSent(config.Default()); errs != nil {
+	if errs := agent.CheckRules(config.Default()); errs != nil {
 		t.Errorf("default: %v", errs)
 	}
 	type place struct {
@@ -67,7 +68,7 @@ func TestSentIsChecked(t *testing.T) {
 	c.Watch[0].Redact = []string{`metadata["uid"]`}
 	c.Watch[0].Where = "op == \"u\" &&\n  chnged(\"spec\")"
 	var got []place
-	for _, e := range checkSent(c) {
+	for _, e := range agent.CheckRules(c) {
 		got = append(got, place{e.Path, e.TextLine, e.TextColumn})
 	}
 	want := []place{{"strip[1]", 1, 1}, {"watch[0].redact[0]", 1, 1}, {"watch[0].where", 2, 3}}

@@ -19,7 +19,7 @@ import (
 func newConfigExplainCommand() *cobra.Command {
 	var file string
 	var out output
-	var o overrides
+	var o agent.Overrides
 	cmd := &cobra.Command{
 		Use:   "explain RESOURCE",
 		Short: "Print which rules take a resource, and how its changes are sent",
@@ -43,15 +43,15 @@ func newConfigExplainCommand() *cobra.Command {
 			}
 			data, name := configs.Default, "default configuration"
 			if file != "" {
-				if data, name, err = readConfig(cmd.InOrStdin(), file); err != nil {
+				if data, name, err = agent.ReadConfig(cmd.InOrStdin(), file); err != nil {
 					return err
 				}
 			}
-			set, err := o.parse()
+			set, err := o.Parse()
 			if err != nil {
 				return err
 			}
-			f, err := config.ParseOverridden(data, name, set, checkSent)
+			f, err := config.ParseOverridden(data, name, set, agent.CheckRules)
 			if err != nil {
 				return err
 			}
@@ -59,20 +59,20 @@ func newConfigExplainCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
-	o.add(cmd)
+	addOverrides(cmd, &o)
 	out.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 
-// explanation is what becomes of the changes of one resource.
+// explanation describes how changes of one resource are handled.
 type explanation struct {
 	Resource string `json:"resource"`
 	Captured bool   `json:"captured"`
 	Why      string `json:"why"`
 	File     string `json:"file"`
 
-	ExcludedBy *ruleAt  `json:"excludedBy,omitempty"` // the rule that names it and leaves it out
-	Rules      []taking `json:"rules,omitempty"`      // in the order in which they are tried
+	ExcludedBy *ruleAt  `json:"excludedBy,omitempty"` // the rule that names the resource but excludes it
+	Rules      []taking `json:"rules,omitempty"`      // in order of evaluation
 	*fate
 }
 
@@ -81,12 +81,12 @@ type ruleAt struct {
 	Line int `json:"line,omitempty"`
 }
 
-// taking is what a rule takes and sends of a resource.
+// taking describes the part of a resource that a rule selects and sends.
 type taking struct {
 	ruleAt
-	Pattern string `json:"pattern"` // by which it names the resource
+	Pattern string `json:"pattern"` // that matches the resource
 
-	Namespaces    []string `json:"namespaces,omitempty"` // none: all
+	Namespaces    []string `json:"namespaces,omitempty"` // empty for all
 	LabelSelector string   `json:"labelSelector,omitempty"`
 	FieldSelector string   `json:"fieldSelector,omitempty"`
 	Operations    []string `json:"operations"`
@@ -98,12 +98,12 @@ type taking struct {
 	Example       string   `json:"example,omitempty"` // a subject or topic
 }
 
-// fate is what is the same for all rules.
+// fate has the properties that are the same for all rules.
 type fate struct {
-	Part         string `json:"part,omitempty"` // what the mode takes of it, in words
-	Redaction    string `json:"redaction"`      // what takes the place of what is redacted: remove or hash
-	Before       bool   `json:"before"`         // events carry the object as it was
-	Patch        bool   `json:"patch"`          // and the patch from that to what it is
+	Part         string `json:"part,omitempty"` // the part that the mode selects, for people
+	Redaction    string `json:"redaction"`      // redaction.mode: remove or hash
+	Before       bool   `json:"before"`         // events contain the previous object
+	Patch        bool   `json:"patch"`          // events contain the patch from the previous to the new object
 	Bus          string `json:"bus"`
 	Subject      string `json:"subject,omitempty"` // template
 	Topic        string `json:"topic,omitempty"`   // template
@@ -148,7 +148,7 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, out *output) e
 	return nil
 }
 
-// captured says what is sent of a resource that rules take.
+// captured fills in the explanation of a resource that rules select.
 func (e *explanation) captured(c *config.Config, rules []config.Taking, r config.Resource, place func(int) ruleAt) error {
 	_, settings := c.Bus.Chosen()
 	summary := settings.Summary()
@@ -185,7 +185,7 @@ func (e *explanation) captured(c *config.Config, rules []config.Taking, r config
 	return nil
 }
 
-// operations are those that can be sent of what a rule takes.
+// operations returns the operations that can be sent for the objects of a rule.
 func (e *explanation) operations(c *config.Config, rules []config.Taking, rule *config.Rule) []string {
 	var list []string
 	for _, o := range config.Choosable() {
@@ -197,7 +197,7 @@ func (e *explanation) operations(c *config.Config, rules []config.Taking, rule *
 		list = append(list, string(config.Read))
 	}
 	selects := func(r *config.Rule) bool { return r.LabelSelector != "" || r.FieldSelector != "" }
-	stays := slices.ContainsFunc(rules, func(t config.Taking) bool { // with another rule, when it ceases to match this one
+	stays := slices.ContainsFunc(rules, func(t config.Taking) bool { // another rule still selects it after it ceases to match this one
 		other := &c.Watch[t.Rule]
 		return !selects(other) && (other.Namespaces.All() || slices.Equal(other.Namespaces, rule.Namespaces))
 	})
@@ -207,7 +207,7 @@ func (e *explanation) operations(c *config.Config, rules []config.Taking, rule *
 	return list
 }
 
-// names fills in the subject or topic of stream events. The function that it returns has that of an object in a namespace, "" if the bus has none.
+// names sets the subject or topic of stream events. It returns a function for the one of an object in a namespace, "" if the bus has none.
 func (e *explanation) names(c *config.Config, r *object.Resource) (example func(namespace string) string, err error) {
 	_, settings := c.Bus.Chosen()
 	bus, ok := settings.(driver.Named)
@@ -224,7 +224,7 @@ func (e *explanation) names(c *config.Config, r *object.Resource) (example func(
 	}, nil
 }
 
-// exampleNamespace is one that the rule takes, or a word in its place.
+// exampleNamespace returns a namespace that the rule selects, or a placeholder.
 func exampleNamespace(rule *config.Rule) string {
 	if names, ok := rule.Namespaces.Literal(); ok {
 		return names[0]
@@ -263,7 +263,7 @@ func (e *explanation) write(w io.Writer) {
 	}
 }
 
-// place is where the one rule stands that decides.
+// place returns the location of the deciding rule, if there is exactly one.
 func (e *explanation) place() string {
 	at := e.ExcludedBy
 	if len(e.Rules) == 1 {
@@ -297,14 +297,14 @@ func (t *taking) add(table facts, f *fate) {
 	table.add("noise", orText(strings.Join(t.Noise, ", "), "none is left out"))
 }
 
-// exemplify adds the subject or topic of an object that the rule takes.
+// exemplify adds the subject or topic of an example object of the rule.
 func (t *taking) exemplify(table facts) {
 	if t.Example != "" {
 		table.add("for example", t.Example)
 	}
 }
 
-// add adds what is the same for all rules, and an example where it belongs.
+// add adds the properties that are the same for all rules, with the example after the subject or topic.
 func (f *fate) add(table facts, exemplify func(facts)) {
 	if f.Part != "" {
 		table.add("part", f.Part)
@@ -323,7 +323,7 @@ func (f *fate) add(table facts, exemplify func(facts)) {
 	}
 }
 
-// carried is what events have of the object, where they are not too large for it.
+// carried describes the forms of the object that events contain unless they are too large.
 func (f *fate) carried() string {
 	switch {
 	case f.Before && f.Patch:
@@ -336,7 +336,7 @@ func (f *fate) carried() string {
 	return "with after, without before and patch"
 }
 
-// redactionInWords is what becomes of what is redacted.
+// redactionInWords describes the treatment of redacted values.
 func redactionInWords(mode string) string {
 	if mode == string(config.RedactHash) {
 		return "replaced by a keyed hash"

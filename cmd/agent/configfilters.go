@@ -1,12 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
@@ -14,62 +11,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// checkSent is what there is to say about what is sent: about paths and expressions.
-func checkSent(c *config.Config) []*yamldoc.Error {
-	errs := checkPaths(c.Strip, "strip")
-	for i := range c.Watch {
-		errs = append(errs, checkPaths(c.Watch[i].Redact, fmt.Sprintf("watch[%d].redact", i))...)
-	}
-	return append(errs, checkExpressions(c)...)
-}
-
-// checkPaths is what the cutter has to say about paths, which is more than config knows of their grammar.
-func checkPaths(paths []string, key string) []*yamldoc.Error {
-	var errs []*yamldoc.Error
-	for i, p := range paths {
-		_, err := object.NewCutter([]string{p})
-		for _, err := range each(err) {
-			e := &yamldoc.Error{Path: fmt.Sprintf("%s[%d]", key, i), Message: "must be a path: " + err.Error()}
-			var wrong *object.PathError
-			if errors.As(err, &wrong) {
-				before := p[:min(max(wrong.Column-1, 0), len(p))]
-				e.Message, e.TextLine, e.TextColumn = "must be a path: "+wrong.Msg, 1, utf8.RuneCountInString(before)+1
-			}
-			errs = append(errs, e)
-		}
-	}
-	return errs
-}
-
-// checkExpressions is what CEL has to say about the rules' expressions.
-func checkExpressions(c *config.Config) []*yamldoc.Error {
-	var errs []*yamldoc.Error
-	for i := range c.Watch {
-		if c.Watch[i].Where == "" {
-			continue
-		}
-		_, err := filter.New(filter.Options{Where: c.Watch[i].Where})
-		for _, err := range each(err) {
-			e := &yamldoc.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: "must be a CEL expression: " + err.Error()}
-			var wrong *filter.ExpressionError
-			if errors.As(err, &wrong) {
-				e.Message, e.TextLine, e.TextColumn = "must be a CEL expression: "+wrong.Message, wrong.Line, startOfCall(c.Watch[i].Where, wrong)
-			}
-			errs = append(errs, e)
-		}
-	}
-	return errs
-}
-
-// doubtExpressions finds expressions that never send what tells which objects exist, or nothing at all, and those that look where
-// nothing is.
+// doubtExpressions finds expressions that never hold, or never hold for the operations that show which objects exist (read, left). It also
+// finds expressions that test paths without values.
 func doubtExpressions(c *config.Config) []*yamldoc.Error {
 	var doubts []*yamldoc.Error
 	for i := range c.Watch {
 		r := &c.Watch[i]
 		f, err := filter.New(filter.Options{Where: r.Where})
 		if err != nil || r.Where == "" {
-			continue // an error is told by checkSent
+			continue // agent.CheckRules reports the error
 		}
 		doubt := func(format string, args ...any) {
 			doubts = append(doubts, &yamldoc.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: fmt.Sprintf(format, args...)})
@@ -90,7 +40,7 @@ func doubtExpressions(c *config.Config) []*yamldoc.Error {
 	return doubts
 }
 
-// doubtAsks finds paths of rule i's expression that may name nothing, and questions that do not see what redaction removes.
+// doubtAsks finds paths of rule i's expression that may not exist, and tests that cannot see values removed by redaction.
 func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format string, args ...any)) {
 	r := &c.Watch[i]
 	secrets := config.Resource{Name: "secrets"}
@@ -113,7 +63,7 @@ func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format str
 			switch why := r.DoubtPath(path); {
 			case why != "":
 				doubt("%s: the path %s", call, why)
-			case ask.Only: // told below, once
+			case ask.Only: // reported once, below
 			case everywhere.Removes(path):
 				doubt("%s is never true: this is stripped, or removed by redaction", call)
 			case takesSecrets && ofSecrets.Removes(path):
@@ -131,7 +81,7 @@ func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format str
 	}
 }
 
-// withoutRemoved cuts what nothing is left of, in the objects of a resource that a rule takes.
+// withoutRemoved returns a cutter for the paths that are removed completely from the objects of a resource under a rule.
 func withoutRemoved(c *config.Config, rule *config.Rule, r config.Resource) *object.Cutter {
 	removed, redacted := withheldOf(c, rule, r)
 	if c.Redaction.Mode == config.RedactRemove {
@@ -139,44 +89,12 @@ func withoutRemoved(c *config.Config, rule *config.Rule, r config.Resource) *obj
 	}
 	cutter, err := object.NewCutter(removed)
 	if err != nil {
-		return nil // an error is told by checkSent
+		return nil // agent.CheckRules reports the error
 	}
 	return cutter
 }
 
-var undeclared = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
-
-// startOfCall is the column of what is wrong: CEL points at the parenthesis of a call, not at the name of the function.
-func startOfCall(where string, e *filter.ExpressionError) int {
-	lines := strings.Split(where, "\n")
-	m := undeclared.FindStringSubmatch(e.Message)
-	if m == nil || e.Line > len(lines) {
-		return e.Column
-	}
-	line, name := []rune(lines[e.Line-1]), []rune(m[1])
-	if at := e.Column - 1; at >= len(name) && at <= len(line) && string(line[at-len(name):at]) == m[1] {
-		return e.Column - len(name)
-	}
-	return e.Column
-}
-
-// each takes joined errors apart, also those that were joined to others.
-func each(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	switch {
-	case err == nil:
-		return nil
-	case !ok:
-		return []error{err}
-	}
-	var all []error
-	for _, err := range joined.Unwrap() {
-		all = append(all, each(err)...)
-	}
-	return all
-}
-
-// noiseOf are the ready-made filters that can withhold updates of objects of a resource that a rule takes.
+// noiseOf returns the built-in filters that can withhold updates of a resource's objects under a rule.
 func noiseOf(c *config.Config, rule *config.Rule, r *object.Resource) ([]string, error) {
 	all := []string{}
 	for _, n := range c.Noise {
@@ -191,8 +109,8 @@ func noiseOf(c *config.Config, rule *config.Rule, r *object.Resource) ([]string,
 	return all, nil
 }
 
-// removesFrom tells of which resources redaction leaves values out of the objects that a rule takes: then a change of such a
-// value alone looks like none.
+// removesFrom returns a function that reports whether redaction removes values from the objects of a resource under a rule: a change of
+// only such a value looks like no change.
 func removesFrom(c *config.Config, rule *config.Rule) func(r *object.Resource) bool {
 	return func(r *object.Resource) bool {
 		_, redacted := withheldOf(c, rule, config.Resource{Group: r.Group, Name: r.Name})
@@ -200,7 +118,7 @@ func removesFrom(c *config.Config, rule *config.Rule) func(r *object.Resource) b
 	}
 }
 
-// withheldOf is what is cut from objects of a resource that a rule takes, and what is redacted of them.
+// withheldOf returns the paths that are stripped, and those that are redacted, from the objects of a resource under a rule.
 func withheldOf(c *config.Config, rule *config.Rule, r config.Resource) (stripped, redacted []string) {
 	stripped, redacted = append([]string{}, c.Strip...), []string{}
 	if r.Group == "" && r.Name == "secrets" && c.Redaction.Secrets {
@@ -213,7 +131,7 @@ func withheldOf(c *config.Config, rule *config.Rule, r config.Resource) (strippe
 	return stripped, redacted
 }
 
-// union appends what is not there yet.
+// union appends the missing elements.
 func union(list []string, more ...string) []string {
 	for _, s := range more {
 		if !slices.Contains(list, s) {

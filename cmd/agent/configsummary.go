@@ -6,26 +6,27 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// summary is what a configuration does, in short.
+// summary is a short description of a configuration.
 type summary struct {
-	Cluster string         `json:"cluster"` // "": the UID of namespace kube-system
+	Cluster string         `json:"cluster"` // "" for the UID of namespace kube-system
 	Watch   []watchedRule  `json:"watch"`
-	Noise   []string       `json:"noise,omitempty"` // what is left out of it
+	Noise   []string       `json:"noise,omitempty"` // the enabled noise filters
 	Redacts redacts        `json:"redaction"`
 	Bus     driver.Summary `json:"bus"`
 	Refused refusals       `json:"refused"`
 	Relays  []relayed      `json:"relays,omitempty"`
-	Off     []string       `json:"off"`            // keys
-	Mode    string         `json:"mode,omitempty"` // "": cluster
+	Off     []string       `json:"off"`            // keys of disabled features
+	Mode    string         `json:"mode,omitempty"` // "" for cluster
 
-	checkpoint string // where, for people; "": nowhere
-	takesAll   bool   // the bus refuses nothing
+	checkpoint string // location, for people; "" without one
+	takesAll   bool   // the bus accepts every event
 }
 
 type watchedRule struct {
@@ -35,28 +36,28 @@ type watchedRule struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	Labels     string   `json:"labelSelector,omitempty"`
 	Fields     string   `json:"fieldSelector,omitempty"`
-	Operations []string `json:"operations,omitempty"` // none: all
+	Operations []string `json:"operations,omitempty"` // empty for all
 	Where      string   `json:"where,omitempty"`
 	OnError    string   `json:"onError,omitempty"`
 	Redact     []string `json:"redact,omitempty"`
 }
 
-// redacts is what becomes of values that must not leave the cluster.
+// redacts is the treatment of values that must not leave the cluster.
 type redacts struct {
 	Secrets       bool   `json:"secrets"`
 	Mode          string `json:"mode"`
 	AcrossObjects bool   `json:"acrossObjects,omitempty"`
 }
 
-// refusals are what becomes of events that the bus does not take.
+// refusals is the treatment of events that the bus does not accept.
 type refusals struct {
 	MaxEventBytes int64    `json:"maxEventBytes"`
-	GivenUp       []string `json:"givenUp"`              // by what is larger, in this order
-	ClaimCheck    string   `json:"claimCheck,omitempty"` // where the whole is kept
-	DeadLetter    string   `json:"deadLetter,omitempty"` // a subject, topic or URL; "": the agent ends
+	GivenUp       []string `json:"givenUp"`              // parts that a larger event gives up, in this order
+	ClaimCheck    string   `json:"claimCheck,omitempty"` // location of the complete event
+	DeadLetter    string   `json:"deadLetter,omitempty"` // a subject, topic or URL; "" if the agent ends instead
 }
 
-// relayed is a relay in short.
+// relayed is a short description of a relay.
 type relayed struct {
 	Name string `json:"name"`
 	To   string `json:"to"` // the key under to
@@ -94,7 +95,7 @@ func summarize(f *config.File) *summary {
 		{"snapshot", f.Snapshot.Mode != config.SnapshotNever},
 		{"event.before", f.Event.Before},
 		{"event.patch", f.Event.Patch},
-		{"checkpoint", remembers(f.Config)},
+		{"checkpoint", agent.KeepsCheckpoint(f.Config)},
 		{"leaderElection", f.LeaderElection.Enabled},
 		{"tracing", f.Tracing.Enabled},
 	} {
@@ -136,7 +137,7 @@ func summarizeRelays(c *config.Config) []relayed {
 
 func summarizeCheckpoint(c *config.Config) string {
 	switch {
-	case !remembers(c):
+	case !agent.KeepsCheckpoint(c):
 		return ""
 	case c.Checkpoint.File != nil:
 		return "file " + c.Checkpoint.File.Path
@@ -208,7 +209,7 @@ func (s *summary) write(w io.Writer) {
 	table.flush()
 }
 
-// String is the rule in words.
+// String describes the rule for people.
 func (r watchedRule) String() string {
 	s := strings.Join(r.Resources, ", ")
 	if s == "*" {
@@ -230,7 +231,7 @@ func (r watchedRule) String() string {
 	return s
 }
 
-// redacted is in words what of the objects is redacted, and how.
+// redacted describes the redacted values and their treatment for people.
 func (s *summary) redacted() string {
 	var what []string
 	if s.Redacts.Secrets {
@@ -249,7 +250,7 @@ func (s *summary) redacted() string {
 	return strings.Join(what, " and ") + ": " + how
 }
 
-// failing says that changes are dropped whose expression fails.
+// failing describes that a change is dropped if its expression fails.
 func (r watchedRule) failing() string {
 	if r.OnError == string(config.OnErrorDrop) {
 		return " (not sent if that fails)"
@@ -257,7 +258,7 @@ func (r watchedRule) failing() string {
 	return ""
 }
 
-// tooLarge is in words what becomes of events that are larger than events may be.
+// tooLarge describes the treatment of events above the size limit for people.
 func (r *refusals) tooLarge() string {
 	size := yamldoc.Bytes(r.MaxEventBytes).String()
 	if len(r.GivenUp) == 0 {

@@ -13,18 +13,19 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// liveMoment is the second moment of a diff with the running cluster.
+// liveMoment is the second moment if a diff compares with the running cluster.
 const liveMoment = "live"
 
 type diffFlags struct {
 	askFlags
-	running runFlags // where the running cluster is
+	running agent.Options // location of the running cluster
 }
 
 func newDiffCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -68,8 +69,8 @@ never printed.
 	cmd.Flags().StringVarP(&f.output, "output", "o", "", "`format`: "+strings.Join(formats, ", "))
 	f.add(cmd, formats...)
 	f.addSelector(cmd)
-	cmd.Flags().StringVar(&f.running.kubeconfig, "kubeconfig", "", "kubeconfig `file` for live; default: $KUBECONFIG, ~/.kube/config")
-	cmd.Flags().StringVar(&f.running.context, "context", "", "`name` of the kubeconfig's context for live")
+	cmd.Flags().StringVar(&f.running.Kubeconfig, "kubeconfig", "", "kubeconfig `file` for live; default: $KUBECONFIG, ~/.kube/config")
+	cmd.Flags().StringVar(&f.running.Context, "context", "", "`name` of the kubeconfig's context for live")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) < 2 {
 			return []cobra.Completion{"now", "10m", "1h", "24h", liveMoment}[:4+len(args)], cobra.ShellCompDirectiveNoFileComp
@@ -79,7 +80,7 @@ never printed.
 	return cmd
 }
 
-// diff prints what differs between two moments.
+// diff prints the differences between two moments.
 func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Writer) error {
 	if !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, f.output) {
 		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)}
@@ -136,7 +137,7 @@ func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Wr
 	return errors.Join(f.judge(&sure[0]), f.judge(&sure[1]))
 }
 
-// moments reads the first two arguments: two moments, or one if the second is live.
+// moments parses the first two arguments: two moments, or one if the second is live.
 func (f *diffFlags) moments(args []string) ([]timeline.Moment, error) {
 	var out []timeline.Moment
 	for k, text := range args[:2] {
@@ -155,7 +156,7 @@ func (f *diffFlags) moments(args []string) ([]timeline.Moment, error) {
 	return out, nil
 }
 
-// difference is an object that differs, as JSON has it.
+// difference is the JSON form of an object that differs.
 type difference struct {
 	Op        string          `json:"op"` // created, updated, deleted, left, entered
 	Resource  string          `json:"resource"`
@@ -169,7 +170,7 @@ type difference struct {
 	of    *timeline.Version
 }
 
-// differences returns those of objects that have the labels asked for, before or after.
+// differences returns the differences of objects that match the label selector, before or after.
 func (q *question) differences(all []timeline.Difference) []difference {
 	var out []difference
 	for _, d := range all {
@@ -199,7 +200,7 @@ func (q *question) differences(all []timeline.Difference) []difference {
 	return out
 }
 
-// opWord is what happened to an object, in a word.
+// opWord returns the word for an operation.
 func opWord(op consume.Op) string {
 	for _, kind := range console.Kinds() {
 		if kind[:1] == string(op) {
@@ -209,12 +210,12 @@ func opWord(op consume.Op) string {
 	return string(op)
 }
 
-// labelled reports whether an object has the labels asked for.
+// labelled reports whether an object matches the label selector.
 func (q *question) labelled(object json.RawMessage) bool {
 	return q.wanted.Selector == nil || object != nil && q.wanted.Selector.Matches(labelsOf(object))
 }
 
-// eventOf returns an event about a version, without the object.
+// eventOf returns an event for a version, without the object.
 func eventOf(v *timeline.Version, op consume.Op) *consume.Event {
 	resource, _, _ := strings.Cut(v.Resource, ".")
 	return &consume.Event{

@@ -20,11 +20,11 @@ func (f *diffFlags) compareLive(ctx context.Context, q *question, from *timeline
 	if sources := sourcesOf(sure.Scopes); len(sources) > 1 {
 		return nil, usageError{fmt.Errorf("the record has several clusters: name one with --cluster: %s", strings.Join(sources, ", "))}
 	}
-	found, err := findCluster(&f.running)
+	found, err := f.running.FindCluster()
 	if err != nil {
 		return nil, err
 	}
-	client, err := apiserver.New(found.rest)
+	client, err := apiserver.New(found.REST)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (f *diffFlags) compareLive(ctx context.Context, q *question, from *timeline
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(q.stderr, "live is the cluster at %s (%s)\n", client.Host, found.from)
+	fmt.Fprintf(q.stderr, "live is the cluster at %s (%s)\n", client.Host, found.From)
 	cluster := live.Cluster{Client: client}
 	var answer *live.Answer
 	err = q.counting(ctx, func() string {

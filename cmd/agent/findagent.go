@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,13 +12,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/admin"
 )
 
-// defaultAgent is where an agent listens unless it is told otherwise.
+// defaultAgent is the default address of an agent.
 const defaultAgent = "http://127.0.0.1:8080"
 
-// agentVariable names the agent where --agent does not. The chart sets it in its pods, to the port that it has the agent listen on.
+// agentVariable is the environment variable for the agent if --agent is not set. The chart sets it in its pods, to the agent's own port.
 const agentVariable = "KUBECDC_AGENT"
 
-// findAgent is the URL of the HTTP server of the agent that is named, else of the one of this machine.
+// findAgent returns the URL of the HTTP server of the named agent, or else of the agent on this machine.
 func findAgent(named string) (string, error) {
 	option := "--agent"
 	if named == "" {
@@ -49,26 +48,8 @@ func findAgent(named string) (string, error) {
 	return defaultAgent, nil
 }
 
-// openSocket opens the agent's command socket. Without one an agent captures all the same, unless $KUBECDC_SOCKET names it.
-func openSocket(ctx context.Context, log *slog.Logger) (*admin.Socket, error) {
-	if path := os.Getenv(admin.SocketVariable); path != "" {
-		s, err := admin.OpenSocket(ctx, path)
-		if err != nil {
-			return nil, usageError{fmt.Errorf("%s: %s: %w", admin.SocketVariable, path, err)}
-		}
-		return s, nil
-	}
-	s, err := admin.OpenDefaultSocket(ctx, os.Getenv)
-	if err != nil {
-		log.Warn("no socket for orders: kubecdc snapshot and profiles do not work with this agent", "err", err,
-			"advice", "set "+admin.SocketVariable+" to a path that the agent may write")
-		return nil, nil //nolint:nilnil // there is none
-	}
-	return s, nil
-}
-
-// findSocket returns the path of an agent's socket. Named is that path, or the URL of its HTTP server, which knows the path. Without
-// a name it is the agent of this machine.
+// findSocket returns the path of an agent's socket. named is this path, or the URL of the agent's HTTP server, which reports the path.
+// Without a name, it is the agent on this machine.
 func findSocket(ctx context.Context, named string) (string, error) {
 	if path := strings.TrimPrefix(named, "unix:"); filepath.IsAbs(path) {
 		return path, nil
@@ -92,7 +73,7 @@ func findSocket(ctx context.Context, named string) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", elsewhere, err)
-	case !same.Started.Equal(s.Started): // the agent is on another machine, and one of this machine has a socket of the same name
+	case !same.Started.Equal(s.Started): // the agent is on another machine, and a local agent has a socket of the same name
 		return "", fmt.Errorf("%w: another agent is there", elsewhere)
 	}
 	return s.Socket, nil

@@ -29,10 +29,10 @@ type getFlags struct {
 	askFlags
 	at       string
 	forApply bool
-	template *jsonpath.JSONPath // of --output jsonpath=TEMPLATE; nil: another format
+	template *jsonpath.JSONPath // of --output jsonpath=TEMPLATE; nil for other formats
 }
 
-// jsonPathFormat begins a format that is a template.
+// jsonPathFormat is the prefix of a format that is a template.
 const jsonPathFormat = "jsonpath="
 
 func newGetCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -127,7 +127,7 @@ func get(ctx context.Context, f *getFlags, args []string, stdout, stderr io.Writ
 	return f.judge(&sure)
 }
 
-// judge returns errNotExact if an exact answer was asked for and is not.
+// judge returns errNotExact if --exact is set and the answer is not exact.
 func (f *askFlags) judge(c *certainty) error {
 	if f.exact && c.Certainty != timeline.Exact {
 		return errNotExact
@@ -135,8 +135,8 @@ func (f *askFlags) judge(c *certainty) error {
 	return nil
 }
 
-// objects returns the objects of a state that have the labels asked for. Those that the record does not hold are noted in c. Resources to which
-// the moment says nothing are left out.
+// objects returns the objects of a state that match the label selector. It records in c the objects whose content is missing, and omits
+// resources without an answer at the moment.
 func (q *question) objects(s *timeline.State, c *certainty) []*timeline.Version {
 	var out []*timeline.Version
 	for _, v := range s.Objects() {
@@ -151,7 +151,7 @@ func (q *question) objects(s *timeline.State, c *certainty) []*timeline.Version 
 	return out
 }
 
-// lacks notes an object that existed and whose content is not in the record.
+// lacks records in c an object that existed but whose content is not in the record.
 func (c *certainty) lacks(v *timeline.Version) {
 	name := fmt.Sprintf("%s %s", v.Resource, objectName(v))
 	if !slices.ContainsFunc(c.Incomplete, func(text string) bool { return strings.HasPrefix(text, name+":") }) {
@@ -171,19 +171,40 @@ func labelsOf(object []byte) labels.Set {
 	var o struct {
 		Metadata struct{ Labels map[string]string }
 	}
-	_ = json.Unmarshal(object, &o) // it has been read from JSON
+	_ = json.Unmarshal(object, &o) // impossible to fail: it came from JSON
 	return o.Metadata.Labels
 }
 
-// known returns an error if the record knows nothing of what is asked for.
+// known returns an error if the record has none of the requested resources. If it has only some of them, known adds the others to the
+// scopes of c as unknown.
 func (q *question) known(ctx context.Context, c *certainty, objects int) error {
+	if err := q.partlyKnown(ctx, c, objects); err != nil {
+		return err
+	}
+	captured := map[string]bool{} // by the user's word
+	for _, r := range q.wanted.Resources {
+		if slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return s.Resource == r.String() }) {
+			captured[r.Word] = true
+		}
+	}
+	for _, r := range q.wanted.Resources {
+		if !captured[r.Word] {
+			c.Scopes = append(c.Scopes, timeline.Scope{Resource: r.String(), Name: r.String(), Certainty: timeline.Unknown})
+			c.Certainty = timeline.Unknown
+		}
+	}
+	return nil
+}
+
+// partlyKnown returns an error if the record cannot answer for any of the requested resources at the moment.
+func (q *question) partlyKnown(ctx context.Context, c *certainty, objects int) error {
 	if len(c.Scopes) == 0 && objects == 0 {
 		return q.neverCaptured(ctx)
 	}
 	if len(c.Scopes) > 0 && !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return !s.OtherHistory }) {
 		return fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or no numbers: ask for a time (14:05, 2h)", c.Scopes[0].Resource, c.Moment)
 	}
-	for _, s := range c.Scopes { // before the record: nothing is known
+	for _, s := range c.Scopes { // unknown if all are before the record
 		if s.Certainty != timeline.Unknown || s.To.Time.IsZero() && s.To.ResourceVersion == "" {
 			return nil
 		}
@@ -195,7 +216,7 @@ func (q *question) known(ctx context.Context, c *certainty, objects int) error {
 	return fmt.Errorf("the moment %s is before the record, which begins at %s: ask for a later moment", c.Moment, bound(first.To))
 }
 
-// neverCaptured says that the record has nothing of the resources asked for.
+// neverCaptured returns the error that the record has none of the requested resources.
 func (q *question) neverCaptured(ctx context.Context) error {
 	var known []history.Resource
 	if err := q.during(ctx, func(ctx context.Context) (err error) {
@@ -218,7 +239,7 @@ func (q *question) neverCaptured(ctx context.Context) error {
 	return e
 }
 
-// oneCluster returns an error if the answer mixes clusters.
+// oneCluster returns an error if the answer contains several clusters.
 func (q *question) oneCluster(objects []*timeline.Version) error {
 	var clusters []string
 	for _, v := range objects {
@@ -233,7 +254,7 @@ func (q *question) oneCluster(objects []*timeline.Version) error {
 	return usageError{fmt.Errorf("the record has objects of several clusters: name one with --cluster: %s", strings.Join(clusters, ", "))}
 }
 
-// explainNone says that there is nothing, and when objects of the names asked for existed.
+// explainNone reports that there is no object, and when objects with the requested names existed.
 func (q *question) explainNone(ctx context.Context, at timeline.Moment) error {
 	if !q.wanted.One() {
 		fmt.Fprintln(q.stderr, "No objects found.")
@@ -274,7 +295,7 @@ func (q *question) explainNone(ctx context.Context, at timeline.Moment) error {
 	return fmt.Errorf("%s is not in the record%s at any moment: check the name, the namespace and the cluster", name, where)
 }
 
-// ended says how an object ceased to be in the record.
+// ended describes how an object left the record.
 func ended(v *timeline.Version) string {
 	if v.Op == consume.Left {
 		return "no longer selected"
@@ -282,7 +303,7 @@ func ended(v *timeline.Version) string {
 	return "deleted"
 }
 
-// print prints objects in the format asked for.
+// print prints objects in the selected format.
 func (f *getFlags) print(q *question, objects []*timeline.Version, c *certainty) error {
 	switch {
 	case f.forApply:
@@ -304,7 +325,7 @@ func (f *getFlags) print(q *question, objects []*timeline.Version, c *certainty)
 	return q.printTable(objects, f.output == "wide", c.time)
 }
 
-// kindName is the name as kubectl get -o name prints it.
+// kindName returns the name in the form of kubectl get -o name.
 func kindName(v *timeline.Version) string {
 	_, group, _ := strings.Cut(v.Resource, ".")
 	kind := strings.ToLower(v.Kind)
@@ -314,7 +335,7 @@ func kindName(v *timeline.Version) string {
 	return kind + "/" + v.Name
 }
 
-// printList prints a List as JSON, object by object: the text is several times as large as the state. Its field kubecdc is the certainty.
+// printList prints a List as JSON, one object at a time: the text is several times as large as the state. Field kubecdc has the certainty.
 func (q *question) printList(objects []*timeline.Version, c *certainty) error {
 	const enough = 64 << 10
 	var b bytes.Buffer
@@ -346,7 +367,7 @@ func (q *question) printList(objects []*timeline.Version, c *certainty) error {
 	return q.write(b.Bytes())
 }
 
-// printTemplate prints what a template selects: of the object if one is named, else of a List.
+// printTemplate executes a template: on the object if one is named, otherwise on a List.
 func (q *question) printTemplate(template *jsonpath.JSONPath, objects []*timeline.Version) error {
 	items := []any{}
 	for _, v := range objects {
@@ -370,7 +391,7 @@ func (q *question) printTemplate(template *jsonpath.JSONPath, objects []*timelin
 	return q.write(b.Bytes())
 }
 
-// printJSON prints a value as indented JSON; on a terminal without what it might act upon.
+// printJSON prints a value as indented JSON. At a terminal, it makes control characters harmless.
 func (q *question) printJSON(value any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -403,7 +424,7 @@ func (q *question) printDocuments(objects []*timeline.Version) error {
 	return err
 }
 
-// printTable prints a line for each object. Ages are as of now, the moment.
+// printTable prints a line for each object. Ages are relative to now, the moment.
 func (q *question) printTable(objects []*timeline.Version, wide bool, now time.Time) error {
 	if len(objects) == 0 {
 		return nil
@@ -428,7 +449,7 @@ func (q *question) printTable(objects []*timeline.Version, wide bool, now time.T
 			name = kindName(v)
 		}
 		changed := ago(now, v.Time)
-		if v.Op == consume.Read { // a snapshot has it, so it was changed earlier
+		if v.Op == consume.Read { // read by a snapshot, so the change was earlier
 			changed = ">" + changed
 		}
 		row(console.Printable(v.Namespace), console.Printable(name), ago(now, created(v.After)), changed, managers(v), v.ResourceVersion, v.UID)
@@ -436,7 +457,7 @@ func (q *question) printTable(objects []*timeline.Version, wide bool, now time.T
 	return w.Flush()
 }
 
-// ago is how long before now a time was, as kubectl prints it.
+// ago formats the time between at and now, as kubectl prints it.
 func ago(now, at time.Time) string {
 	if at.IsZero() {
 		return "<unknown>"
@@ -444,16 +465,16 @@ func ago(now, at time.Time) string {
 	return duration.HumanDuration(max(now.Sub(at), 0))
 }
 
-// created returns when an object was created, by its own account.
+// created returns the creation time in the object.
 func created(object []byte) time.Time {
 	var o struct {
 		Metadata struct{ CreationTimestamp time.Time }
 	}
-	_ = json.Unmarshal(object, &o) // zero: the object does not say
+	_ = json.Unmarshal(object, &o) // zero if the object has none
 	return o.Metadata.CreationTimestamp
 }
 
-// managers are who made a version.
+// managers returns the field managers that made a version.
 func managers(v *timeline.Version) string {
 	var out []string
 	for _, c := range v.ChangedBy {

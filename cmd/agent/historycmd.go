@@ -42,7 +42,7 @@ spec.ports[0].port, spec.template.spec.containers[app].image.
 ` + resourceHelp + `
 
 -o table prints a line for each version, -o wide all fields. -o yaml prints the versions as documents, -o json as a
-list.
+list. -o name prints each object once.
 
 ` + certaintyHelp + ` It is that of the end of the span; gaps inside it are listed.`,
 		Example: `  kubecdc history deploy/web -n shop
@@ -53,7 +53,7 @@ list.
 			return f.finish(showHistory(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
-	formats := []string{"table", "wide", "json", "yaml"}
+	formats := []string{"table", "wide", "json", "yaml", "name"}
 	f.addSelector(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.since, "since", "", "only versions after this `moment` (default: the beginning of the record)")
@@ -99,7 +99,7 @@ func showHistory(ctx context.Context, f *historyFlags, args []string, stdout, st
 	if err := h.close(&sure); err != nil {
 		return err
 	}
-	f.pager.wait() // standard error would be drawn over it
+	f.pager.wait() // standard error would be drawn over the pager
 	h.q.say(&sure)
 	if len(h.clusters) > 1 {
 		slices.Sort(h.clusters)
@@ -114,7 +114,7 @@ func showHistory(ctx context.Context, f *historyFlags, args []string, stdout, st
 	return f.judge(&sure)
 }
 
-// countEarlier counts the versions before --since, which need not have been read.
+// countEarlier counts the versions before --since, which were perhaps not read.
 func (h *historian) countEarlier(ctx context.Context, to timeline.Moment) error {
 	h.q.record.Since = time.Time{}
 	return h.q.during(ctx, func(ctx context.Context) error {
@@ -128,14 +128,14 @@ func (h *historian) countEarlier(ctx context.Context, to timeline.Moment) error 
 	})
 }
 
-// historian reads the flags.
+// historian parses the flags.
 func (f *historyFlags) historian(args []string) (*historian, timeline.Moment, error) {
-	h := &historian{format: f.output, last: map[string]json.RawMessage{}}
+	h := &historian{format: f.output, last: map[string]json.RawMessage{}, named: map[string]bool{}}
 	switch {
 	case len(args) == 0:
 		return nil, timeline.Moment{}, errors.New("history: name resources (deploy/web, pods, deployments.apps), or all")
-	case !slices.Contains([]string{"", "table", "wide", "json", "yaml"}, f.output):
-		return nil, timeline.Moment{}, fmt.Errorf("--output %q: want table, wide, json or yaml", f.output)
+	case !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, f.output):
+		return nil, timeline.Moment{}, fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)
 	}
 	var err error
 	if f.field != "" {
@@ -157,7 +157,7 @@ func (f *historyFlags) historian(args []string) (*historian, timeline.Moment, er
 	return h, to, nil
 }
 
-// historian prints versions as they are read.
+// historian prints versions while they are read.
 type historian struct {
 	q      *question
 	format string
@@ -166,21 +166,22 @@ type historian struct {
 
 	printer *console.Printer
 	last    map[string]json.RawMessage // the object after its last version, by cluster and uid
+	named   map[string]bool            // the objects printed so far, with -o name
 	gaps    []gap
 
 	clusters []string
 
-	versions, shown int // of all that were read
+	versions, shown int // all versions, and those printed
 }
 
-// gap is a gap as JSON has it.
+// gap is the JSON form of a gap.
 type gap struct {
 	Time  time.Time       `json:"time"`
 	Scope string          `json:"scope"`
 	Gap   *consume.Stream `json:"gap"`
 }
 
-// versionOfObject is a version as JSON has it.
+// versionOfObject is the JSON form of a version.
 type versionOfObject struct {
 	Time            time.Time        `json:"time"`
 	Op              consume.Op       `json:"op"`
@@ -208,7 +209,7 @@ func (h *historian) open(format string) {
 	h.printer = console.New(h.q.stdout, o)
 }
 
-// take prints a version, or a gap.
+// take prints a version or a gap.
 func (h *historian) take(v *timeline.Version, e *consume.Event) error {
 	in := h.since == nil || !h.since.Includes(e)
 	if v == nil {
@@ -247,7 +248,7 @@ func (h *historian) takeGap(e *consume.Event, in bool) error {
 		return nil
 	}
 	h.gaps = append(h.gaps, gap{e.Time, e.Scope, e.Stream})
-	if h.format == "json" || h.format == "yaml" {
+	if h.format == "json" || h.format == "yaml" || h.format == "name" {
 		return nil
 	}
 	return h.printer.Print(e)
@@ -270,6 +271,13 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 		return h.q.write(append([]byte(head), raw...))
 	case "yaml":
 		return h.document(v, after)
+	case "name":
+		key := strings.Join([]string{v.Cluster, v.Resource, v.Namespace, v.Name}, " ")
+		if h.named[key] {
+			return nil
+		}
+		h.named[key] = true
+		return h.q.write([]byte(kindName(v) + "\n"))
 	}
 	shown := eventOf(v, v.Op)
 	shown.Data.ChangedBy, shown.Data.Inferred, shown.Data.Skipped, shown.Data.Truncated = v.ChangedBy, v.Inferred, v.Skipped, v.Truncated
@@ -278,14 +286,14 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 	if h.field == nil && before == nil {
 		shown.Data.Patch = v.Patch
 	}
-	if v.Op == consume.Read && before != nil { // a snapshot shows the change
+	if v.Op == consume.Read && before != nil { // the change is inferred from a snapshot
 		shown.Op, shown.Data.Op, shown.Data.Inferred = consume.Updated, consume.Updated, true
 	}
 	shown.Time = e.Time
 	return h.printer.Print(shown)
 }
 
-// document prints a version as a document of YAML, after a comment that says which it is.
+// document prints a version as a YAML document, after a comment that identifies it.
 func (h *historian) document(v *timeline.Version, after json.RawMessage) error {
 	var b bytes.Buffer
 	if h.shown > 1 {
@@ -303,7 +311,7 @@ func (h *historian) document(v *timeline.Version, after json.RawMessage) error {
 	return h.q.write(b.Bytes())
 }
 
-// close prints what follows the versions.
+// close prints the end of the output, after the versions.
 func (h *historian) close(c *certainty) error {
 	if h.format != "json" {
 		return h.printer.Finish()
@@ -322,7 +330,7 @@ func (h *historian) close(c *certainty) error {
 	return h.q.write(append(append([]byte(head), raw[1:]...), '\n'))
 }
 
-// write writes to standard output; to a terminal without what it might act upon.
+// write writes to standard output. At a terminal, it makes control characters harmless.
 func (q *question) write(text []byte) error {
 	if q.stdout.Interactive {
 		text = console.AppendHarmless(nil, text)

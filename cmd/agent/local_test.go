@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/agent"
 )
 
 const (
@@ -164,14 +166,14 @@ func TestATakenServerAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := listen(t.Context(), l.Addr().String(), true); err == nil ||
+	if _, err := agent.Listen(t.Context(), l.Addr().String(), true); err == nil ||
 		!strings.Contains(err.Error(), "server.address: "+l.Addr().String()+" is taken: ") {
 		t.Errorf("configured: got %v", err)
 	}
 	// Without a configuration the port is of no importance.
 	var taken []net.Listener
 	for range 3 {
-		l, err := listen(t.Context(), ":8080", false)
+		l, err := agent.Listen(t.Context(), ":8080", false)
 		if err != nil {
 			t.Fatal(err)
 		}

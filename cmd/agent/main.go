@@ -1,5 +1,5 @@
-// Command kubecdc captures the changes of a Kubernetes cluster and publishes them as CloudEvents. This package reads
-// flags and wires the stages; what they do is in internal.
+// Command kubecdc captures the changes of a Kubernetes cluster and publishes them as CloudEvents. This package has
+// the commands, their flags and their help. Package internal/agent runs the agent.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -24,23 +25,23 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
-	// exitNotExact: an answer about the past was to be exact and is not.
+	// exitNotExact: --exact is set, but an answer about the past is not exact.
 	exitNotExact = 3
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the process at once: after the first one, signals do what they do by default.
+	// A second signal ends the process at once: after the first one, the default actions apply.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// usageError is an error in how the command was called: exit code 2.
+// usageError is an error in the arguments of a command: exit code 2.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// newRoot is the tree of commands.
+// newRoot returns the command tree.
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubecdc",
@@ -75,12 +76,13 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	return root
 }
 
-// run is the whole program; it returns the exit code.
+// run runs the program and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	var usage usageError
+	var wrong agent.ConfigError
 	var invalid yamldoc.Errors
 	var child exitCode
 	switch {
@@ -95,7 +97,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &invalid):
 		printInvalid(terminal.Detect(stderr, os.Getenv), invalid)
 		return exitUsage
-	case errors.As(err, &usage), isCobraUsage(err):
+	case errors.As(err, &usage), errors.As(err, &wrong), isCobraUsage(err):
 		fmt.Fprintf(stderr, "kubecdc: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
 		return exitUsage
 	default:
@@ -104,14 +106,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 }
 
-// oneOfItsCommands is cobra.NoArgs for a command that has others below it: a misspelt one is told what it may have meant.
+// oneOfItsCommands rejects arguments like cobra.NoArgs, for a command with subcommands. It suggests the subcommand for a misspelt one.
 func oneOfItsCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
 	if cmd.SuggestionsMinimumDistance == 0 {
-		cmd.SuggestionsMinimumDistance = 2 // cobra's default, which it sets where it makes suggestions itself
+		cmd.SuggestionsMinimumDistance = 2 // cobra's default, which it sets only for its own suggestions
 	}
 	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
 		err = fmt.Errorf("%w; did you mean %q?", err, similar[0])
@@ -119,7 +121,7 @@ func oneOfItsCommands(cmd *cobra.Command, args []string) error {
 	return usageError{err}
 }
 
-// isCobraUsage tells cobra's own errors about unknown commands and arguments, which have no type.
+// isCobraUsage reports whether err is cobra's own error about an unknown command or arguments. Those have no type.
 func isCobraUsage(err error) bool {
 	text := err.Error()
 	return slices.ContainsFunc([]string{"unknown command", "required flag", "accepts ", "requires at least"}, func(prefix string) bool {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
@@ -68,9 +70,9 @@ func TestConfigurationsOfTheDocumentation(t *testing.T) {
 			if !strings.Contains(part, "apiVersion:") {
 				part = "apiVersion: kubecdc.dev/v1\n" + part
 			}
-			_, err := config.Parse([]byte(part), filepath.Base(file), checkSent)
+			_, err := config.Parse([]byte(part), filepath.Base(file), agent.CheckRules)
 			if err != nil {
-				if _, below := config.Parse([]byte(belowBus(file, string(b[1]))), filepath.Base(file), checkSent); below == nil {
+				if _, below := config.Parse([]byte(belowBus(file, string(b[1]))), filepath.Base(file), agent.CheckRules); below == nil {
 					continue
 				}
 				t.Error(err)
@@ -92,4 +94,12 @@ func belowBus(file, keys string) string {
 		}
 	}
 	return "apiVersion: kubecdc.dev/v1\nbus:\n  " + kind + ":\n" + below + "\n"
+}
+
+// The next steps that a driver shows have flags of tail.
+func TestFlagsOfNextSteps(t *testing.T) {
+	tail := newTailCommand(io.Discard, io.Discard)
+	if err := tail.ParseFlags([]string{"--diff", "--since", "1h", "--bus", "nats://nats.example:4222"}); err != nil {
+		t.Error(err)
+	}
 }

@@ -4,29 +4,24 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
-	"github.com/kubecdc/kubecdc/internal/agent/reload"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/rbac"
 )
 
 type rbacFlags struct {
-	runFlags
+	agent.Options
 
 	name, serviceAccount, output string
 	discover                     bool
 }
 
 func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
-	var f rbacFlags
+	f := rbacFlags{Options: agent.Options{Build: build()}}
 	cmd := &cobra.Command{
 		Use:   "rbac",
 		Short: "Print the smallest ClusterRole and Roles for a configuration",
@@ -50,13 +45,13 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 			return printRBAC(cmd.Context(), &f, cmd.InOrStdin(), stdout, stderr)
 		},
 	}
-	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
-	f.overrides.add(cmd)
+	cmd.Flags().StringVar(&f.Config, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
+	addOverrides(cmd, &f.Overrides)
 	cmd.Flags().StringVar(&f.serviceAccount, "service-account", "kubecdc/kubecdc", "the ServiceAccount to bind, as `NAMESPACE/NAME`")
 	cmd.Flags().StringVar(&f.name, "name", "kubecdc", "`name` of the roles and bindings")
 	cmd.Flags().BoolVar(&f.discover, "discover", false, "list the resources that the cluster serves instead of wildcards")
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`, implies --discover; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
-	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context, implies --discover")
+	cmd.Flags().StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig `file`, implies --discover; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
+	cmd.Flags().StringVar(&f.Context, "context", "", "`name` of the kubeconfig's context, implies --discover")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "yaml", "`format`: yaml or json")
 	completeWords(cmd, "output", "yaml", "json")
 	return cmd
@@ -72,12 +67,12 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	}
 	o.Foreign = func(p config.ResourcePattern) bool { return discovery.TakesExtensions(p) }
 	data, source := []byte(config.Empty), "the default configuration"
-	if f.config != "" {
-		if data, source, err = readConfig(stdin, f.config); err != nil {
+	if f.Config != "" {
+		if data, source, err = agent.ReadConfig(stdin, f.Config); err != nil {
 			return err
 		}
 	}
-	set, err := f.overrides.parse()
+	set, err := f.Overrides.Parse()
 	if err != nil {
 		return err
 	}
@@ -91,7 +86,7 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	var served *rbac.Discovery
 	if f.discover {
 		var host string
-		if served, host, err = discoverSelected(ctx, cfg, &f.runFlags); err != nil {
+		if served, host, err = discoverSelected(ctx, cfg, &f.Options); err != nil {
 			return err
 		}
 		header += fmt.Sprintf(" Wildcards are written out as %s serves them now: for what is defined later, print this again.", host)
@@ -107,24 +102,17 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	return m.WriteYAML(stdout)
 }
 
-// idleSet is a Set that answers questions about the cluster and never runs.
-func idleSet(cfg *config.Config, rc *rest.Config) (*informers.Manager, error) {
-	idle := *cfg
-	idle.Redaction = config.Redaction{Mode: config.RedactRemove} // without its key
-	return agent.NewInformers(&reload.Loaded{Config: &idle}, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, nil)
-}
-
-// discoverSelected asks the cluster what it serves and lets the agent's own informers choose.
-func discoverSelected(ctx context.Context, cfg *config.Config, f *runFlags) (_ *rbac.Discovery, host string, _ error) {
-	rc, err := restConfig(f)
+// discoverSelected reads the resources that the cluster serves, and applies the selection of the agent's own informers.
+func discoverSelected(ctx context.Context, cfg *config.Config, o *agent.Options) (_ *rbac.Discovery, host string, _ error) {
+	c, err := o.FindCluster()
 	if err != nil {
 		return nil, "", err
 	}
-	set, err := idleSet(cfg, rc)
+	set, err := agent.NewIdleInformers(cfg, c.REST)
 	if err != nil {
 		return nil, "", usageError{err}
 	}
-	host = redacted(rc)
+	host = c.Host()
 	plan, err := set.Plan(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("ask %s what it serves: %w", host, err)

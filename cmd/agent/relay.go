@@ -21,7 +21,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -32,10 +31,10 @@ type relayFlags struct {
 	config, cluster                      string
 	bus, stream, to, name, start, refuse string
 	namespaces, ops                      []string
-	overrides
+	agent.Overrides
 }
 
-// given tells that a relay is described by flags.
+// given reports whether flags describe a relay.
 func (f *relayFlags) given() bool {
 	return f.bus != "" || f.stream != "" || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || len(f.namespaces) > 0 || len(f.ops) > 0
 }
@@ -71,7 +70,7 @@ Without --config, flags describe one relay. Resources are written as in the file
 	}
 	fl := cmd.Flags()
 	addRelayFlags(cmd, &f)
-	f.overrides.addLogLevel(cmd)
+	addLogLevel(cmd, &f.Overrides)
 	fl.StringVar(&f.to, "to", "", "`target`: "+drivers.URLs(drivers.Targets()))
 	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which its position is stored")
 	fl.StringVar(&f.start, "start", "", "`where` to begin the first time: live or beginning (default live)")
@@ -85,16 +84,16 @@ Without --config, flags describe one relay. Resources are written as in the file
 	return cmd
 }
 
-// addRelayFlags adds those that say what is read.
+// addRelayFlags adds the flags that select the records.
 func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`")
-	f.overrides.add(cmd)
+	addOverrides(cmd, &f.Overrides)
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "only records of this `cluster`, and {cluster} in topics and subjects (default: that of the file)")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: "+drivers.URLs(drivers.Readable()))
 	cmd.Flags().StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default KUBECDC)")
 }
 
-// load is the configuration, with the relays that are meant and no others.
+// load returns the configuration with only the selected relays.
 func (f *relayFlags) load(args []string) (*config.Config, error) {
 	switch {
 	case f.config != "" && f.given():
@@ -102,13 +101,10 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	case f.config == "":
 		return f.describe(args)
 	}
-	cfg, err := f.read()
-	var invalid yamldoc.Errors
+	cfg, err := (&agent.Options{Config: f.config, Overrides: f.Overrides}).LoadConfig()
 	switch {
-	case errors.As(err, &invalid):
-		return nil, err
 	case err != nil:
-		return nil, usageError{err} // the file cannot be read, or --set is no assignment
+		return nil, err
 	case len(cfg.Relays) == 0:
 		return nil, usageError{fmt.Errorf("%s: has no relays: list them under the key relays, see docs/guides/relay.md", f.config)}
 	}
@@ -136,33 +132,14 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	return cfg, nil
 }
 
-// read reads the file, or the defaults without one, with what the flags override.
-func (f *relayFlags) read() (*config.Config, error) {
-	set, err := f.overrides.parse()
-	if err != nil {
-		return nil, err
-	}
-	data := []byte(config.Empty)
-	if f.config != "" {
-		if data, err = os.ReadFile(f.config); err != nil {
-			return nil, fmt.Errorf("read configuration: %w", err)
-		}
-	}
-	file, err := config.ParseOverridden(data, f.config, set, checkSent)
-	if err != nil {
-		return nil, err
-	}
-	return file.Config, nil
-}
-
-// describe makes a configuration of flags.
+// describe builds a configuration from flags.
 func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	for _, needed := range []struct{ flag, value string }{{"bus", f.bus}, {"to", f.to}, {"name", f.name}} {
 		if needed.value == "" {
 			return nil, usageError{fmt.Errorf("--%s is missing: want --config FILE, or --bus URL --to TARGET --name NAME", needed.flag)}
 		}
 	}
-	cfg, err := f.read()
+	cfg, err := (&agent.Options{Config: f.config, Overrides: f.Overrides}).LoadConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +162,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 		r.Refused = config.RelayRefused(f.refuse)
 	}
 	if r.To, ok = config.TargetOf(f.to); !ok {
-		return nil, usageError{errors.New("--to: must be " + drivers.URLs(drivers.Targets()))} // it is not repeated: it may be a secret
+		return nil, usageError{errors.New("--to: must be " + drivers.URLs(drivers.Targets()))} // not repeated: it may be a secret
 	}
 	for _, arg := range args {
 		for text := range strings.SplitSeq(arg, ",") {
@@ -213,25 +190,25 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	return cfg, nil
 }
 
-// runRelays runs relays until ctx ends, or the only one fails.
+// runRelays runs relays until ctx ends. If there is only one, it also ends when that relay fails.
 func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr io.Writer) error {
 	cfg, err := f.load(args)
 	if err != nil {
 		return err
 	}
-	// Else a pipe that nobody reads any more would end the process by the signal, before the cursor is saved.
+	// Otherwise a closed pipe would end the process by the signal before the cursor is saved.
 	signal.Ignore(syscall.SIGPIPE)
 	out := terminal.Detect(stderr, os.Getenv)
 	out.Writer = terminal.NewLogWriter(ctx, out.Writer)
-	log, _ := newLogger(cfg.Log, out)
+	log, _ := agent.NewLogger(cfg.Log, cfg.Log.Level.Slog(), out)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := relay.NewMetrics(reg)
 	open := func(r *config.Relay) (agent.Runner, error) {
-		return newRelay(cfg, r, cfg.Cluster, stdout, nil, log, metrics)
+		return agent.NewRelay(cfg, r, cfg.Cluster, stdout, nil, log, metrics)
 	}
 	var only agent.Runner
-	for i := range cfg.Relays { // report wrong settings before the first relay starts
+	for i := range cfg.Relays { // report invalid settings before the first relay starts
 		if only, err = open(&cfg.Relays[i]); err != nil {
 			return usageError{err}
 		}
@@ -248,10 +225,10 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 		if len(cfg.Relays) == 1 {
 			return only.Run(ctx)
 		}
-		host.Run(ctx, nil, open) // one that fails must not end the others
+		host.Run(ctx, nil, open) // a relay that fails must not end the others
 		return nil
 	}
-	listener, err := listen(ctx, cfg.Server.Address, true)
+	listener, err := agent.Listen(ctx, cfg.Server.Address, true)
 	if err != nil {
 		return err
 	}
@@ -270,7 +247,7 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	return g.Wait()
 }
 
-// newRelayServer serves /metrics, /healthz and /readyz of a process that only relays: it is ready when all relays are.
+// newRelayServer serves /metrics, /healthz and /readyz of a process with only relays: it is ready if all relays are.
 func newRelayServer(reg *prometheus.Registry, log *slog.Logger, probes []admin.Probe) *admin.Server {
 	for i := range probes {
 		probes[i].Aside = false

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -229,7 +230,7 @@ func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
 		{"another operation", updates, "", object("v1", "pods", "", "deleted"), false},
 		{"about the stream, where operations are named", updates, "", progress, false},
 	} {
-		if got := matchRelay(&c.relay, c.cluster)(c.event); got != c.want {
+		if got := agent.MatchRelay(&c.relay, c.cluster)(c.event); got != c.want {
 			t.Errorf("%s: %t, want %t", c.name, got, c.want)
 		}
 	}

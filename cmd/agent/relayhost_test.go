@@ -17,12 +17,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
 // What is aside is shown in /readyz, and does not make the agent unready.
 func TestReadyWithoutRelay(t *testing.T) {
-	set, err := idleSet(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
+	set, err := agent.NewIdleInformers(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
 	}

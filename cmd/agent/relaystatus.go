@@ -10,16 +10,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
-// relayPatience is how long a bus may take to say where cursors are.
+// relayPatience limits the reading of cursors from the bus.
 const relayPatience = 15 * time.Second
 
-// relayStatus is where a relay is.
+// relayStatus is the position of a relay.
 type relayStatus struct {
-	Name    string           `json:"name"`
-	Cursors []relay.Position `json:"cursors"`
+	Name    string                `json:"name"`
+	Cursors []driver.CursorStatus `json:"cursors"`
 }
 
 func newRelayStatusCommand(stdout io.Writer) *cobra.Command {
@@ -35,7 +36,7 @@ relays may run: they save a changed position every second.`,
 			"  kubecdc relay status --config kubecdc.yaml -o json | jq '.[].cursors[].behind'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.config == "" {
-				f.to = "stdout:" // it matters not
+				f.to = "stdout:" // required, but not used
 			}
 			return showRelays(cmd.Context(), &f, args, &out, stdout)
 		},
@@ -56,12 +57,12 @@ func showRelays(ctx context.Context, f *relayFlags, args []string, out *output, 
 	all := make([]relayStatus, 0, len(cfg.Relays))
 	for i := range cfg.Relays {
 		r := &cfg.Relays[i]
-		source, err := relaySource(cfg, r, cfg.Cluster, slog.New(slog.DiscardHandler))
+		source, err := agent.RelaySource(cfg, r, cfg.Cluster, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return usageError{fmt.Errorf("relay %s: %w", r.Name, err)}
 		}
 		cursors, err := source.Status(ctx)
-		_ = source.Close() // nothing has been opened
+		_ = source.Close() // nothing was opened
 		if err != nil {
 			return fmt.Errorf("relay %s: %w", r.Name, err)
 		}

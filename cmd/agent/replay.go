@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -88,7 +89,7 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
 	fl.StringVar(&f.refused, "refused", string(config.RelayStop), "`what` to do with an event that the target rejects for good: stop or skip")
 	fl.BoolVar(&f.ask.exact, "exact", false, "send nothing and exit with code 3 unless the state at the first moment is exact")
-	f.ask.bus.addBus(fl)
+	f.ask.bus.addBus(cmd)
 	completeWords(cmd, "from", "10m", "1h", "24h")
 	completeWords(cmd, "to", "now", "10m", "1h")
 	completeWords(cmd, "speed", "1", "10", "max")
@@ -97,7 +98,7 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	return cmd
 }
 
-// runReplay sends a part of a record again.
+// runReplay resends a part of a record.
 func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stderr io.Writer) error {
 	o, err := f.options()
 	if err != nil {
@@ -145,7 +146,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 	begun, _ := o.Position.Begun()
 	cfg := config.Default()
 	cfg.Log.Level = config.LogLevel("warn")
-	log, _ := newLogger(cfg.Log, terminal.Detect(terminal.NewLogWriter(ctx, stderr), os.Getenv))
+	log, _ := agent.NewLogger(cfg.Log, cfg.Log.Level.Slog(), terminal.Detect(terminal.NewLogWriter(ctx, stderr), os.Getenv))
 	to, err := f.target.open(ctx, &targetOptions{
 		cluster: cmp.Or(f.cluster, strings.Join(clusters, "")), continues: begun, record: r.Logs(), source: f.sourceFile(), stdout: stdout, log: log,
 	})
@@ -158,7 +159,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 	return errors.Join(f.send(ctx, q, r, to, o, log), to.Close())
 }
 
-// copies returns how many partitions have a copy of an event about the stream.
+// copies returns a function that returns how many partitions have a copy of a stream event.
 func (f *replayFlags) copies() (func([]consume.Position, *consume.Event) int, error) {
 	cfg, err := f.ask.bus.configured()
 	if err != nil {
@@ -166,7 +167,7 @@ func (f *replayFlags) copies() (func([]consume.Position, *consume.Event) int, er
 	}
 	bus := cfg.Bus
 	if f.ask.bus.bus != "" {
-		if bus, err = flagBus(f.ask.bus.bus, cfg.Bus); err != nil {
+		if bus, err = agent.BusFromURL(f.ask.bus.bus, cfg.Bus); err != nil {
 			return nil, err
 		}
 	}
@@ -178,7 +179,7 @@ func (f *replayFlags) copies() (func([]consume.Position, *consume.Event) int, er
 	return partitioned.CopiesOf, nil
 }
 
-// sourceFile is the file that is read, "" if the record is on a bus.
+// sourceFile returns the file of the record, "" if the record is on a bus.
 func (f *replayFlags) sourceFile() string {
 	path, ok := strings.CutPrefix(f.ask.bus.bus, "file:")
 	if !ok {
@@ -187,7 +188,7 @@ func (f *replayFlags) sourceFile() string {
 	return strings.TrimPrefix(path, "//")
 }
 
-// options reads the flags.
+// options parses the flags.
 func (f *replayFlags) options() (*replay.Options, error) {
 	switch {
 	case f.from == "":
@@ -222,14 +223,14 @@ func (f *replayFlags) options() (*replay.Options, error) {
 		}
 		r.Operations = append(r.Operations, config.Operation(op))
 	}
-	o.Match = matchRelay(r, "")
+	o.Match = agent.MatchRelay(r, "")
 	if names, ok := r.Namespaces.Literal(); ok && len(names) == 1 {
-		f.ask.namespace = names[0] // the source sends no other
+		f.ask.namespace = names[0] // the source then reads only this one
 	}
 	return o, nil
 }
 
-// moments reads both ends.
+// moments parses both ends.
 func (f *replayFlags) moments(from, to string) (first, last timeline.Moment, err error) {
 	now := time.Now()
 	if first, err = timeline.ParseMoment(from, now); err != nil {
@@ -260,7 +261,7 @@ func readSpeed(text string) (float64, error) {
 	return speed, nil
 }
 
-// openPosition opens the position file, if there is one, and sets its moments. It names the snapshot.
+// openPosition opens the position file, if there is one, and applies its moments. It also sets the id of the snapshot.
 func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay.Options) (*replay.Position, error) {
 	what := map[string]string{
 		"resources": strings.Join(args, " "), "--namespace": strings.Join(f.namespaces, ","), "--op": strings.Join(f.ops, ","), "--from": f.from, "--to": f.to,
@@ -292,7 +293,7 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 	return p, nil
 }
 
-// send sends the replay, and shows how far it is.
+// send runs the replay and shows its progress.
 func (f *replayFlags) send(ctx context.Context, q *question, r *replay.Replay, to relay.Target, o *replay.Options, log *slog.Logger) error {
 	began := time.Now()
 	shown := &progressLine{from: o.From.Time(), to: o.To.Time(), began: began, progress: r.Progress}
@@ -321,14 +322,14 @@ func (f *replayFlags) send(ctx context.Context, q *question, r *replay.Replay, t
 	return nil
 }
 
-// progressLine says how far a replay is.
+// progressLine formats the progress of a replay.
 type progressLine struct {
-	from, to time.Time // zero: not known
+	from, to time.Time // zero if unknown
 	began    time.Time
 	progress func() (sent int64, at time.Time)
 }
 
-// progressInterval is how often the progress is printed if standard error is no terminal.
+// progressInterval is the interval of progress lines if standard error is not a terminal.
 const progressInterval = 10 * time.Second
 
 func (p *progressLine) show(ctx context.Context, out *terminal.Output) {
@@ -348,7 +349,7 @@ func (p *progressLine) show(ctx context.Context, out *terminal.Output) {
 	}
 }
 
-// text is the progress in a line: how many events, how many a second, up to which time of the record, and how long the rest may take.
+// text returns the progress in one line: number of events, events per second, position in the record, and estimated time left.
 func (p *progressLine) text(now time.Time) string {
 	sent, at := p.progress()
 	took := now.Sub(p.began)

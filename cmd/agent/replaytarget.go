@@ -12,27 +12,27 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 const replayTargets = "nats://host:port, tls://host:port, kafka://host:port/topic, http(s)://host/path, file:PATH or stdout:"
 
-// replayTarget is the target of a replay, as the flags name it.
+// replayTarget has the flags that name the target of a replay.
 type replayTarget struct {
 	url, config, stream string
 }
 
-// openTarget is a target that is ready to run.
+// openTarget is an open target.
 type openTarget struct {
 	relay.Target
-	file *os.File // nil: it is none
+	file *os.File // nil if the target is not a file
 }
 
-// Close closes the file of the target.
+// Close closes the file, if there is one.
 func (t *openTarget) Close() error {
 	if t.file == nil {
 		return nil
@@ -40,48 +40,61 @@ func (t *openTarget) Close() error {
 	return t.file.Close()
 }
 
-// errSource says that a replay would write to what it reads.
+// errSource means that a replay would write to its own source.
 var errSource = errors.New("--target is a log of the record itself, and the replay would read what it has written: name another stream, topic or file")
 
-// targetOptions say for whom a target is opened.
+// targetOptions describe the replay that opens a target.
 type targetOptions struct {
 	cluster   string // in subjects and topics
-	continues bool   // an earlier run has sent something
+	continues bool   // an earlier run has sent events
 	record    []consume.Log
-	source    string // the file that is read; "": none
+	source    string // the file that is read, "" if none
 	stdout    io.Writer
 	log       *slog.Logger
 }
 
-// open opens the target. It is an error if that is a log of the record.
+// open opens the target. It returns an error if the target is a log of the record.
 func (t *replayTarget) open(ctx context.Context, o *targetOptions) (*openTarget, error) {
-	if path, ok := strings.CutPrefix(t.url, "file:"); ok {
-		return openTargetFile(strings.TrimPrefix(path, "//"), o)
-	}
-	if t.url == "stdout:" || t.url == "-" {
+	cfg, to := config.Default(), new(openTarget)
+	cfg.Bus, _ = config.BusOf("stdout:", nil)
+	var err error
+	switch path, isFile := strings.CutPrefix(t.url, "file:"); {
+	case isFile:
+		to.file, err = openTargetFile(strings.TrimPrefix(path, "//"), o)
+		o.stdout = to.file
+	case t.url == "stdout:" || t.url == "-":
 		if f, ok := o.stdout.(*os.File); ok && isSameFile(f, o.source) {
-			return nil, usageError{errSource}
+			err = usageError{errSource}
 		}
-		return &openTarget{Target: relay.NewWriter(publishstdout.New(o.stdout, nil))}, nil
+	default:
+		if cfg, err = t.load(); err == nil {
+			err = o.check(ctx, cfg)
+		}
 	}
-	cfg, err := t.load()
 	if err != nil {
 		return nil, err
 	}
-	logs, err := targetLogs(ctx, cfg, cmp.Or(o.cluster, cfg.Cluster))
+	if to.Target, err = agent.NewRelayTarget(cfg, config.RelayTarget(cfg.Bus), o.cluster, o.stdout, nil, o.log); err != nil {
+		return nil, errors.Join(usageError{fmt.Errorf("--target: %w", err)}, to.Close())
+	}
+	return to, nil
+}
+
+// check returns an error if the target bus has a log of the record.
+func (o *targetOptions) check(ctx context.Context, cfg *config.Config) error {
+	d, settings := cfg.Bus.Chosen()
+	bus, ok := settings.(driver.Readable)
+	if !ok {
+		return nil
+	}
+	logs, err := bus.Logs(ctx, &driver.Reading{Key: "bus." + d.Name, Cluster: cmp.Or(o.cluster, cfg.Cluster), DeadLetter: cfg.DeadLetter.Of(d)})
 	if err != nil {
-		return nil, err
+		return usageError{fmt.Errorf("--target: %w", err)}
 	}
-	if slices.ContainsFunc(logs, func(l consume.Log) bool {
-		return l.ID != "" && slices.ContainsFunc(o.record, func(r consume.Log) bool { return r.Name == l.Name && r.ID == l.ID })
-	}) {
-		return nil, usageError{errSource}
+	if slices.ContainsFunc(logs, func(l consume.Log) bool { return l.ID != "" && slices.Contains(o.record, l) }) {
+		return usageError{errSource}
 	}
-	target, err := newRelayTarget(cfg, config.RelayTarget(cfg.Bus), o.cluster, o.stdout, nil, o.log)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--target: %w", err)}
-	}
-	return &openTarget{Target: target}, nil
+	return nil
 }
 
 // load returns a configuration whose bus is the target.
@@ -94,9 +107,9 @@ func (t *replayTarget) load() (*config.Config, error) {
 		}
 	}
 	if t.url != "" {
-		b, err := flagBus(t.url, cfg.Bus)
+		b, err := agent.BusFromURL(t.url, cfg.Bus)
 		if err != nil {
-			return nil, usageError{errors.New("--target: want " + replayTargets)} // it is not repeated: it may be a secret
+			return nil, usageError{errors.New("--target: want " + replayTargets)} // not repeated: it may be a secret
 		}
 		cfg.UseBus(b)
 	}
@@ -117,8 +130,7 @@ func (t *replayTarget) load() (*config.Config, error) {
 	return cfg, nil
 }
 
-// openTargetFile opens a file to append to.
-func openTargetFile(path string, o *targetOptions) (*openTarget, error) {
+func openTargetFile(path string, o *targetOptions) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("--target: %w", err)
@@ -129,10 +141,10 @@ func openTargetFile(path string, o *targetOptions) (*openTarget, error) {
 	if err := trimLastLine(f, o.continues); err != nil {
 		return nil, errors.Join(usageError{fmt.Errorf("--target file:%s: %w", path, err)}, f.Close())
 	}
-	return &openTarget{relay.NewWriter(publishstdout.New(f, nil)), f}, nil
+	return f, nil
 }
 
-// trimLastLine removes the part of a line with which a file ends if its writer was killed. It is an error if the file has lines of something else.
+// trimLastLine removes a partial last line of a killed writer. Unless a replay continues, a file with content is an error.
 func trimLastLine(f *os.File, continues bool) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -155,7 +167,6 @@ func trimLastLine(f *os.File, continues bool) error {
 	return f.Truncate(0)
 }
 
-// isSameFile reports whether an open file is the one of a path.
 func isSameFile(f *os.File, path string) bool {
 	if path == "" {
 		return false
@@ -163,18 +174,4 @@ func isSameFile(f *os.File, path string) bool {
 	a, err := f.Stat()
 	b, missing := os.Stat(path)
 	return err == nil && missing == nil && os.SameFile(a, b)
-}
-
-// targetLogs returns the logs of a bus that exist.
-func targetLogs(ctx context.Context, cfg *config.Config, cluster string) ([]consume.Log, error) {
-	d, settings := cfg.Bus.Chosen()
-	bus, ok := settings.(driver.Readable)
-	if !ok {
-		return nil, nil
-	}
-	logs, err := bus.Logs(ctx, &driver.Reading{Key: "bus." + d.Name, Cluster: cluster, DeadLetter: cfg.DeadLetter.Of(d)})
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--target: %w", err)}
-	}
-	return logs, nil
 }

@@ -97,7 +97,7 @@ func (f *serveFlags) addView(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several")
 	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
-	f.bus.addBus(fl)
+	f.bus.addBus(cmd)
 }
 
 // servePast serves a moment until ctx ends.
@@ -140,7 +140,7 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	})
 }
 
-// span returns the moment to serve, the end of the replay that follows (nil: none), and its speed (0: no pauses).
+// span returns the moment to serve, the end of the replay that follows (nil without a replay), and its speed (0 for no pauses).
 func (f *serveFlags) span() (at timeline.Moment, to *timeline.Moment, speed float64, err error) {
 	if f.from == "" {
 		if at, err = timeline.ParseMoment(f.at, time.Now()); err != nil {
@@ -163,7 +163,7 @@ func (f *serveFlags) span() (at timeline.Moment, to *timeline.Moment, speed floa
 	return at, &end, speed, nil
 }
 
-// open reads the View of a moment, with the versions up to another one if there is one, and says how certain it is.
+// open reads the View of a moment and, unless to is nil, the versions up to it. It prints the certainty.
 func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
 	var view *apiview.View
 	err := q.during(ctx, func(ctx context.Context) error {
@@ -190,7 +190,7 @@ func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment, 
 	return view, err
 }
 
-// readSpan returns the state of a moment, and the versions up to another one if there is one, with the certainty of that.
+// readSpan returns the state of a moment and, unless to is nil, the versions up to it with the certainty of the end.
 func readSpan(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*timeline.State, []*timeline.Version, []timeline.Scope, *history.Reading, error) {
 	if to == nil {
 		states, reading, err := q.record.States(ctx, q.wanted, at)
@@ -208,7 +208,7 @@ func readSpan(ctx context.Context, q *question, at timeline.Moment, to *timeline
 	return s, versions, scopes, reading, err
 }
 
-// warnings are what a client says of a list whose scope is not certain.
+// warnings returns the warnings for a client that lists a scope without certainty.
 func warnings(at timeline.Moment, s *timeline.Scope) []string {
 	var out []string
 	if s.Certainty != timeline.Exact {
@@ -220,13 +220,13 @@ func warnings(at timeline.Moment, s *timeline.Scope) []string {
 	return out
 }
 
-// viewServer is an API view that listens.
+// viewServer is an API view with a listener.
 type viewServer struct {
 	url        string
 	kubeconfig string // the path of the file
 	listener   net.Listener
 	server     *http.Server
-	temporary  string // directory of the kubeconfig, "": none
+	temporary  string // directory of a temporary kubeconfig, "" without one
 }
 
 // listen opens the port of a view and writes its kubeconfig.
@@ -248,13 +248,13 @@ func (f *serveFlags) listen(ctx context.Context, handler *apiview.Server) (_ *vi
 	}
 	s.server = &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // broken handshakes of clients without the certificate
+		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // discards failed handshakes of clients without the certificate
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	}
 	return s, s.writeKubeconfig(handler.Token, authority)
 }
 
-// loopbackCertificate returns a certificate for 127.0.0.1 that signs itself, and the same as PEM.
+// loopbackCertificate returns a self-signed certificate for 127.0.0.1, also as PEM.
 func loopbackCertificate() (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -276,7 +276,7 @@ func loopbackCertificate() (tls.Certificate, []byte, error) {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), nil
 }
 
-// writeKubeconfig writes the kubeconfig, which only its owner may read.
+// writeKubeconfig writes the kubeconfig with permissions for its owner only.
 func (s *viewServer) writeKubeconfig(token string, authority []byte) error {
 	c := clientcmdapi.NewConfig()
 	c.Clusters["kubecdc"] = &clientcmdapi.Cluster{Server: s.url, CertificateAuthorityData: authority}
@@ -295,7 +295,7 @@ func (s *viewServer) writeKubeconfig(token string, authority []byte) error {
 	}
 	file, err := os.OpenFile(s.kubeconfig, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		s.kubeconfig = "" // it is somebody else's
+		s.kubeconfig = "" // do not remove a file of another writer
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	_, err = file.Write(raw)
@@ -306,7 +306,7 @@ func (s *viewServer) writeKubeconfig(token string, authority []byte) error {
 func (s *viewServer) remove() {
 	_ = s.listener.Close()
 	if s.kubeconfig != "" {
-		_ = os.Remove(s.kubeconfig) // the token in it is worth nothing any more
+		_ = os.Remove(s.kubeconfig) // its token is no longer valid
 	}
 	if s.temporary != "" {
 		_ = os.Remove(s.temporary)

@@ -69,7 +69,10 @@ RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.exam
 	return cmd
 }
 
-// For all commands that use the socket.
+// quietWait is the time before a wait for a response is reported.
+const quietWait = 800 * time.Millisecond
+
+// These texts are for all commands that use the socket.
 const (
 	aboutSocket = `The agent accepts commands at a Unix socket on its own machine, which only its own user and root can open:
 $` + admin.SocketVariable + `, which the chart sets in its pods. Without that variable, the command asks the agent's HTTP server for
@@ -79,16 +82,16 @@ JetStream, or 127.0.0.1:8080. In a pod: kubectl exec.`
 		", else that of a kubecdc that runs here, else " + defaultAgent + ")"
 )
 
-// resourceNamed is what a person means, as an agent calls it: in whichever version.
+// resourceNamed returns the agent's name for a resource in the user's words, without its version.
 func resourceNamed(text string) (string, error) {
 	r, err := config.FindResource(text)
 	r.Version = ""
 	return r.String(), err
 }
 
-// snapshot begins snapshots and prints them.
+// snapshot starts snapshots and prints them.
 func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, out *output, stdout, stderr io.Writer) error {
-	slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
+	slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
 	defer slow.Stop()
 	a, err := admin.NewSocketClient(agent).Snapshot(ctx, request)
 	if ctx.Err() != nil {
@@ -110,7 +113,7 @@ func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, 
 	return nil
 }
 
-// writeSnapshots prints a line for each snapshot that has begun.
+// writeSnapshots prints a line for each started snapshot.
 func writeSnapshots(w io.Writer, all []admin.StartedSnapshot) {
 	if len(all) == 0 {
 		return
@@ -124,5 +127,5 @@ func writeSnapshots(w io.Writer, all []admin.StartedSnapshot) {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d\t%s\n", s.Scope, s.Snapshot, s.Objects, status)
 	}
-	_ = table.Flush() // the terminal may be gone
+	_ = table.Flush() // an error of standard output cannot be reported
 }

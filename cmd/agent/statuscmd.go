@@ -19,7 +19,7 @@ import (
 const (
 	// watchEvery is the interval of --watch.
 	watchEvery = time.Second
-	// shownScopes limits the scopes of the table, unless it is wide.
+	// shownScopes limits the scopes of the table, except with -o wide.
 	shownScopes = 100
 )
 
@@ -69,7 +69,7 @@ Exit code 1: no agent answers.`,
 				return usageError{err}
 			}
 			s := &statusView{agent: admin.NewClient(agent), output: &f.output, out: terminal.Detect(stdout, os.Getenv)}
-			slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
+			slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
 			first, err := s.ask(cmd.Context())
 			slow.Stop()
 			switch {
@@ -116,14 +116,14 @@ func (v *statusView) print(s *admin.Status) error {
 	return err
 }
 
-// watch shows first, and then the status at intervals until ctx ends. It keeps asking an agent that no longer answers.
+// watch shows first, and then the status at intervals until ctx ends. If the agent stops responding, watch keeps trying.
 func (v *statusView) watch(ctx context.Context, first *admin.Status) {
-	if v.output.structured() { // a document each time
+	if v.output.structured() { // one document per interval
 		tick := time.NewTicker(watchEvery)
 		defer tick.Stop()
 		for s := first; ; {
 			if s != nil && v.print(s) != nil {
-				return // nobody reads it
+				return // standard output is closed
 			}
 			if v.output.format == "yaml" {
 				fmt.Fprintln(v.out, "---")
@@ -133,7 +133,7 @@ func (v *statusView) watch(ctx context.Context, first *admin.Status) {
 				return
 			case <-tick.C:
 			}
-			s, _ = v.ask(ctx) // what cannot be asked is not printed
+			s, _ = v.ask(ctx) // nil on error, and then nothing is printed
 		}
 	}
 	var before *admin.Status

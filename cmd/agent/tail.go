@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/duration"
 	"github.com/kubecdc/kubecdc/internal/localbus"
@@ -27,6 +28,8 @@ type tailFlags struct {
 	diff, noFollow            bool
 	limit                     int
 	selection                 console.Selection
+
+	agent.Overrides
 }
 
 func newTailCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -77,7 +80,7 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	fl.StringVarP(&f.selection.Namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern")
 	fl.StringVarP(&f.selection.Selector, "selector", "l", "", "only objects whose labels match this `selector`, by what they are after the change")
 	fl.StringSliceVar(&f.selection.Ops, "op", nil, "only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
-	f.addBus(fl)
+	f.addBus(cmd)
 	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all")
 	fl.BoolVar(&f.noFollow, "no-follow", false, "end at the end of the stream, instead of waiting for more; without --since: show all")
 	renameFlag(fl, "until-now", "no-follow")
@@ -90,14 +93,14 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	return cmd
 }
 
-// completeWords makes a flag's completion offer words.
+// completeWords completes a flag with words.
 func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for flags that do not exist
 }
 
 const defaultURL = "nats://127.0.0.1:4222"
 
-// running are the buses of this machine, the one that was started last first.
+// running returns the buses of this machine, the one that was started last first.
 func running() []localbus.Address {
 	root, err := localbus.DefaultRoot(os.Getenv)
 	if err != nil {
@@ -110,7 +113,7 @@ func running() []localbus.Address {
 	return up
 }
 
-// defaultBus is the bus of the kubecdc that was started last on this machine.
+// defaultBus returns the bus of the kubecdc that was started last on this machine.
 func defaultBus() string {
 	if up := running(); len(up) > 0 {
 		return up[0].URL
@@ -118,7 +121,7 @@ func defaultBus() string {
 	return defaultURL
 }
 
-// noteOthers says which bus is read where several run.
+// noteOthers prints which bus is read if several run.
 func noteOthers(w io.Writer) {
 	up := running()
 	if len(up) < 2 {
@@ -130,7 +133,7 @@ func noteOthers(w io.Writer) {
 	}
 }
 
-// views reads --output and --diff.
+// views parses --output and --diff.
 func (f *tailFlags) views() (console.Options, error) {
 	var o console.Options
 	if f.diff {
@@ -151,7 +154,7 @@ func (f *tailFlags) views() (console.Options, error) {
 	return o, nil
 }
 
-// start reads --since. zero and not all: from now on.
+// start parses --since. If at is zero and all is false, only new events are read.
 func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
 	switch f.since {
 	case "":
@@ -171,7 +174,7 @@ func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
 	return now.Add(-ago), false, nil
 }
 
-// query is what is asked for.
+// query returns the query for the bus.
 func (f *tailFlags) query(wanted *console.Filter, stderr io.Writer) (consume.Query, error) {
 	at, all, err := f.start(time.Now())
 	q := consume.Query{Objects: wanted.Objects(), StopAtEnd: f.noFollow}
@@ -185,7 +188,7 @@ func (f *tailFlags) query(wanted *console.Filter, stderr io.Writer) (consume.Que
 	return q, err
 }
 
-// open opens the bus. blocks: its Next may wait for input and not heed its context.
+// open opens the bus. blocks reports whether its Next may block on input and ignore its context.
 func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.Reader, stderr io.Writer) (r consume.Reader, blocks bool, err error) {
 	q, err := f.query(wanted, stderr)
 	if err != nil {
@@ -204,7 +207,7 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 	return r, false, err
 }
 
-// sayInterruptions writes to w, once, that the bus is away, and that it is back.
+// sayInterruptions makes q report to w, once each, that the bus is unreachable and that it is back.
 func sayInterruptions(q *consume.Query, w io.Writer) {
 	said := false
 	q.OnRetry = func(err error) {
@@ -219,7 +222,7 @@ func sayInterruptions(q *consume.Query, w io.Writer) {
 	}
 }
 
-// tailer reads the flags that say what is shown, and how.
+// tailer parses the flags that select the events and their format.
 func (f *tailFlags) tailer(stdout, stderr io.Writer) (*tailer, error) {
 	view, err := f.views()
 	if err != nil {
@@ -239,13 +242,13 @@ func (f *tailFlags) tailer(stdout, stderr io.Writer) (*tailer, error) {
 	}, nil
 }
 
-// tail shows events until their end, or ctx's.
+// tail shows events until the source or ctx ends.
 func tail(ctx context.Context, f *tailFlags, stdout, stderr io.Writer) error {
 	t, err := f.tailer(stdout, stderr)
 	if err != nil {
 		return usageError{err}
 	}
-	// Else writing to a pipe that nobody reads any more, as in "kubecdc tail | head", would end the process by the signal.
+	// Otherwise, writing to a closed pipe, as in "kubecdc tail | head", would end the process by the signal.
 	signal.Ignore(syscall.SIGPIPE)
 	r, blocks, err := f.open(ctx, t.filter, os.Stdin, stderr)
 	if err != nil {

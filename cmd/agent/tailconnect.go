@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -19,7 +19,7 @@ func (f *tailFlags) connect(stderr io.Writer) (source consume.Source, explain fu
 		return nil, nil, err
 	}
 	chosen, url := cfg.Bus, f.bus
-	if url == "" && f.config == "" {
+	if f.embedded() {
 		url = defaultBus()
 		noteOthers(stderr)
 	}
@@ -35,7 +35,7 @@ func (f *tailFlags) connect(stderr io.Writer) (source consume.Source, explain fu
 	case !ok && f.bus != "":
 		return nil, nil, errTailBus()
 	case !ok:
-		return nil, nil, usageError{fmt.Errorf("--config %s: its bus keeps nothing that could be read: name a NATS or a Kafka with --bus", f.config)}
+		return nil, nil, usageError{errors.New("the configured bus keeps nothing that could be read: name a NATS or a Kafka with --bus")}
 	}
 	if err := bus.SetAccess(&driver.Access{Creds: f.creds, CAFile: f.tlsCA, Stream: f.stream, InboxPrefix: f.inboxPrefix, Domain: f.domain}); err != nil {
 		return nil, nil, usageError{err}
@@ -51,14 +51,12 @@ func errTailBus() error {
 	return usageError{fmt.Errorf("--bus: want %s (several servers separated by commas), file:PATH, or - for standard input", drivers.URLs(drivers.Readable()))}
 }
 
-// configured is the configuration file; without --config, the default.
+// configured returns the configuration of the flags, without --bus.
 func (f *tailFlags) configured() (*config.Config, error) {
-	if f.config == "" {
-		return config.Default(), nil
-	}
-	cfg, err := config.Load(f.config)
-	if invalid := (yamldoc.Errors{}); err != nil && !errors.As(err, &invalid) {
-		err = usageError{err} // the file cannot be read
-	}
-	return cfg, err
+	return (&agent.Options{Config: f.config, Overrides: f.Overrides}).LoadConfig()
+}
+
+// embedded reports whether the bus is the embedded JetStream of an agent.
+func (f *tailFlags) embedded() bool {
+	return (&agent.Options{Config: f.config, Bus: f.bus, Overrides: f.Overrides}).Embedded()
 }

@@ -119,7 +119,7 @@ bus:
 	}
 	expectTail(t, "bus.nats.auth.passwordFile "+password+": cannot be read", exitFailed, "--config", file)
 	expectTail(t, filepath.Join(dir, "none.creds")+": cannot be read", exitFailed, "--bus", bus, "--creds", filepath.Join(dir, "none.creds"))
-	expectTail(t, "its bus keeps nothing that could be read", exitUsage, "--config",
+	expectTail(t, "the configured bus keeps nothing that could be read", exitUsage, "--config",
 		writeFile(t, filepath.Join(dir, "stdout.yaml"), "apiVersion: kubecdc.dev/v1\nbus: {stdout: {}}\n"))
 }
 

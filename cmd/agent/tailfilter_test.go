@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -283,11 +284,11 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 		all := drawnStream(t, js, rng, name, 60, written...)
 		cfg := config.Default()
 		cfg.Bus = config.Bus{"nats": &natsbus.Config{URL: url, Subject: known, Stream: natsbus.Stream{Name: name}}}
-		source, err := relaySource(cfg, r, "c", slog.New(slog.DiscardHandler))
+		source, err := agent.RelaySource(cfg, r, "c", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		match := matchRelay(r, "c")
+		match := agent.MatchRelay(r, "c")
 		want := wanted(t, all, func(e *consume.Event) bool { return match(e) && e.DeadLetterReason == "" })
 		to := &collector{}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -7,13 +7,15 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// addBus adds the flags that say where the bus is, and who reads it.
-func (f *tailFlags) addBus(fl *pflag.FlagSet) {
+// addBus adds the flags for the location of the bus and for the credentials of the reader.
+func (f *tailFlags) addBus(cmd *cobra.Command) {
+	addOverrides(cmd, &f.Overrides)
+	fl := cmd.Flags()
 	fl.StringVar(&f.bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, kafka://host:port/topic, file:PATH, or - for standard input\n"+
 		"(default: the bus of a kubecdc that runs here, else "+defaultURL+")")
 	fl.StringVar(&f.config, "config", "", "read the bus of this configuration `file`: bus.nats or bus.kafka, with credentials and certificates")
@@ -42,7 +44,7 @@ func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(err
 	}
 	return source, func(err error) error {
 		explained := refused(err)
-		if f.bus == "" && f.config == "" && explained == err { //nolint:errorlint // it was not wrapped
+		if f.embedded() && explained == err { //nolint:errorlint // it was not wrapped
 			return fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or say where the bus is (--bus nats://host:port)", err)
 		}
 		return explained

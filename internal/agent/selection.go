@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
 	"github.com/kubecdc/kubecdc/internal/agent/reload"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/filter"
@@ -14,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// specOf returns what informers observe, and what they send.
+// specOf returns the selection for informers: what they observe and send.
 func specOf(l *reload.Loaded, log *slog.Logger, m *filter.Metrics) (selection.Spec, error) {
 	mac, err := l.MAC()
 	if err != nil {
@@ -72,7 +75,7 @@ func ruleOf(l *reload.Loaded, i int, log *slog.Logger, m *filter.Metrics) (selec
 		rule.Where = o.OnError + ": " + r.Where
 	}
 	rule.Filter = func(res *object.Resource) selection.Filter {
-		if x := f.For(res); x != nil { // a nil pointer in the interface would be none
+		if x := f.For(res); x != nil { // a nil pointer in the interface would not be nil
 			return x
 		}
 		return nil
@@ -80,7 +83,7 @@ func ruleOf(l *reload.Loaded, i int, log *slog.Logger, m *filter.Metrics) (selec
 	return rule, nil
 }
 
-// NewInformers returns the informers of a configuration. o has the other options.
+// NewInformers returns the informers of a configuration. o has the remaining options.
 func NewInformers(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*informers.Manager, error) {
 	s, err := specOf(l, o.Log, m)
 	if err != nil {
@@ -99,7 +102,14 @@ func NewInformers(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*in
 	return informers.New(o)
 }
 
-// Apply makes running informers continue with another configuration.
+// NewIdleInformers returns informers that only answer questions about the cluster and never run.
+func NewIdleInformers(cfg *config.Config, rc *rest.Config) (*informers.Manager, error) {
+	idle := *cfg
+	idle.Redaction = config.Redaction{Mode: config.RedactRemove} // needs no key
+	return NewInformers(&reload.Loaded{Config: &idle}, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, nil)
+}
+
+// Apply switches running informers to another configuration.
 func Apply(ctx context.Context, informers *informers.Manager, next *reload.Loaded, log *slog.Logger, m *filter.Metrics) (reload.Scopes, error) {
 	s, err := specOf(next, log, m)
 	if err != nil {
@@ -122,11 +132,11 @@ func Apply(ctx context.Context, informers *informers.Manager, next *reload.Loade
 	return d, nil
 }
 
-// scopesOf returns the scopes that are observed.
+// scopesOf returns the observed scopes.
 func scopesOf(s *informers.Manager) map[string]bool {
 	all := map[string]bool{}
 	for _, st := range s.Status() {
-		named := st.Health == scope.HealthNotServed && st.Failures == 0 // the selection names it, and there is nothing to observe
+		named := st.Health == scope.HealthNotServed && st.Failures == 0 // the selection names it, but the cluster does not serve it
 		if !named && st.Phase != scope.PhaseRetiring {
 			all[st.Scope] = true
 		}

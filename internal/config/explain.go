@@ -11,16 +11,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
-// Resource is one resource as a person names it.
+// Resource is one resource.
 type Resource struct {
 	Group   string // "" for the core group
 	Version string // "": whichever is served
 	Name    string // plural, lower case
 
-	ClusterScoped bool // known to have no namespace; of custom resources that is not known here
+	ClusterScoped bool // known to have no namespace; false for custom resources
 }
 
-// String is the resource as kubectl writes it.
+// String returns kubectl's name of the resource.
 func (r Resource) String() string {
 	switch {
 	case r.Version != "":
@@ -31,8 +31,8 @@ func (r Resource) String() string {
 	return r.Name
 }
 
-// FindResource reads what a person types to mean one resource: what a rule may hold, less the wildcards, and also a kind
-// or one of kubectl's short names: "pods", "Deployment", "deploy", "widgets.example.com".
+// FindResource parses the name of one resource: a pattern without wildcards, a kind or a short name of kubectl. Examples are
+// "pods", "Deployment", "deploy" and "widgets.example.com".
 func FindResource(text string) (Resource, error) {
 	var p ResourcePattern
 	b := builtinNamed(text)
@@ -60,12 +60,12 @@ func FindResource(text string) (Resource, error) {
 	return r, nil
 }
 
-// Verdict is what the rules of a configuration say about one resource.
+// Verdict is the result of the rules for one resource.
 type Verdict struct {
-	Taking []Taking // the rules that can take objects of it, in the order in which they are tried; none: it is not taken
+	Taking []Taking // the rules that can take its objects, in their order; none: the resource is not taken
 
-	// Where no rule takes it: the first rule that names it and leaves it out all the same, -1 where none names it. Then
-	// Except is the index in that rule's Except, or -1 where it is the rule's namespaces that leave it out.
+	// If no rule takes the resource, the first rule that names and excludes it, -1 if none names it. Except is the index in
+	// that rule's Except, or -1 if the rule's namespaces exclude it.
 	Excluding int
 	Except    int
 }
@@ -76,12 +76,12 @@ type Taking struct {
 	Pattern int // index in its Resources
 }
 
-// Explain says which rules take the resource.
+// Explain returns the rules that take the resource.
 func (c *Config) Explain(r Resource) Verdict {
 	v, o := Verdict{Excluding: -1, Except: -1}, orderOf(c.Watch)
 	names := func(p ResourcePattern) bool {
 		if r.Version == "" {
-			p.Version = "" // whichever version is served may be the pattern's
+			p.Version = "" // any version that is served may be that of the pattern
 		}
 		return p.Match(r.Group, r.Version, r.Name)
 	}
@@ -109,7 +109,8 @@ func (c *Config) Explain(r Resource) Verdict {
 	return v
 }
 
-// Doubts are what is valid and may not be what was meant, each with its place in the file; more are what other packages know of it.
+// Doubts returns warnings about valid settings that are probably mistakes, each with its position in the file. more has those
+// that other packages found.
 func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 	var list yamldoc.Errors
 	doubt := func(path, why string) {
@@ -149,8 +150,8 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 	return list
 }
 
-// DoubtPath is why a path may name nothing in the objects that the rule takes, "" where nothing speaks for that: a key with dots in
-// it, and without quotes, where values are texts, or a list without [*].
+// DoubtPath returns why a path probably matches nothing in the objects that the rule takes; "": no reason is known. Reasons are
+// a key with dots that is not in quotes, and a list without [*].
 func (r *Rule) DoubtPath(path string) string {
 	if m := dottedKey.FindStringSubmatch(path); m != nil && (r.Takes("", "v1", "configmaps") || r.Takes("", "v1", "secrets")) {
 		return fmt.Sprintf(`names nothing in ConfigMaps and Secrets, whose values are texts; a key with dots in it is written %s["%s"]`, m[1], m[2])
@@ -161,13 +162,14 @@ func (r *Rule) DoubtPath(path string) string {
 	return ""
 }
 
-// doubtFields doubts a selector by a field that a few resources have, in a rule for many: the API server refuses it for all others.
+// doubtFields warns about a selector by a field that only a few resources have, in a rule for many. The API server rejects it
+// for all others.
 func (r *Rule) doubtFields() string {
 	selector, err := fields.ParseSelector(r.FieldSelector)
 	if err != nil || !slices.ContainsFunc(r.Resources, func(p ResourcePattern) bool { return p.Resource == "*" }) {
 		return ""
 	}
-	for _, d := range demandsOnFields(selector) {
+	for _, d := range requirementsOnFields(selector) {
 		if d.key != "metadata.name" && d.key != "metadata.namespace" {
 			return fmt.Sprintf("most resources cannot be selected by %s: the API server refuses to list them so, and nothing of them is sent; name "+
 				"the resources that can", d.key)
@@ -176,7 +178,7 @@ func (r *Rule) doubtFields() string {
 	return ""
 }
 
-// podList finds lists of Pods, and of templates of Pods, in a path that goes on as if they were mappings.
+// podList matches a path that uses a list of a Pod or a Pod template as a mapping.
 var podList = regexp.MustCompile(`(^|\.)(containers|initContainers|ephemeralContainers|env|envFrom|volumes|imagePullSecrets)(\.|\[")`)
 
 var dottedKey = regexp.MustCompile(`^(data|stringData|binaryData)\.([^.\[]+\.[^\[]+)$`)

@@ -120,6 +120,9 @@ func reference(t *testing.T) []entry {
 		case isText(typ):
 		case typ.Kind() == reflect.Pointer:
 			if v.IsValid() && v.IsNil() {
+				if isSwitch(typ.Elem()) {
+					values[path] = false
+				}
 				v = reflect.New(typ.Elem())
 				config.SetDefaults(v.Interface())
 			}
@@ -200,6 +203,10 @@ func isChoice(path string) bool {
 var choice = regexp.MustCompile(`^(watch\[\]\.onError|bus\.nats\.(auth|tls)|checkpoint\.|claimCheck\.(directory|http)|tracing\.(headersFile|tls)|relays\[\]\.)`)
 
 func isVariants(typ reflect.Type) bool { return typ.Implements(reflect.TypeFor[yamldoc.Variants]()) }
+
+func isSwitch(typ reflect.Type) bool {
+	return reflect.PointerTo(typ).Implements(reflect.TypeFor[yamldoc.Switch]())
+}
 
 // required are the keys that have to be written where the mapping that they are in is.
 func required() []string {
@@ -288,6 +295,8 @@ func typeInWords(typ reflect.Type) string {
 		return "number from 0 to 1"
 	case typ == reflect.TypeFor[config.ResourcePattern]():
 		return "resource"
+	case isSwitch(typ):
+		return "true, false or mapping"
 	}
 	switch typ.Kind() {
 	case reflect.Pointer:

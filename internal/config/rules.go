@@ -38,12 +38,12 @@ func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
 	return list
 }
 
-// validate finds that nothing is left.
+// validate finds globs that exclude everything.
 func (n Namespaces) validate(path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	included := 0
 	for i, p := range n {
-		if p == "" || strings.HasPrefix(string(p), "!") { // "": it could not be read
+		if p == "" || strings.HasPrefix(string(p), "!") { // "": it was malformed
 			continue
 		}
 		included++
@@ -55,24 +55,24 @@ func (n Namespaces) validate(path *field.Path) field.ErrorList {
 	case len(n) > 0 && included == 0 && !slices.Contains(n, ""):
 		return field.ErrorList{field.Required(path, `can never match: it only excludes; add "*" for all the others`)}
 	case len(list) < included:
-		return nil // of what is left, objects are taken
+		return nil // the other globs select namespaces
 	}
 	return list
 }
 
-// validateSelectors finds selectors that are none, and those that select nothing.
+// validateSelectors finds selectors that are malformed or select nothing.
 func (r *Rule) validateSelectors(path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	if s, err := labels.Parse(r.LabelSelector); err != nil {
 		list = append(list, field.Invalid(path.Child("labelSelector"), r.LabelSelector,
 			"must be a label selector such as team=payments or \"tier in (web, db)\": "+flatten(err)))
-	} else if key := contradiction(demandsOnLabels(s)); key != "" {
+	} else if key := contradiction(requirementsOnLabels(s)); key != "" {
 		list = append(list, field.Forbidden(path.Child("labelSelector"), "can never match: no object meets all that it asks of "+key))
 	}
 	if s, err := fields.ParseSelector(r.FieldSelector); err != nil {
 		list = append(list, field.Invalid(path.Child("fieldSelector"), r.FieldSelector,
 			"must be a field selector such as spec.nodeName=n1 or status.phase!=Running: "+flatten(err)))
-	} else if key := contradiction(demandsOnFields(s)); key != "" {
+	} else if key := contradiction(requirementsOnFields(s)); key != "" {
 		list = append(list, field.Forbidden(path.Child("fieldSelector"), "can never match: no object meets all that it asks of "+key))
 	}
 	return list
@@ -91,7 +91,7 @@ func (r *Rule) validateScope(path *field.Path) field.ErrorList {
 	return list
 }
 
-// validateSent is validateWatch for what is sent of the objects that the rule takes.
+// validateSent validates the keys about the changes that are sent.
 func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 	list := check.Unique(r.Operations, path.Child("operations"))
 	for i, o := range r.Operations {
@@ -115,10 +115,11 @@ func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 	return append(list, validatePaths(r.Redact, path.Child("redact"), "redact")...)
 }
 
-// Choosable are the operations that a rule can leave out. The others tell what exists, and are always sent.
+// Choosable returns the operations that a rule can exclude. The others are always sent, because consumers derive from them
+// which objects exist.
 func Choosable() []Operation { return []Operation{Created, Updated, Deleted} }
 
-// validateNoise finds names of filters that there are not.
+// validateNoise finds unknown filters.
 func validateNoise(noise []Noise, path *field.Path) field.ErrorList {
 	list := check.Unique(noise, path)
 	for i, n := range noise {
@@ -129,7 +130,7 @@ func validateNoise(noise []Noise, path *field.Path) field.ErrorList {
 	return list
 }
 
-// meant is ", did you mean …?", and nothing where no word is near.
+// meant returns " (did you mean …?)", or nothing if no word is similar.
 func meant(word string, words []string) string {
 	if near := yamldoc.Nearest(strings.ReplaceAll(word, "_", "-"), words); near != "" {
 		return " (did you mean " + near + "?)"
@@ -137,7 +138,7 @@ func meant(word string, words []string) string {
 	return ""
 }
 
-// validatePaths refuses to cut or redact what identifies an object, and what is no path. verb is what is done to it.
+// validatePaths rejects malformed paths, and paths of fields that identify an object. verb is strip or redact.
 func validatePaths(paths []string, path *field.Path, verb string) field.ErrorList {
 	list := check.Unique(paths, path)
 	for i, s := range paths {
@@ -153,8 +154,8 @@ func validatePaths(paths []string, path *field.Path, verb string) field.ErrorLis
 }
 
 var (
-	// fieldPath is what object.NewCutter takes: names, ["names"] as JSON strings, and [*] for all elements of a list or
-	// members of a mapping.
+	// fieldPath matches the paths that object.NewCutter accepts: names, ["names"] as JSON strings, and [*] for all elements of
+	// a list or members of a mapping.
 	fieldPath = regexp.MustCompile(`^[^\x00-\x20\x7f.\[\]*"']+(` +
 		`\.[^\x00-\x20\x7f.\[\]*"']+|\[\*\]|\["([^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"\])*$`)
 	identity = regexp.MustCompile(`^(apiVersion|kind|metadata(\.(name|namespace|uid|resourceVersion)|` +

@@ -72,6 +72,11 @@ func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 		types(s, "object", "null")
 		s.Properties = jsonschema.NewProperties()
 		s.AdditionalProperties = jsonschema.FalseSchema
+		if isSwitch(typ) {
+			types(s, "object", "boolean", "string", "null")
+			s.Pattern = variable
+			keyword(s, "patternErrorMessage", "must be true or false, or a mapping")
+		}
 	case typ.Kind() == reflect.Map:
 		types(s, "object", "null")
 		s.AdditionalProperties = &jsonschema.Schema{}

@@ -9,21 +9,22 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// ErrUnsupported is returned for brokers that tell no topic ids: those before Kafka 2.8.
+// ErrUnsupported is returned for brokers before Kafka 2.8, which report no topic ids.
 var ErrUnsupported = errors.New("the broker tells no topic ids: Kafka 2.8 or later does")
 
 // IDs are the ids of a cluster and its topics.
 type IDs struct {
 	Cluster string
-	Topics  map[string]string // by name, as Kafka's tools print them; a topic that does not exist, or may not be described, is missing
+	Topics  map[string]string // by name, in the form of Kafka's tools; without topics that do not exist or may not be described
 }
 
-// Lookup asks a broker at addr, which c.Transport connects to, for the ids of topics.
+// Lookup requests the ids of topics from the broker at addr, through c.Transport.
 func Lookup(ctx context.Context, c *kafka.Client, addr net.Addr, topics []string) (*IDs, error) {
 	versions, err := c.ApiVersions(ctx, &kafka.ApiVersionsRequest{Addr: addr})
 	if err == nil {
@@ -32,11 +33,9 @@ func Lookup(ctx context.Context, c *kafka.Client, addr net.Addr, topics []string
 	if err != nil {
 		return nil, fmt.Errorf("ask for topic ids: %w", err)
 	}
-	supported := false
-	for _, k := range versions.ApiKeys {
-		supported = supported || k.ApiKey == int(protocol.Metadata) && k.MinVersion <= version && version <= k.MaxVersion
-	}
-	if !supported {
+	if !slices.ContainsFunc(versions.ApiKeys, func(k kafka.ApiVersionsResponseApiKey) bool {
+		return k.ApiKey == int(protocol.Metadata) && k.MinVersion <= version && version <= k.MaxVersion
+	}) {
 		return nil, ErrUnsupported
 	}
 	res, err := c.Transport.RoundTrip(ctx, addr, &request{topics: topics})
@@ -51,43 +50,37 @@ func Lookup(ctx context.Context, c *kafka.Client, addr net.Addr, topics []string
 }
 
 const (
-	version     = 10 // of Metadata: the first with topic ids
+	version     = 10 // of Metadata: the first version with topic ids
 	correlation = 0x6b63
 	client      = "kubecdc"
-	largest     = 64 << 20 // an answer
+	largest     = 64 << 20 // maximum size of an answer
 )
 
-// request is a request Metadata of that version.
 type request struct{ topics []string }
 
-// response is its answer.
 type response struct{ ids IDs }
 
-// ApiKey implements protocol.Message.
 func (*request) ApiKey() protocol.ApiKey { return protocol.Metadata } //nolint:revive,staticcheck // the name is that of the interface
 
-// ApiKey implements protocol.Message.
 func (*response) ApiKey() protocol.ApiKey { return protocol.Metadata } //nolint:revive,staticcheck // the name is that of the interface
 
-// Required implements protocol.RawExchanger.
 func (*request) Required(map[protocol.ApiKey]int16) bool { return true }
 
-// RawExchange implements protocol.RawExchanger.
 func (r *request) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	b := binary.BigEndian.AppendUint16(make([]byte, 4), uint16(protocol.Metadata))
 	b = binary.BigEndian.AppendUint16(b, version)
 	b = binary.BigEndian.AppendUint32(b, correlation)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(client)))
 	b = append(b, client...)
-	b = append(b, 0) // tagged fields of the header: none
+	b = append(b, 0) // no tagged fields in the header
 	b = binary.AppendUvarint(b, uint64(len(r.topics))+1)
 	for _, name := range r.topics {
-		b = append(b, make([]byte, 16)...) // the topic is named, not identified
+		b = append(b, make([]byte, 16)...) // topic id 0: the request has the name
 		b = binary.AppendUvarint(b, uint64(len(name))+1)
 		b = append(b, name...)
 		b = append(b, 0)
 	}
-	b = append(b, 0, 0, 0, 0) // create no topics, tell no permissions of cluster and topics; no tagged fields
+	b = append(b, 0, 0, 0, 0) // create no topics, omit permissions of cluster and topics; no tagged fields
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
 	if _, err := rw.Write(b); err != nil {
 		return nil, err
@@ -107,7 +100,6 @@ func (r *request) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	return parse(body)
 }
 
-// parse reads an answer.
 func parse(body []byte) (*response, error) {
 	d := decoder{rest: body}
 	if d.number(4) != correlation {
@@ -116,7 +108,7 @@ func parse(body []byte) (*response, error) {
 	d.tags()
 	d.skip(4) // throttle time
 	for range d.array() {
-		d.skip(4) // brokers: id, host, port, rack
+		d.skip(4) // a broker: id, host, port, rack
 		d.text()
 		d.skip(4)
 		d.text()
@@ -150,7 +142,7 @@ func parse(body []byte) (*response, error) {
 	return res, nil
 }
 
-// decoder reads the primitives of Kafka's protocol. After the end it returns zeros, and short is set.
+// decoder reads the primitives of Kafka's protocol. Reads beyond the end return zeros and set short.
 type decoder struct {
 	rest  []byte
 	short bool
@@ -168,7 +160,6 @@ func (d *decoder) take(n int) []byte {
 
 func (d *decoder) skip(n int) { d.take(n) }
 
-// number is a big-endian number of n bytes.
 func (d *decoder) number(n int) int32 {
 	v := uint32(0)
 	for _, b := range d.take(n) {
@@ -187,7 +178,7 @@ func (d *decoder) uvarint() int {
 	return int(v)
 }
 
-// array is the number of elements of a compact array. No element takes less than a byte.
+// array returns the number of elements of a compact array. Each element has at least one byte.
 func (d *decoder) array() int {
 	n := max(d.uvarint()-1, 0)
 	if n > len(d.rest) {
@@ -197,10 +188,9 @@ func (d *decoder) array() int {
 	return n
 }
 
-// text is a compact string, "" for null.
+// text returns a compact string, "" for null.
 func (d *decoder) text() string { return string(d.take(max(d.uvarint()-1, 0))) }
 
-// tags skips tagged fields.
 func (d *decoder) tags() {
 	for range d.uvarint() {
 		if d.uvarint(); d.short {

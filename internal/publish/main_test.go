@@ -6,7 +6,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
@@ -41,11 +40,7 @@ var (
 // newObjectStore returns a claim store on a bus.
 func newObjectStore(tb testing.TB, r *publishtest.NATS) publish.ClaimStore {
 	tb.Helper()
-	s, err := natsbus.NewObjectStore(r.Bus, driver.ObjectStore{Bucket: publishtest.BucketName, Create: true}, r.Log.Logger(), nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return r.ObjectStore(driver.ObjectStore{Bucket: publishtest.BucketName, Create: true}, r.Log.Logger(), nil)
 }
 
 func writeFile(tb testing.TB, file, content string) {

@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Metrics are those of a dispatcher and its bus, which share them.
+// Metrics are the metrics that a dispatcher and its bus share.
 type Metrics struct {
 	events      *prometheus.CounterVec
 	bytes       prometheus.Counter
@@ -23,7 +24,7 @@ type Metrics struct {
 	alone       prometheus.Gauge
 }
 
-// retryReasons are the reasons of retries, of every bus.
+// retryReasons returns the retry reasons of all buses.
 func retryReasons() []string {
 	return []string{
 		ReasonTimeout, ReasonConnection, ReasonNoResponders, ReasonStreamFull, ReasonLimit, ReasonStore, ReasonUnavailable, ReasonOtherStream,
@@ -33,7 +34,7 @@ func retryReasons() []string {
 	}
 }
 
-// observe counts an event that the bus acknowledged now, except by its resource; start is when it was handed over.
+// observe counts an event that the bus acknowledged now, except by its resource; start is the time of its hand-over.
 func (m *Metrics) observe(ev *encode.Event, start, now time.Time) {
 	m.duration.Observe(now.Sub(start).Seconds())
 	m.bytes.Add(float64(len(ev.Body)))
@@ -43,77 +44,58 @@ func (m *Metrics) observe(ev *encode.Event, start, now time.Time) {
 	}
 }
 
-// NewMetrics registers with reg, unless that is nil.
+// NewMetrics registers the metrics with reg, unless that is nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubecdc_publish_events_total",
-			Help: "Events that the bus has acknowledged.",
-		}, []string{"resource"}),
-		bytes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubecdc_publish_bytes_total",
-			Help: "Size of the bodies of acknowledged events.",
-		}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "kubecdc_publish_duration_seconds",
-			Help:    "Time from the hand-over of an event to the bus until its acknowledgement, retries included.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
-		}),
-		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "kubecdc_publish_lag_seconds",
-			Help:    "Time from when the agent observed a live change until the bus acknowledged its event.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600},
-		}),
-		Retries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubecdc_publish_retries_total",
-			Help: "Attempts that failed and are made again, by reason; those of the other kinds of bus stay 0. stream_full and throttled are backpressure.",
-		}, []string{"reason"}),
-		Duplicates: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubecdc_publish_duplicates_total",
-			Help: "Events that the bus acknowledged as copies of one that it has.",
-		}),
-		Connected: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubecdc_publish_connected",
-			Help: "1 while a connection to the bus stands and its stream has been checked.",
-		}),
-		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubecdc_publish_oversize_events_total",
-			Help: "Events that were too large for the bus and are on it shortened, by the last that they gave up: patch, before, or reference (the whole is in the claim store).",
-		}, []string{"given_up"}),
-		alone: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubecdc_publish_isolated_events",
-			Help: "Events that are sent one at a time, on a connection of their own, because the bus denies them alone or connections break with them. kubecdc dead-letter lists them.",
-		}),
-		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubecdc_publish_dead_letters_total",
-			Help: "Events that are in the dead letters and not on the bus, by reason: too_large, refused or encode. An alert: consumers find a gap in their place.",
-		}, []string{"reason"}),
+	f := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	for _, step := range []string{GiveUpPatch, GiveUpBefore, Reference} { // there from the beginning: an alert sees the first
-		m.oversize.WithLabelValues(step)
+	gauge := func(name, help string) prometheus.Gauge {
+		return f.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	for _, reason := range retryReasons() {
-		m.Retries.WithLabelValues(reason)
+	histogram := func(name, help string, buckets ...float64) prometheus.Histogram {
+		return f.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 	}
-	for _, reason := range []string{letterTooLarge, letterRefused, letterEncode} {
-		m.deadLetters.WithLabelValues(reason)
+	labelled := func(name, help, label string, values ...string) *prometheus.CounterVec {
+		c := f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+		for _, v := range values { // exist from the start, so that an alert sees the first increase
+			c.WithLabelValues(v)
+		}
+		return c
 	}
-	if reg != nil {
-		reg.MustRegister(m.events, m.bytes, m.duration, m.lag, m.Retries, m.Duplicates, m.Connected, m.oversize, m.deadLetters, m.alone)
+	return &Metrics{
+		events: labelled("kubecdc_publish_events_total", "Events that the bus has acknowledged.", "resource"),
+		bytes:  counter("kubecdc_publish_bytes_total", "Size of the bodies of acknowledged events."),
+		duration: histogram("kubecdc_publish_duration_seconds", "Time from the hand-over of an event to the bus until its acknowledgement, retries included.",
+			.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300),
+		lag: histogram("kubecdc_publish_lag_seconds", "Time from when the agent observed a live change until the bus acknowledged its event.",
+			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600),
+		Retries: labelled("kubecdc_publish_retries_total",
+			"Attempts that failed and are made again, by reason; those of the other kinds of bus stay 0. stream_full and throttled are backpressure.",
+			"reason", retryReasons()...),
+		Duplicates: counter("kubecdc_publish_duplicates_total", "Events that the bus acknowledged as copies of one that it has."),
+		Connected:  gauge("kubecdc_publish_connected", "1 while a connection to the bus stands and its stream has been checked."),
+		oversize: labelled("kubecdc_publish_oversize_events_total",
+			"Events that were too large for the bus and are on it shortened, by the last that they gave up: patch, before, or reference (the whole is in the claim store).",
+			"given_up", GiveUpPatch, GiveUpBefore, Reference),
+		alone: gauge("kubecdc_publish_isolated_events",
+			"Events that are sent one at a time, on a connection of their own, because the bus denies them alone or connections break with them. kubecdc dead-letter lists them."),
+		deadLetters: labelled("kubecdc_publish_dead_letters_total",
+			"Events that are in the dead letters and not on the bus, by reason: too_large, refused or encode. An alert: consumers find a gap in their place.",
+			"reason", letterTooLarge, letterRefused, letterEncode),
 	}
-	return m
 }
 
-// Totals are sums since the process began.
+// Totals are sums since the process started.
 type Totals struct {
 	Events, Bytes uint64 // acknowledged
-	Retries       uint64 // attempts that failed and were made again
+	Retries       uint64 // failed attempts that were repeated
 	Duplicates    uint64 // acknowledged as copies
 	Shortened     uint64 // events that were too large
 	DeadLetters   uint64
 }
 
-// Totals adds up what is counted.
+// Totals returns the sums of the counters.
 func (m *Metrics) Totals() Totals {
 	return Totals{
 		Events: total(m.events), Bytes: total(m.bytes), Retries: total(m.Retries), Duplicates: total(m.Duplicates),
@@ -121,11 +103,11 @@ func (m *Metrics) Totals() Totals {
 	}
 }
 
-// total is the sum of the counters of c.
+// total returns the sum of the counters of c.
 func total(c prometheus.Collector) uint64 {
 	reg := prometheus.NewRegistry()
 	if reg.Register(c) != nil {
-		return 0 // no collector of this package
+		return 0 // not a collector of this package
 	}
 	families, err := reg.Gather()
 	if err != nil {

@@ -90,7 +90,7 @@ func TestNATSSecretsInPlaintext(t *testing.T) {
 				url = "nats://"
 			}
 			url += l.Addr().String()
-			options, err := natsbus.ConnectOptions("bus.nats", url, "", c.auth, c.tls)
+			options, err := (&natsbus.Config{URL: url, Auth: c.auth, TLS: c.tls}).ConnectOptions("bus.nats")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,30 +13,31 @@ import (
 // ErrClosed is returned by Put and Get of a closed queue.
 var ErrClosed = errors.New("queue: closed")
 
-// maxPerKey is how many items one key may hold, waiting and in flight.
+// maxPerKey is the maximum number of items of one key, waiting and in flight.
 const maxPerKey = 256
 
-// perFree is how much a lane may hold, of slots, bytes and items in flight, for what is left free of them.
+// perFree is how many slots, bytes and items in flight a lane may hold for each that remains free.
 //
-// A lane whose items do not come back (its topic is missing, say) would else hold everything in the end, and stop all
-// others. A fixed share would leave most of it unused while one lane alone has work. With this bound, that of dynamic
-// thresholds in switches with a shared buffer, one lane alone has at most two thirds. k lanes whose items do not come back
-// leave one part in 2k+1 to the others if they fill up together, and one in 3^k if one fills up after the other.
+// Otherwise a lane whose items are never acknowledged (its topic is missing, for example) would eventually hold everything,
+// and stop all others. With a fixed share, most of the queue would be unused while one lane alone has work. With this bound,
+// which is that of dynamic thresholds in switches with a shared buffer, one lane alone has at most two thirds. k lanes whose
+// items are never acknowledged leave one part in 2k+1 to the others if they fill up together, and one in 3^k if they fill up
+// one after the other.
 const perFree = 2
 
-// Options are the bounds. A value of Events or Bytes below 1 counts as 1.
+// Options has the bounds. A value of Events or Bytes below 1 counts as 1.
 type Options struct {
 	Events int   // items, waiting and in flight
-	Bytes  int64 // what Put counted for them
-	// InFlight bounds the items in flight. No lane has more than two of them for each that is free, but each may have one.
-	// 0: they are not bounded.
+	Bytes  int64 // as counted by Put
+	// InFlight bounds the items in flight. A lane has at most two of them for each that remains free, but may always have
+	// one. 0: no bound.
 	InFlight int
-	// InFlightBytes bounds the bytes in flight, as WeighBy and Resize count them; one item that is larger goes alone. 0: they
-	// are not bounded.
+	// InFlightBytes bounds the bytes in flight, as WeighBy and Resize count them; a larger item is in flight alone. 0: no
+	// bound.
 	InFlightBytes int64
 }
 
-// Queue is a bounded queue of values under keys. It is safe for concurrent use.
+// Queue is a bounded queue of values with keys. It is safe for concurrent use.
 type Queue[T any] struct {
 	bound    held
 	keyShare uint16
@@ -47,9 +48,9 @@ type Queue[T any] struct {
 
 	waiters sync.Pool // of *waiter[T]
 
-	mu     sync.Mutex // guards all below, and the lanes
+	mu     sync.Mutex // guards all fields below, and the lanes
 	lanes  map[string]*Lane[T]
-	keys   map[string]*Item[T] // per key that holds items: the youngest of them
+	keys   map[string]*Item[T] // the youngest item of each key that holds items
 	closed bool
 
 	held   held // waiting and in flight
@@ -57,18 +58,18 @@ type Queue[T any] struct {
 	queued int  // waiting
 	seq    uint64
 
-	// ready lists the lanes that have an item to hand out, in the order in which they are served.
+	// ready lists the lanes that have an item to hand out, in the order of service.
 	ready, readyEnd *Lane[T]
 
 	gets  waitList[T]
 	puts  waitList[T]
-	rooms []*Lane[T] // with an open channel for room
+	rooms []*Lane[T] // lanes with an open channel of Room
 	pass  uint64     // number of the last admission pass
 
-	first, last *Item[T] // of all that hold a slot, by admission
+	first, last *Item[T] // of all items that hold a slot, by admission
 
-	blocked time.Duration // of Puts that no longer wait
-	drained chan struct{} // made for calls of Drained, closed when the queue is empty
+	blocked time.Duration // by Puts that no longer wait
+	drained chan struct{} // created by Drained, closed when the queue is empty
 }
 
 // New returns an empty queue that registers its metrics with reg, unless that is nil.
@@ -86,7 +87,7 @@ func New[T any](o Options, reg prometheus.Registerer) *Queue[T] {
 	return q
 }
 
-// Lane returns the lane of that name, and makes it when there is none. Lanes are served round-robin, one item each.
+// Lane returns the lane with the name, and creates it if necessary. Lanes are served round-robin, one item each.
 func (q *Queue[T]) Lane(name string) *Lane[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,20 +99,20 @@ func (q *Queue[T]) Lane(name string) *Lane[T] {
 	return l
 }
 
-// Release makes the name free: the next call of Lane makes a new lane. Whoever has the old one may go on with it, and keys keep their order
-// over both. Without it, the queue keeps a lane for each name that there ever was.
+// Release removes the name: the next call of Lane creates a new lane. The old lane stays usable, and the order per key holds
+// across both. Without Release, the queue keeps a lane for each name that was ever used.
 func (q *Queue[T]) Release(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.lanes, name)
 }
 
-// Get hands out the oldest item of the lane whose turn it is, among those whose key has none in flight, and blocks until
-// there is one that fits into what is free of Options.InFlight and Options.InFlightBytes, and into its lane's share of both.
-// Every item that Get returns must be given to Done, or to Suspend.
+// Get returns the oldest item of the lane whose turn it is, among those whose key has none in flight. It blocks until there
+// is an item that fits into the free part of Options.InFlight and Options.InFlightBytes, and into its lane's share of both.
+// Every item that Get returns must be passed to Done or to Suspend.
 //
-// It returns context.Cause(ctx) when ctx ended first, and ErrClosed when the queue is closed and holds no item any more. As long as an
-// item is in flight, it may come back.
+// It returns context.Cause(ctx) if ctx ended first, and ErrClosed if the queue is closed and empty. An item in flight may
+// return to the queue.
 func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -138,8 +139,8 @@ func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 	return it, nil
 }
 
-// Done gives back what Get handed out, once the bus has acknowledged it: its slot and its bytes are free, and the next
-// item of its key may go. Call it exactly once per item; it panics otherwise.
+// Done releases items of Get after the bus has acknowledged them: their slots and bytes become free, and the next items of
+// their keys may be handed out. It must be called exactly once per item; otherwise it panics.
 func (q *Queue[T]) Done(items ...*Item[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -172,17 +173,17 @@ func (q *Queue[T]) done(it *Item[T]) {
 	if q.full(youngest) {
 		q.setKeyFull(it.key, false)
 	}
-	if heir := it.next; heir == it {
+	if successor := it.next; successor == it {
 		delete(q.keys, it.key)
 	} else {
 		youngest.n--
-		youngest.next = heir
-		q.release(heir)
+		youngest.next = successor
+		q.release(successor)
 	}
-	it.next = nil // the caller may keep the item, and must not thereby keep its successors
+	it.next = nil // the caller may keep the item, which must not keep its successors in memory
 }
 
-// release makes an item free to be handed out that was not: its elder is done, or it is resumed.
+// release makes an item available: its predecessor is done, or it is resumed.
 func (q *Queue[T]) release(it *Item[T]) {
 	if !it.lane.isReady() {
 		q.enqueue(it.lane)
@@ -190,8 +191,9 @@ func (q *Queue[T]) release(it *Item[T]) {
 	it.lane.released.push(it)
 }
 
-// Suspend frees the bytes in flight of an item that waits for another attempt. The item stays in flight: no other item of its key is
-// handed out, and it counts against Options.InFlight and its lane's share of that. Call it between Get and Resume.
+// Suspend frees the bytes in flight of an item that waits for another attempt. The item stays in flight: no other item of
+// its key is handed out, and it counts against Options.InFlight and its lane's share of that. It may be called between Get
+// and Resume.
 func (q *Queue[T]) Suspend(it *Item[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -199,7 +201,7 @@ func (q *Queue[T]) Suspend(it *Item[T]) {
 	q.settle()
 }
 
-// Resume has Get hand out a suspended item again, as the oldest of its key.
+// Resume makes Get hand out a suspended item again, as the oldest of its key.
 func (q *Queue[T]) Resume(it *Item[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -215,9 +217,9 @@ func (q *Queue[T]) Resume(it *Item[T]) {
 	q.settle()
 }
 
-// Resize corrects what an item in flight counts as, once its size in memory is known. It never waits: if the item is larger
-// than WeighBy has it, the bound may be exceeded by the difference. Call it between Get and Done. A
-// suspended item has bytes in flight again, without another Get.
+// Resize corrects the bytes in flight of an item when its size in memory is known. It never waits: if the item is larger
+// than WeighBy estimated, the bound may be exceeded by the difference. It may be called between Get and Done. A suspended
+// item has bytes in flight again, without another Get.
 func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -226,13 +228,13 @@ func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
 	}
 	before := it.weight.bytes
 	q.flight.resize(&it.weight, &it.lane.flightBytes, max(bytes, 0))
-	if bytes < before || before == 0 { // with bytes in flight, the lane may lose the place in line for which others wait
+	if bytes < before || before == 0 { // now that it has bytes in flight, the lane may lose the place in line that others wait for
 		q.settle()
 	}
 }
 
-// Close lets the queue run dry: Put and TryPut fail from now on, those that wait return ErrClosed, and Get goes on
-// until the queue is empty. Close may be called again.
+// Close drains the queue: Put and TryPut fail from now on, waiting Puts return ErrClosed, and Get returns items until the
+// queue is empty. Close may be called again.
 func (q *Queue[T]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -243,7 +245,7 @@ func (q *Queue[T]) Close() {
 	q.settle()
 }
 
-// Drained blocks until no item waits or is in flight, which after Close stays so, or until ctx ends; then it returns
+// Drained blocks until no item waits or is in flight, which is final after Close, or until ctx ends; then it returns
 // context.Cause(ctx).
 func (q *Queue[T]) Drained(ctx context.Context) error {
 	q.mu.Lock()
@@ -264,30 +266,31 @@ func (q *Queue[T]) Drained(ctx context.Context) error {
 	}
 }
 
-// AgeBy tells since when a value waits, for the metric of the oldest. It is called before the queue is used.
+// AgeBy sets the function that returns the start of a value's wait, for the metric of the oldest. It must be called before
+// the queue is used.
 func (q *Queue[T]) AgeBy(since func(T) time.Time) { q.since = since }
 
-// WeighBy estimates how many bytes of memory a value needs while it is in flight; without it, none. It is called before the
-// queue is used.
+// WeighBy sets the function that estimates the memory of a value in flight, in bytes; without it, values count 0. It must be
+// called before the queue is used.
 func (q *Queue[T]) WeighBy(weigh func(T) int64) { q.weigh = weigh }
 
 // Stats is the state of a queue at one moment.
 type Stats struct {
-	Events        int           // that hold a slot
+	Events        int           // items that hold a slot
 	Inflight      int           // of those, handed out by Get and not done
-	InflightBytes int64         // of those in flight, as WeighBy and Resize count them
+	InflightBytes int64         // as WeighBy and Resize count them
 	Bytes         int64         // held
-	Blocked       time.Duration // that Puts waited for room, summed over calls
-	Oldest        time.Duration // age of the item that holds its slot for longest, as AgeBy has it; 0: there is none
+	Blocked       time.Duration // the time that Puts waited for room, summed over calls
+	Oldest        time.Duration // age of the item that has held its slot for longest, as AgeBy returns it; 0: no items
 	Waiting       int           // Puts that wait for room
 }
 
-// Stats looks at the queue.
+// Stats returns the current state of the queue.
 func (q *Queue[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := Stats{Events: q.held.events, Inflight: q.inFlight(), InflightBytes: q.flight.bytes, Bytes: q.held.bytes, Blocked: q.blocked}
-	// Puts that still wait count as well: one that is blocked for an hour has to show during that hour.
+	// Waiting Puts count too: a Put that is blocked for an hour must be visible during that hour.
 	for w := q.puts.first; w != nil; w = w.next {
 		s.Blocked += time.Since(w.since)
 		s.Waiting++
@@ -298,16 +301,16 @@ func (q *Queue[T]) Stats() Stats {
 	return s
 }
 
-// Bounds are the bounds of the queue.
+// Bounds returns the bounds of the queue.
 func (q *Queue[T]) Bounds() (events int, bytes int64) { return q.bound.events, q.bound.bytes }
 
 // Len returns the number of items that hold a slot, waiting or in flight.
 func (q *Queue[T]) Len() int { return q.Stats().Events }
 
-// Bytes returns what the items that hold a slot were counted as.
+// Bytes returns the bytes of the items that hold a slot, as counted by Put.
 func (q *Queue[T]) Bytes() int64 { return q.Stats().Bytes }
 
-// add takes it in, at the end of its key. youngest is q.keys[it.key].
+// add admits it, at the end of its key. youngest is q.keys[it.key].
 func (q *Queue[T]) add(it, youngest *Item[T]) {
 	l := it.lane
 	q.seq++
@@ -322,7 +325,7 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 		l.caught.add(it.bytes)
 	}
 	if l.refused.set && l.refused.key == it.key {
-		// The key goes on, with the value that was refused or without.
+		// The key continues, with the refused value or without it.
 		l.refused.set, l.refused.key, l.refused.bytes = false, "", 0
 	}
 
@@ -336,7 +339,7 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 		q.setKeyFull(it.key, true)
 	}
 	if youngest != nil {
-		return // its turn comes with the Done of its elder
+		return // it becomes available with the Done of its predecessor
 	}
 	if !l.isReady() {
 		q.enqueue(l)
@@ -349,8 +352,8 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 	l.freshEnd = it
 }
 
-// take hands out an item and puts its lane at the end of the line. It returns nil when there is none to hand out: lanes that
-// were passed over keep their place.
+// take hands out an item and moves its lane to the end of the line. It returns nil if no item may be handed out; skipped
+// lanes keep their place.
 func (q *Queue[T]) take() *Item[T] {
 	l, before, overtakes := q.nextLane()
 	if l == nil {
@@ -378,7 +381,7 @@ func (q *Queue[T]) take() *Item[T] {
 
 func (q *Queue[T]) inFlight() int { return q.held.events - q.queued }
 
-// enqueue puts the lane, which is not there, at the end of the line to be served.
+// enqueue appends the lane, which must not be in the line.
 func (q *Queue[T]) enqueue(l *Lane[T]) {
 	if q.readyEnd == nil {
 		q.ready = l
@@ -388,7 +391,7 @@ func (q *Queue[T]) enqueue(l *Lane[T]) {
 	q.readyEnd = l
 }
 
-// link appends it to all that hold a slot, unlink takes it out.
+// link appends it to all items that hold a slot, unlink removes it.
 func (q *Queue[T]) link(it *Item[T]) {
 	it.earlier = q.last
 	if q.last == nil {
@@ -410,5 +413,5 @@ func (q *Queue[T]) unlink(it *Item[T]) {
 	} else {
 		it.later.earlier = it.earlier
 	}
-	it.earlier, it.later = nil, nil // the caller may keep the item, and must not thereby keep the others
+	it.earlier, it.later = nil, nil // the caller may keep the item, which must not keep the others in memory
 }

@@ -1,12 +1,17 @@
 package relay
 
-import "github.com/kubecdc/kubecdc/pkg/consume"
+import (
+	"maps"
+	"slices"
 
-// maxHeld is how many events of one scope are held back; beyond it the oldest are forgotten.
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// maxHeld bounds the events of one scope that are held back; beyond it the oldest are dropped.
 const maxHeld = 256
 
-// copies holds back events of which each partition has a copy and that say something about all that is before them, until
-// the last partition has come to its copy. It belongs to the reader.
+// copies holds back snapshot.completed and progress until every partition has delivered its copy. It belongs to the reader.
 type copies struct {
 	held map[scopeID][]*held // oldest first
 }
@@ -18,22 +23,18 @@ type held struct {
 	partitions map[logID]*slot
 }
 
-// come takes in one copy: either the event is to be held back, or, complete, it goes on; slots are then those of all copies,
-// done once it is delivered. late are slots of events that will never be complete, since one that is has overtaken them in
-// some partition and thus in all: the relay began in between, say.
-func (c *copies) come(r *Record, s *slot) (slots, late []*slot, complete bool) {
+// come adds one copy. The last one completes the event, and slots are those of all copies. late are slots of events that can never be
+// complete, because a complete one has overtaken them in a partition: the relay started in between, for example.
+func (c *copies) come(r *driver.Record, s *slot) (slots, late []*slot, complete bool) {
 	e := r.Event
 	if r.Copies <= 1 || e.Type != consume.TypeSnapshotCompleted && e.Type != consume.TypeProgress {
 		return []*slot{s}, nil, true
 	}
 	key := scopeID{e.Source, e.Scope}
 	var h *held
-	for _, other := range c.held[key] {
-		if other.id == e.ID {
-			h = other
-		}
-	}
-	if h == nil {
+	if i := slices.IndexFunc(c.held[key], func(o *held) bool { return o.id == e.ID }); i >= 0 {
+		h = c.held[key][i]
+	} else {
 		h = &held{id: e.ID, partitions: map[logID]*slot{}}
 		if c.held == nil {
 			c.held = map[scopeID][]*held{}
@@ -47,11 +48,11 @@ func (c *copies) come(r *Record, s *slot) (slots, late []*slot, complete bool) {
 	}
 	id := logID{r.Name, r.Partition}
 	if before := h.partitions[id]; before != nil {
-		late = append(late, before) // a copy of the copy
+		late = append(late, before) // a duplicate of the copy
 	}
 	h.partitions[id] = s
 	if r.Sparse {
-		late = append(late, s) // if it is lost with this process, the next one says more
+		late = append(late, s) // if it is lost with this process, the next one supersedes it
 	}
 	if len(h.partitions) < r.Copies {
 		return nil, late, false
@@ -73,7 +74,7 @@ func (c *copies) come(r *Record, s *slot) (slots, late []*slot, complete bool) {
 	return h.slots(), late, true
 }
 
-// release returns the slots of all that is held back. The events stay, but the cursor no longer waits for them.
+// release returns the slots of all held events, so that the cursor can pass them.
 func (c *copies) release() []*slot {
 	var out []*slot
 	for _, all := range c.held {
@@ -84,7 +85,7 @@ func (c *copies) release() []*slot {
 	return out
 }
 
-// overtakenBy tells whether later, of which all copies have come, lies behind h.
+// overtakenBy reports whether later, which is complete, follows h in a partition.
 func (h *held) overtakenBy(later *held) bool {
 	for partition, s := range h.partitions {
 		if l := later.partitions[partition]; l != nil && s.position < l.position {
@@ -95,9 +96,5 @@ func (h *held) overtakenBy(later *held) bool {
 }
 
 func (h *held) slots() []*slot {
-	out := make([]*slot, 0, len(h.partitions))
-	for _, s := range h.partitions {
-		out = append(out, s)
-	}
-	return out
+	return slices.Collect(maps.Values(h.partitions))
 }

@@ -1,11 +1,11 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"sync"
 	"time"
@@ -13,10 +13,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// CursorBucket is the key-value bucket of JetStream that holds the cursors of relays, each under the relay's name.
+// CursorBucket is the key-value bucket of JetStream with the cursors of relays, each under the relay's name.
 const CursorBucket = "kubecdc-relay"
 
 const apiTimeout = 5 * time.Second
@@ -26,32 +27,31 @@ var errNoCursor = errors.New("no cursor")
 // position is the value of a cursor.
 type position struct {
 	Stream   string    `json:"stream"`
-	Created  string    `json:"created"` // when the stream was created, which is its consume.Log.ID
+	Created  string    `json:"created"` // creation time of the stream, which is its consume.Log.ID
 	Position uint64    `json:"position"`
 	Updated  time.Time `json:"updated"`
-	Holder   string    `json:"holder"` // who may move it: an id of one start of a relay
-	Host     string    `json:"host"`   // where that is, for people
+	Holder   string    `json:"holder"` // may move it: the id of one start of a relay
+	Host     string    `json:"host"`   // of the holder, for display
 }
 
-// after is where reading continues.
+// after returns the position at which reading continues.
 func (p *position) after() consume.Position {
 	return consume.Position{Log: consume.Log{Name: p.Stream, ID: p.Created}, Next: p.Position + 1}
 }
 
-// cursor is a key of the bucket that this relay holds. Every write names the revision before it, so that of two relays only
-// one goes on.
+// cursor is a key of the bucket that this relay holds. Each write requires the previous revision, so only one of two relays continues.
 type cursor struct {
 	kv     jetstream.KeyValue
 	name   string
-	before position // what was there when it was taken
-	made   bool     // nothing was
+	before position // the value when it was taken
+	made   bool     // the key did not exist
 
-	mu       sync.Mutex // guards the two below; save is not called twice at a time
+	mu       sync.Mutex // guards the two fields below; calls of save do not overlap
 	last     position
 	revision uint64
 }
 
-// takeCursor makes this relay the holder of its cursor, which is made where it does not exist.
+// takeCursor makes this relay the holder of its cursor, and creates the cursor if it does not exist.
 func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first position, replicas int) (*cursor, error) {
 	kv, err := js.KeyValue(ctx, CursorBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -59,7 +59,7 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 			Bucket: CursorBucket, Description: "where the relays of kubecdc have come to", History: 1, Replicas: max(replicas, 1),
 		})
 		if errors.Is(err, jetstream.ErrBucketExists) {
-			kv, err = js.KeyValue(ctx, CursorBucket) // somebody else was faster
+			kv, err = js.KeyValue(ctx, CursorBucket) // another client was faster
 		}
 	}
 	if err != nil {
@@ -76,15 +76,16 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 			return nil, fmt.Errorf("read cursor %s: %w", name, err)
 		default:
 			if at, err = parsePosition(name, entry.Value()); err != nil {
-				return nil, fatalError{err}
+				return nil, finalError{err}
 			}
 			if at.Stream != first.Stream {
-				return nil, fatalError{fmt.Errorf("the cursor of relay %s is one in stream %s, and it is to read stream %s: give the relay another name, or delete key %s of bucket %s",
+				return nil, finalError{fmt.Errorf("the cursor of relay %s is one in stream %s, and it is to read stream %s: give the relay another name, or delete key %s of bucket %s",
 					name, at.Stream, first.Stream, name, CursorBucket)}
 			}
 		}
 		c.before, c.made = at, made
-		at.Holder, at.Host, at.Updated = nuid.Next(), host(), time.Now().UTC()
+		host, _ := os.Hostname()
+		at.Holder, at.Host, at.Updated = nuid.Next(), cmp.Or(host, "unknown"), time.Now().UTC()
 		value, err := json.Marshal(at)
 		if err != nil {
 			return nil, err
@@ -100,8 +101,8 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 			c.last = at
 			return c, nil
 		case errors.Is(err, jetstream.ErrKeyExists) && ctx.Err() == nil:
-			// It has moved, somebody else takes it too, or the replica that has answered lags behind.
-			if err = backoff(ctx, failures); err == nil {
+			// It has moved, another relay takes it too, or the replica that answered lags.
+			if err = publish.Sleep(ctx, openBackoff().Delay(failures)); err == nil {
 				continue
 			}
 		}
@@ -109,24 +110,15 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 	}
 }
 
-func host() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return "unknown"
-	}
-	return name
-}
-
 func parsePosition(name string, value []byte) (position, error) {
 	var at position
 	if err := json.Unmarshal(value, &at); err != nil || at.Stream == "" {
 		return at, fmt.Errorf("key %s of bucket %s is no cursor of a relay: delete it, and the relay begins anew: %w",
-			name, CursorBucket, cmpErr(err, errNoCursor))
+			name, CursorBucket, cmp.Or(err, errNoCursor))
 	}
 	return at, nil
 }
 
-// readCursor reads a cursor that it leaves to its holder.
 func readCursor(ctx context.Context, js jetstream.JetStream, name string) (position, error) {
 	kv, err := js.KeyValue(ctx, CursorBucket)
 	if err == nil {
@@ -141,7 +133,6 @@ func readCursor(ctx context.Context, js jetstream.JetStream, name string) (posit
 	return position{}, fmt.Errorf("read cursor %s: %w", name, err)
 }
 
-// save moves the cursor.
 func (c *cursor) save(ctx context.Context, at position) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +143,7 @@ func (c *cursor) save(ctx context.Context, at position) error {
 	}
 	revision, err := c.kv.Update(ctx, c.name, value, c.revision)
 	if errors.Is(err, jetstream.ErrKeyExists) {
-		// Somebody else has written; or this relay has, and the answer was lost.
+		// Another client has written; or this relay has, and the answer was lost.
 		if err = c.reread(ctx); err == nil {
 			revision, err = c.kv.Update(ctx, c.name, value, c.revision)
 		}
@@ -164,18 +155,17 @@ func (c *cursor) save(ctx context.Context, at position) error {
 	return nil
 }
 
-// release says that nobody holds the cursor any more, so that the next one has nothing to wonder about.
+// release clears the holder of the cursor, so that the next relay logs no warning.
 func (c *cursor) release(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := c.last
 	at.Holder, at.Updated = "", time.Now().UTC()
 	if value, err := json.Marshal(at); err == nil {
-		_, _ = c.kv.Update(ctx, c.name, value, c.revision) // else it is taken over as from one that has crashed
+		_, _ = c.kv.Update(ctx, c.name, value, c.revision) // on failure the next relay takes over as after a crash
 	}
 }
 
-// reread finds out whose the cursor is.
 func (c *cursor) reread(ctx context.Context) error {
 	entry, err := c.kv.Get(ctx, c.name)
 	switch {
@@ -193,19 +183,4 @@ func (c *cursor) reread(ctx context.Context) error {
 	}
 	c.revision = entry.Revision()
 	return nil
-}
-
-// withoutURL takes the URL, which may hold a secret, out of an error of net/url.
-func withoutURL(err error) error {
-	if u := new(url.Error); errors.As(err, &u) {
-		return u.Err
-	}
-	return err
-}
-
-func cmpErr(err, fallback error) error {
-	if err == nil {
-		return fallback
-	}
-	return withoutURL(err)
 }

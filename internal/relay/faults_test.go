@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -107,7 +108,7 @@ func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var source relay.Source = b.source("r", relay.Beginning)
+		var source driver.Source = b.source("r", driver.Beginning)
 		if !saves {
 			source = unsaved{source}
 		}

@@ -1,67 +1,57 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// JetStreamConfig says what a relay reads from NATS.
+// JetStreamConfig configures a relay that reads from NATS.
 type JetStreamConfig struct {
-	Relay   string // its name, which is the cursor's key
+	Relay   string // name, and key of the cursor
 	URL     string // nats://host:port, several of one cluster separated by commas
 	Options []nats.Option
-	Domain  string // of JetStream; "": that of the server
-	Stream  string // "": consume.DefaultStream
-	Start   Start  // "": Live
-	// Subject is the template of the subjects; "": the default. Objects and Events are what the relay asks for.
+	Domain  string       // of JetStream; "": the server's
+	Stream  string       // "": consume.DefaultStream
+	Start   driver.Start // "": driver.Live
+	// Subject is the template of the subjects; "": the default. Objects and Events select the records of the relay.
 	Subject string
 	Objects []consume.Objects
 	Events  consume.Events
 }
 
-// JetStream is a stream as the source of a relay.
+// JetStream is the source of a relay that reads a stream.
 type JetStream struct {
 	cfg     JetStreamConfig
 	log     *slog.Logger
 	servers string // for the log
-	notes   notes
+	window  publish.Window
 
 	conn   *nats.Conn
 	js     jetstream.JetStream
 	cursor *cursor
-	reader *reading // Next's
+	reader *Reading
 	choose func(context.Context, jetstream.Stream, *consume.Query) []string
 	dialer dialer
-
-	mu      sync.Mutex
-	problem error // why it is not open
-	open    bool
 }
 
-// NewJetStream checks the configuration and returns a source that Open connects.
+// NewJetStream checks the configuration and returns an unconnected source.
 func NewJetStream(cfg JetStreamConfig, log *slog.Logger) (*JetStream, error) {
-	if cfg.Stream == "" {
-		cfg.Stream = consume.DefaultStream
-	}
-	if cfg.Start == "" {
-		cfg.Start = Live
-	}
-	if cfg.Relay == "" || strings.Trim(cfg.Relay, nameBytes) != "" {
-		return nil, fmt.Errorf("relay name %q: must be made of a-z, A-Z, 0-9, - and _", cfg.Relay)
-	}
+	cfg.Stream, cfg.Start = cmp.Or(cfg.Stream, consume.DefaultStream), cmp.Or(cfg.Start, driver.Live)
 	var servers []string
 	for s := range strings.SplitSeq(cfg.URL, ",") {
 		s = strings.TrimSpace(s)
@@ -78,42 +68,27 @@ func NewJetStream(cfg JetStreamConfig, log *slog.Logger) (*JetStream, error) {
 	return s, nil
 }
 
-const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
-
-// Open implements Source.
+// Open implements driver.Source.
 func (s *JetStream) Open(ctx context.Context) error {
-	if err := s.connect(); err != nil {
-		return err
-	}
-	for failures := 1; ; failures++ {
-		err := s.begin(ctx)
-		var fatal fatalError
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case errors.As(err, &fatal):
-			return fatal.error
-		}
-		s.mu.Lock()
-		s.problem = err
-		s.mu.Unlock()
-		if suppressed, ok := s.notes.first("open"); ok {
-			s.log.Warn("stream cannot be read yet, trying on", "servers", s.servers, "stream", s.cfg.Stream, "err", err, "suppressed", suppressed)
-		}
-		if err := backoff(ctx, failures); err != nil {
+	if s.conn == nil {
+		if err := s.connect(); err != nil {
 			return err
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	err := s.begin(ctx)
+	var final finalError
+	if err == nil || errors.As(err, &final) {
+		return err
+	}
+	return driver.Transient(err)
 }
 
-// fatalError is one that no retry mends.
-type fatalError struct{ error }
+// finalError is an error for which a retry is useless.
+type finalError struct{ error }
 
-func (e fatalError) Unwrap() error { return e.error }
-
-// connect makes the connection, which need not stand yet.
+// connect creates the connection, which may still be down when it returns.
 func (s *JetStream) connect() error {
 	options := append([]nats.Option{
 		nats.Name("kubecdc relay " + s.cfg.Relay),
@@ -122,7 +97,7 @@ func (s *JetStream) connect() error {
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(20 * time.Second),
 		nats.SetCustomDialer(&s.dialer),
-		nats.IgnoreAuthErrorAbort(), // credentials are rotated, and then it goes on
+		nats.IgnoreAuthErrorAbort(), // after a rotation of the credentials it reconnects
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.note("connection to bus", err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { s.note("connect to bus", err) }),
 	}, s.cfg.Options...)
@@ -139,59 +114,56 @@ func (s *JetStream) connect() error {
 }
 
 func (s *JetStream) note(what string, err error) {
-	if suppressed, ok := s.notes.first(what); ok && err != nil {
+	if suppressed, ok := s.window.First(what); ok && err != nil {
 		s.log.Warn("bus cannot be read at present, trying on", "servers", s.servers, "doing", what, "err", s.dialer.reason(err), "suppressed", suppressed)
 	}
 }
 
-// dialer remembers why it has failed last: nats.go says no more than that there are no servers.
+// dialer stores its last error, because nats.go reports only that there are no servers.
 type dialer struct{ failed atomic.Pointer[error] }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: apiTimeout}).DialContext(context.Background(), network, address)
+	d.failed.Store(nil)
 	if err != nil {
 		d.failed.Store(&err)
-	} else {
-		d.failed.Store(nil)
 	}
 	return conn, err
 }
 
-// reason is what an error of a connection says to people. It holds no URL.
+// reason returns the error of a connection for display, without URLs.
 func (d *dialer) reason(err error) error {
 	if failed := d.failed.Load(); failed != nil && (errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrDisconnected)) {
 		return *failed
 	}
 	switch text := strings.ToLower(err.Error()); {
 	case strings.Contains(text, "authorization violation"), strings.Contains(text, "authentication"):
-		return fmt.Errorf("%w: the server wants other credentials: see bus.nats.auth of the file (flags name none)", withoutURL(err))
+		return fmt.Errorf("%w: the server wants other credentials: see bus.nats.auth of the file (flags name none)", publish.WithoutURL(err))
 	case errors.Is(err, nats.ErrSecureConnRequired):
 		return fmt.Errorf("%w: the server wants TLS: use tls://, or set bus.nats.tls", err)
 	case errors.Is(err, nats.ErrSecureConnWanted):
 		return fmt.Errorf("%w: the server offers no TLS: use nats://, and no bus.nats.tls", err)
 	}
-	return withoutURL(err)
+	return publish.WithoutURL(err)
 }
 
-// begin takes the cursor and begins to read behind it.
+// begin takes the cursor and begins to read after it.
 func (s *JetStream) begin(ctx context.Context) error {
 	if !s.conn.IsConnected() {
-		return s.dialer.reason(cmpErr(s.conn.LastError(), nats.ErrDisconnected))
+		return s.dialer.reason(cmp.Or(s.conn.LastError(), nats.ErrDisconnected))
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
 	stream, err := s.js.Stream(ctx, s.cfg.Stream)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			s.cfg.Start = Beginning // there is nothing that a live start would leave out: all of it comes after the start
+			s.cfg.Start = driver.Beginning // all records will come after this start, so a live start skips none
 			return fmt.Errorf("there is no stream %s yet: the agent makes it (bus.nats.stream.create), or create it, or name another", s.cfg.Stream)
 		}
 		return fmt.Errorf("look up stream %s: %w", s.cfg.Stream, err)
 	}
 	info := stream.CachedInfo()
 	first := position{Stream: s.cfg.Stream, Created: created(info)}
-	if s.cfg.Start == Live {
+	if s.cfg.Start == driver.Live {
 		first.Position = info.State.LastSeq
 	} else if info.State.FirstSeq > 0 {
 		first.Position = info.State.FirstSeq - 1
@@ -223,29 +195,26 @@ func (s *JetStream) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.cursor, s.reader = c, newReading(reader, filtered, []consume.Position{c.last.after()})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open = true
+	s.cursor, s.reader = c, NewReading(reader, filtered, c.last.after())
 	return nil
 }
 
-// created is the id that consume gives a stream.
+// created returns the id of a stream in package consume.
 func created(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }
 
-// Next implements Source.
-func (s *JetStream) Next(ctx context.Context) (*Record, error) {
+// Next implements driver.Source.
+func (s *JetStream) Next(ctx context.Context) (*driver.Record, error) {
 	for {
-		r, err := s.reader.next(ctx)
+		r, err := s.reader.Next(ctx)
 		if !errors.Is(err, consume.ErrNoStream) {
 			return r, err
 		}
-		s.note("read", err) // somebody may create it again
+		s.note("read", err) // another client may create it again
 	}
 }
 
-// Save implements Source. Without marks it looks whether the cursor is still held.
-func (s *JetStream) Save(ctx context.Context, marks []Mark) error {
+// Save implements driver.Source. Without marks it checks whether this relay still holds the cursor.
+func (s *JetStream) Save(ctx context.Context, marks []driver.Mark) error {
 	last := s.cursor.last
 	for _, m := range marks {
 		last.Position, last.Created = m.Position, m.ID
@@ -253,8 +222,8 @@ func (s *JetStream) Save(ctx context.Context, marks []Mark) error {
 	return s.cursor.save(ctx, last)
 }
 
-// Behind implements Source.
-func (s *JetStream) Behind(ctx context.Context, marks []Mark) (uint64, error) {
+// Behind implements driver.Source.
+func (s *JetStream) Behind(ctx context.Context, marks []driver.Mark) (uint64, error) {
 	stream, err := s.js.Stream(ctx, s.cfg.Stream)
 	if err != nil {
 		return 0, err
@@ -266,7 +235,7 @@ func (s *JetStream) Behind(ctx context.Context, marks []Mark) (uint64, error) {
 	return behind(stream.CachedInfo().State, at), nil
 }
 
-// behind is how many records a stream has beyond a position.
+// behind returns the number of records in a stream after a position.
 func behind(state jetstream.StreamState, at uint64) uint64 {
 	at = max(at, max(state.FirstSeq, 1)-1)
 	if state.LastSeq <= at {
@@ -275,22 +244,15 @@ func behind(state jetstream.StreamState, at uint64) uint64 {
 	return state.LastSeq - at
 }
 
-// Ready implements Source.
+// Ready implements driver.Source.
 func (s *JetStream) Ready() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !s.open && s.problem != nil:
-		return s.problem
-	case !s.open:
-		return fmt.Errorf("not connected to %s", s.servers)
-	case !s.conn.IsConnected():
-		return fmt.Errorf("not connected to %s: %w", s.servers, s.dialer.reason(cmpErr(s.conn.LastError(), nats.ErrDisconnected)))
+	if s.conn.IsConnected() {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("not connected to %s: %w", s.servers, s.dialer.reason(cmp.Or(s.conn.LastError(), nats.ErrDisconnected)))
 }
 
-// Close implements Source.
+// Close implements driver.Source.
 func (s *JetStream) Close() error {
 	if s.reader != nil {
 		_ = s.reader.Close() // its error is always nil
@@ -307,8 +269,8 @@ func (s *JetStream) Close() error {
 	return nil
 }
 
-// Status says where the cursor stands, without taking it. It is used in place of Open, and closes the connection.
-func (s *JetStream) Status(ctx context.Context) ([]Position, error) {
+// Status returns the status of the cursor without taking it. It is used in place of Open, and closes the connection.
+func (s *JetStream) Status(ctx context.Context) ([]driver.CursorStatus, error) {
 	conn, err := nats.Connect(s.cfg.URL, append([]nats.Option{nats.Timeout(apiTimeout), nats.SetCustomDialer(&s.dialer)}, s.cfg.Options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", s.servers, s.dialer.reason(err))
@@ -323,12 +285,12 @@ func (s *JetStream) Status(ctx context.Context) ([]Position, error) {
 		return nil, fmt.Errorf("look up stream %s: %w", s.cfg.Stream, err)
 	}
 	info := stream.CachedInfo()
-	p := Position{Place: s.cfg.Stream}
+	p := driver.CursorStatus{Place: s.cfg.Stream}
 	at, err := readCursor(ctx, js, s.cfg.Relay)
 	switch {
 	case errors.Is(err, errNoCursor):
 		p.Problem = "it has not been started yet"
-		return []Position{p}, nil
+		return []driver.CursorStatus{p}, nil
 	case err != nil:
 		return nil, err
 	case at.Stream != s.cfg.Stream:
@@ -340,10 +302,10 @@ func (s *JetStream) Status(ctx context.Context) ([]Position, error) {
 	if p.Problem == "" {
 		p.Behind = behind(info.State, at.Position)
 	}
-	return []Position{p}, nil
+	return []driver.CursorStatus{p}, nil
 }
 
-// JetStreamIn is the API of JetStream in a domain; "": in that of the server.
+// JetStreamIn returns the API of JetStream in a domain; "": in the server's.
 func JetStreamIn(domain string, conn *nats.Conn) (jetstream.JetStream, error) {
 	if domain == "" {
 		return jetstream.New(conn)

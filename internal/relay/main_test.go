@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -148,7 +149,7 @@ func inNamespace(namespace string) []consume.Objects {
 	return []consume.Objects{{Namespace: namespace}}
 }
 
-func (b *bus) source(name string, start relay.Start) *relay.JetStream {
+func (b *bus) source(name string, start driver.Start) *relay.JetStream {
 	b.tb.Helper()
 	s, err := relay.NewJetStream(relay.JetStreamConfig{Relay: name, URL: b.url, Start: start}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -188,13 +189,13 @@ func streamEvent(kind string, rv int) string {
 
 // target collects what is delivered.
 type target struct {
-	before func(ctx context.Context, r *relay.Record) error // nil: nothing
-	ctx    context.Context                                  // ends with Run
+	before func(ctx context.Context, r *driver.Record) error // nil: nothing
+	ctx    context.Context                                   // ends with Run
 	end    context.CancelFunc
 	calls  sync.WaitGroup
 
 	mu       sync.Mutex
-	got      []*relay.Record
+	got      []*driver.Record
 	inFlight map[string]bool
 	wrong    []string
 	changed  chan struct{}
@@ -216,7 +217,7 @@ func (t *target) Publish(e *publish.Event) {
 	})
 }
 
-func (t *target) take(ctx context.Context, r *relay.Record) error {
+func (t *target) take(ctx context.Context, r *driver.Record) error {
 	key := r.Event.PartitionKey
 	t.mu.Lock()
 	if key != "" && t.inFlight[key] {
@@ -349,13 +350,13 @@ func (r *running) wait(tb testing.TB) error {
 }
 
 // unsaved is a source whose cursor cannot be saved: what a crash leaves behind.
-type unsaved struct{ relay.Source }
+type unsaved struct{ driver.Source }
 
-func (unsaved) Save(context.Context, []relay.Mark) error { return errors.New("not saved") }
+func (unsaved) Save(context.Context, []driver.Mark) error { return errors.New("not saved") }
 
 // memory is a source of records in memory.
 type memory struct {
-	records []*relay.Record
+	records []*driver.Record
 	mu      sync.Mutex
 	saved   map[consume.Log]uint64
 	empty   bool // all records are read
@@ -363,7 +364,7 @@ type memory struct {
 
 func (m *memory) Open(context.Context) error { return nil }
 
-func (m *memory) Next(ctx context.Context) (*relay.Record, error) {
+func (m *memory) Next(ctx context.Context) (*driver.Record, error) {
 	if len(m.records) == 0 {
 		m.mu.Lock()
 		m.empty = true
@@ -386,7 +387,7 @@ func (m *memory) wait(tb testing.TB) {
 	})
 }
 
-func (m *memory) Save(_ context.Context, marks []relay.Mark) error {
+func (m *memory) Save(_ context.Context, marks []driver.Mark) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.saved == nil {
@@ -398,18 +399,18 @@ func (m *memory) Save(_ context.Context, marks []relay.Mark) error {
 	return nil
 }
 
-func (m *memory) Behind(context.Context, []relay.Mark) (uint64, error) { return 0, nil }
-func (m *memory) Ready() error                                         { return nil }
-func (m *memory) Close() error                                         { return nil }
+func (m *memory) Behind(context.Context, []driver.Mark) (uint64, error) { return 0, nil }
+func (m *memory) Ready() error                                          { return nil }
+func (m *memory) Close() error                                          { return nil }
 
 // copyOf is a record in a partition of a topic with that many of them.
-func copyOf(tb testing.TB, partition, partitions int, offset uint64, raw string) *relay.Record {
+func copyOf(tb testing.TB, partition, partitions int, offset uint64, raw string) *driver.Record {
 	tb.Helper()
 	e, err := consume.Parse([]byte(raw))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &relay.Record{Log: consume.Log{Name: "t", Partition: partition}, Position: offset, Event: e, Copies: partitions}
+	return &driver.Record{Log: consume.Log{Name: "t", Partition: partition}, Position: offset, Event: e, Copies: partitions}
 }
 
 // logBuffer collects what is logged.

@@ -4,40 +4,39 @@ import (
 	"context"
 	"sync"
 
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// maxAhead is how many records may have been read, or delivered, beyond the first that has not been: each costs memory, and
-// after a crash all of them come again.
+// maxAhead bounds the records read after the first undelivered one: each costs memory, and is sent again after a crash.
 const maxAhead = 65536
 
-// marks are the low-water marks of a relay, and what is on its way beyond them.
+// marks are the low-water marks of a relay, and the records in flight beyond them.
 type marks struct {
 	mu      sync.Mutex
 	windows map[logID]*window
 	ahead   int            // slots in all windows
-	busy    map[string]int // records on their way, by resource
-	changed chan struct{}  // room for one: something is done. Only the reader waits. Never closed.
+	busy    map[string]int // records in flight, by resource
+	changed chan struct{}  // capacity 1: the state changed. Only the reader waits. Never closed.
 }
 
-// logID is a Log without its identity: the last one counts.
+// logID is a Log without its identity: only the latest log of a name is tracked.
 type logID struct {
 	name      string
 	partition int
 }
 
-// window is what has been read of one place beyond its mark.
+// window has the records of one log that were read beyond its mark.
 type window struct {
 	log   consume.Log
 	slots []*slot // oldest first; slots[head] is not done
 	head  int
-	last  uint64 // position of what has been read last
+	last  uint64 // position of the last record read
 	mark  uint64
-	any   bool // mark is one
-	dirty bool // mark is not what has been saved
+	any   bool // mark is set
+	dirty bool // mark differs from the saved one
 }
 
-// slot is one record, or a run of records that are done.
 type slot struct {
 	window   *window
 	position uint64
@@ -48,29 +47,24 @@ func newMarks() *marks {
 	return &marks{windows: map[logID]*window{}, busy: map[string]int{}, changed: make(chan struct{}, 1)}
 }
 
-// stuck tells that too much has been read beyond a mark, and nothing that is on its way will change that.
+// stuck reports whether the limit of records beyond a mark is reached, and no record in flight can change that.
 func (m *marks) stuck() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ahead >= maxAhead && len(m.busy) == 0
 }
 
-// add takes in a record that has been read. It waits while too much is on its way.
-func (m *marks) add(ctx context.Context, r *Record) (*slot, error) {
-	m.mu.Lock()
-	for m.ahead >= maxAhead && len(m.busy) > 0 {
-		m.mu.Unlock()
-		if err := m.wait(ctx); err != nil {
-			return nil, err
-		}
-		m.mu.Lock()
+// add adds a record that was read. It waits while too many are in flight.
+func (m *marks) add(ctx context.Context, r *driver.Record) (*slot, error) {
+	if err := m.until(ctx, func() bool { return m.ahead < maxAhead || len(m.busy) == 0 }); err != nil {
+		return nil, err
 	}
+	m.mu.Lock()
 	defer m.mu.Unlock()
 	id := logID{r.Name, r.Partition}
 	w := m.windows[id]
 	if w == nil || w.log != r.Log || r.Position <= w.last {
-		// The first of it; or another stream; or reading began anew, and what is still on its way comes again. What becomes of
-		// that no longer moves the mark, which would otherwise run ahead of the copies.
+		// The first record, another log, or a restart of reading. Then the records in flight come again, and must not move the mark.
 		if w != nil {
 			m.ahead -= len(w.slots) - w.head
 		}
@@ -84,7 +78,7 @@ func (m *marks) add(ctx context.Context, r *Record) (*slot, error) {
 	return s, nil
 }
 
-// begin counts a record of the resource that is on its way to the target, end one that has come there.
+// begin counts a record of the resource that is in flight to the target, end one that has arrived.
 func (m *marks) begin(resource string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,15 +94,14 @@ func (m *marks) end(resource string) {
 	m.wake()
 }
 
-// wake has the reader look again.
 func (m *marks) wake() {
 	select {
 	case m.changed <- struct{}{}:
-	default: // it has not looked yet
+	default: // a signal is pending
 	}
 }
 
-// done says that a record needs nothing any more.
+// done marks a record as finished.
 func (m *marks) done(s *slot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,17 +128,15 @@ func (m *marks) done(s *slot) {
 	m.wake()
 }
 
-// idle waits until no record of the resource is on its way.
 func (m *marks) idle(ctx context.Context, resource string) error {
 	return m.until(ctx, func() bool { return m.busy[resource] == 0 })
 }
 
-// allIdle waits until no record is on its way.
 func (m *marks) allIdle(ctx context.Context) error {
 	return m.until(ctx, func() bool { return len(m.busy) == 0 })
 }
 
-// until waits until a condition holds. It calls it with mu held.
+// until waits until holds returns true. It calls holds with mu held.
 func (m *marks) until(ctx context.Context, holds func() bool) error {
 	for {
 		m.mu.Lock()
@@ -154,36 +145,28 @@ func (m *marks) until(ctx context.Context, holds func() bool) error {
 		if ok {
 			return nil
 		}
-		if err := m.wait(ctx); err != nil {
-			return err
+		select {
+		case <-m.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
-func (m *marks) wait(ctx context.Context) error {
-	select {
-	case <-m.changed:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// all are the marks; dirty: only those that have not been saved.
-func (m *marks) all(dirty bool) []Mark {
+// all returns the marks; dirty: only the unsaved ones.
+func (m *marks) all(dirty bool) []driver.Mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out []Mark
+	var out []driver.Mark
 	for _, w := range m.windows {
 		if w.any && (w.dirty || !dirty) {
-			out = append(out, Mark{w.log, w.mark})
+			out = append(out, driver.Mark{Log: w.log, Position: w.mark})
 		}
 	}
 	return out
 }
 
-// saved says that these marks have been.
-func (m *marks) saved(saved []Mark) {
+func (m *marks) saved(saved []driver.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range saved {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,17 +16,17 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Slack's limits, of characters after escaping.
+// Slack's limits, in characters after escaping.
 const (
-	maxSection  = 3000  // of the text of a section block (https://docs.slack.dev/reference/block-kit/blocks/section-block)
-	maxMessage  = 12000 // of all sections; Slack says 40,000, and refuses blocks far below
-	maxSummary  = 300   // of the text of a notification
+	maxSection  = 3000  // text of a section block (https://docs.slack.dev/reference/block-kit/blocks/section-block)
+	maxMessage  = 12000 // all sections; Slack documents 40,000, and refuses blocks far below that
+	maxSummary  = 300   // text of a notification
 	maxGathered = 10    // events in one message
-	lineWidth   = 160   // of a line of a difference
+	lineWidth   = 160   // a line of a difference
 	maxManagers = 3
 )
 
-// note is one event as it is written in a message.
+// section is the form of one event in a message.
 type section struct {
 	summary string // plain text
 	head    string // mrkdwn
@@ -34,14 +35,13 @@ type section struct {
 
 func (s *section) size() int { return utf8.RuneCountInString(s.head) + utf8.RuneCountInString(s.diff) }
 
-// describe writes one event for people: who did what, to which object, and what changed.
 func describe(e *consume.Event) (*section, error) {
 	name := e.Name
 	if e.Namespace != "" {
 		name = e.Namespace + "/" + e.Name
 	}
 	verb := verbOf(e)
-	s := &section{summary: cutText(strings.Join(fields(e.Kind, name, verb), " "), maxSummary)}
+	s := &section{summary: cutText(strings.Join(strings.Fields(e.Kind+" "+name+" "+verb), " "), maxSummary)}
 	head := fmt.Sprintf("*%s* %s %s", mrkdwn(e.Kind), code(name), verb)
 	if by := managers(e.Data.ChangedBy); len(by) > 0 && e.Op != consume.Deleted && e.Op != consume.Left {
 		quoted := make([]string, len(by))
@@ -66,29 +66,14 @@ func describe(e *consume.Event) (*section, error) {
 	return s, nil
 }
 
-func fields(words ...string) []string {
-	return slices.DeleteFunc(words, func(w string) bool { return w == "" })
-}
-
 func verbOf(e *consume.Event) string {
-	switch e.Op {
-	case consume.Created:
-		return "was created"
-	case consume.Updated:
-		return "was updated"
-	case consume.Deleted:
-		return "was deleted"
-	case consume.Read:
-		return "exists, says a snapshot"
-	case consume.Entered:
-		return "began to match the selector"
-	case consume.Left:
-		return "ceased to match the selector"
+	verbs := map[consume.Op]string{
+		consume.Created: "was created", consume.Updated: "was updated", consume.Deleted: "was deleted", consume.Read: "exists, says a snapshot",
+		consume.Entered: "began to match the selector", consume.Left: "ceased to match the selector",
 	}
-	return "changed"
+	return cmp.Or(verbs[e.Op], "changed")
 }
 
-// managers are who changed it, each once.
 func managers(changes []consume.Change) []string {
 	var out []string
 	for _, c := range changes {
@@ -102,7 +87,6 @@ func managers(changes []consume.Change) []string {
 	return out
 }
 
-// difference are the lines that kubecdc tail --diff shows below an event.
 func difference(e *consume.Event) ([]string, error) {
 	var b bytes.Buffer
 	p := console.New(&terminal.Output{Writer: &b, Width: lineWidth}, console.Options{View: console.Diff, Reads: true, Location: time.UTC})
@@ -114,14 +98,13 @@ func difference(e *consume.Event) ([]string, error) {
 	}
 	var out []string
 	for line := range strings.Lines(b.String()) {
-		if line = strings.TrimRight(line, "\n"); strings.HasPrefix(line, "  ") { // before it are date and event
+		if line = strings.TrimRight(line, "\n"); strings.HasPrefix(line, "  ") { // the lines before are date and event
 			out = append(out, line[2:])
 		}
 	}
 	return out, nil
 }
 
-// howToSee is the command that shows the whole of a difference.
 func howToSee(e *consume.Event) string {
 	cmd := "kubecdc tail " + e.GroupResource() + "/" + e.Name
 	if e.Namespace != "" {
@@ -133,14 +116,13 @@ func howToSee(e *consume.Event) string {
 	return code(cmd + " --diff")
 }
 
-// codeBlock puts lines into a code block of at most limit characters. Where some are left out, a line below it says how many,
-// and hint.
+// codeBlock formats lines as a code block of at most limit characters. If it omits some, a line below has their number and hint.
 func codeBlock(lines []string, limit int, hint string) string {
 	if len(lines) == 0 {
 		return ""
 	}
 	const open, shut = "```\n", "```"
-	limit -= len(open) + len(shut) + 64 + utf8.RuneCountInString(hint) // room for what is said below
+	limit -= len(open) + len(shut) + 64 + utf8.RuneCountInString(hint) // room for the line below
 	var b strings.Builder
 	b.WriteString(open)
 	used, shown := 0, 0
@@ -164,12 +146,12 @@ func codeBlock(lines []string, limit int, hint string) string {
 	return b.String()
 }
 
-// mrkdwn is text as it stands in mrkdwn: & < > escaped, and backticks kept from ending the code around it.
+// mrkdwn escapes & < > for mrkdwn, and replaces backticks, which would end the code around them.
 func mrkdwn(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "`", "\u02cb").Replace(text)
 }
 
-// code is text as inline code, in which Slack looks for neither links nor emoji.
+// code returns text as inline code, in which Slack ignores links and emoji.
 func code(text string) string {
 	if text == "" {
 		return ""
@@ -177,7 +159,6 @@ func code(text string) string {
 	return "`" + mrkdwn(text) + "`"
 }
 
-// cutText cuts text to a number of characters.
 func cutText(text string, limit int) string {
 	if utf8.RuneCountInString(text) <= limit {
 		return text
@@ -185,7 +166,6 @@ func cutText(text string, limit int) string {
 	return string([]rune(text)[:limit-1]) + "…"
 }
 
-// blocksOf are the blocks of a message, and the text that notifications show.
 func blocksOf(sections []*section) (blocks []slack.Block, text string) {
 	add := func(mrkdwn string) {
 		if mrkdwn == "" {

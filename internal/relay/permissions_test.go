@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -70,7 +71,7 @@ func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 	})
 	source := func() *relay.JetStream {
 		s, err := relay.NewJetStream(relay.JetStreamConfig{
-			Relay: "r", URL: url, Domain: domain, Start: relay.Beginning, Objects: inNamespace("shop"),
+			Relay: "r", URL: url, Domain: domain, Start: driver.Beginning, Objects: inNamespace("shop"),
 			Options: []nats.Option{nats.UserInfo("relay", "secret"), nats.CustomInboxPrefix(strings.TrimSuffix(inbox, "."))},
 		}, log.logger())
 		if err != nil {

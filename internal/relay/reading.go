@@ -4,30 +4,32 @@ import (
 	"context"
 	"errors"
 
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// reading makes records of what a Reader returns. It belongs to the goroutine that calls next.
-type reading struct {
+// Reading converts the events of a Reader to records. It belongs to the goroutine that calls Next.
+type Reading struct {
 	consume.Reader
-	filtered bool                   // the bus leaves out records that are not asked for
-	known    map[consume.Log]uint64 // by log: where reading continues, as the relay knows it
-	passed   []*Record              // to be returned
+	filtered bool                   // the bus filters records
+	known    map[consume.Log]uint64 // the next position, by log
+	passed   []*driver.Record       // for Next to return
 }
 
-func newReading(r consume.Reader, filtered bool, from []consume.Position) *reading {
+// NewReading returns the Reading of a Reader that begins at the positions from; filtered: the bus filters records.
+func NewReading(r consume.Reader, filtered bool, from ...consume.Position) *Reading {
 	known := map[consume.Log]uint64{}
 	for _, p := range from {
 		known[p.Log] = p.Next
 	}
-	return &reading{Reader: r, filtered: filtered, known: known}
+	return &Reading{Reader: r, filtered: filtered, known: known}
 }
 
 var errWaited = errors.New("no record has come")
 
-// next returns the next record. Its error is a *consume.MissedError, or what ends the reader, or ctx. While no event comes, it returns now and then how
-// far the reader has passed records that are no events, or not asked for, so that the cursor passes them.
-func (r *reading) next(ctx context.Context) (*Record, error) {
+// Next returns the next record. Its error is a *consume.MissedError, the reader's final error, or the cause of ctx. While no event comes,
+// it periodically returns the reader's position, so that the cursor passes records that are unselected or not events.
+func (r *Reading) Next(ctx context.Context) (*driver.Record, error) {
 	for {
 		if len(r.passed) > 0 {
 			rec := r.passed[0]
@@ -35,7 +37,7 @@ func (r *reading) next(ctx context.Context) (*Record, error) {
 			return rec, nil
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, checkInterval, errWaited)
-		e, err := r.Next(limited)
+		e, err := r.Reader.Next(limited)
 		cancel()
 		var missed *consume.MissedError
 		var unreadable *consume.RecordError
@@ -61,8 +63,8 @@ func (r *reading) next(ctx context.Context) (*Record, error) {
 	}
 }
 
-func (r *reading) record(at consume.Position, e *consume.Event, err error) *Record {
-	rec := &Record{Log: at.Log, Position: at.Next - 1, Event: e, Err: err, Copies: 1}
+func (r *Reading) record(at consume.Position, e *consume.Event, err error) *driver.Record {
+	rec := &driver.Record{Log: at.Log, Position: at.Next - 1, Event: e, Err: err, Copies: 1}
 	if known, ok := r.known[at.Log]; ok && r.filtered && at.Next > known {
 		rec.LeftOut = at.Next - known - 1
 	}
@@ -70,12 +72,12 @@ func (r *reading) record(at consume.Position, e *consume.Event, err error) *Reco
 	return rec
 }
 
-// pass finds out what the reader has passed without an event.
-func (r *reading) pass() {
+// pass adds records for the positions that the reader has passed without an event.
+func (r *Reading) pass() {
 	for _, at := range r.Positions() {
 		known, ok := r.known[at.Log]
 		if ok && at.Next > known {
-			rec := &Record{Log: at.Log, Position: at.Next - 1, NoRecord: true}
+			rec := &driver.Record{Log: at.Log, Position: at.Next - 1, NoRecord: true}
 			if r.filtered {
 				rec.LeftOut = at.Next - known
 			}

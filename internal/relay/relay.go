@@ -13,59 +13,70 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Refused is what becomes of a record that the target refuses for good.
+// Refused is the handling of a record that the target refuses for good.
 type Refused string
 
-// What becomes of it.
+// The ways to handle a refused record.
 const (
-	Stop Refused = "stop" // the relay ends with an error; started again, it comes to the same record
-	Skip Refused = "skip" // it is counted and logged, and stays on the bus it was read from
+	Stop Refused = "stop" // the relay ends with an error; after a restart it reads the same record
+	Skip Refused = "skip" // it is counted and logged, and stays on the bus that it was read from
 )
 
 const (
 	saveInterval  = time.Second
-	checkInterval = 10 * time.Second // of the cursor, where nothing moves it, and of how much lies behind it
+	checkInterval = 10 * time.Second // of an idle cursor, and of the number of records after it
 	saveTimeout   = 5 * time.Second
-	// DefaultGrace is how long what is on its way to the target may take after the end.
+	// DefaultGrace is the default time limit for deliveries in flight at the end.
 	DefaultGrace = 5 * time.Second
 
 	queueEvents = 1024
 	queueBytes  = 16 << 20
 )
 
-// errGrace ends deliveries that take too long after the end.
+// openBackoff is the backoff of attempts to reach the bus, and Slack.
+func openBackoff() publish.Backoff {
+	return publish.Backoff{First: 250 * time.Millisecond, Limit: 30 * time.Second}
+}
+
+var (
+	// ErrElsewhere is wrapped by the error of a relay after a later relay of the same name has taken over its cursor.
+	ErrElsewhere = errors.New("the relay is run elsewhere")
+
+	errNotOpen = errors.New("its bus is not connected, or its cursor not taken yet")
+)
+
 var errGrace = errors.New("the grace period is over")
 
-// Options say what a relay relays, and where to.
+// Options configure a relay.
 type Options struct {
-	Name    string // names the cursor, and is the label of its metrics
-	Source  Source
+	Name    string // of the cursor, and label of its metrics
+	Source  driver.Source
 	Target  Target
 	Match   func(*consume.Event) bool // nil: all events
 	Refused Refused                   // "": Stop
 	Grace   time.Duration             // 0: DefaultGrace
 }
 
-// Relay takes records from a source to a target. See the package's documentation.
+// Relay forwards records from a source to a target. See the package's documentation.
 type Relay struct {
 	o       Options
 	log     *slog.Logger
 	metrics *Metrics
-	notes   notes
+	window  publish.Window
 	queue   *queue.Queue[*object.Delta]
 	lane    *queue.Lane[*object.Delta]
 	marks   *marks
 	copies  copies
-	open    atomic.Bool
-	silent  atomic.Pointer[error] // the bus did not answer when it was asked last
-	number  uint64                // of records read; the reader's
+	problem atomic.Pointer[error] // why it cannot read; nil: it reads
+	number  uint64                // of records read; belongs to the reader
 }
 
-// New returns a relay; Run starts it. m may be shared by several; nil: there are none.
+// New returns a relay; Run starts it. Several relays may share m; nil: no metrics.
 func New(o Options, log *slog.Logger, m *Metrics) *Relay {
 	if o.Refused == "" {
 		o.Refused = Stop
@@ -78,37 +89,32 @@ func New(o Options, log *slog.Logger, m *Metrics) *Relay {
 	}
 	q := queue.New[*object.Delta](queue.Options{Events: queueEvents, Bytes: queueBytes, InFlight: o.Target.InFlight()}, nil)
 	m.begin(o.Name)
-	return &Relay{
-		o: o, log: log.With("relay", o.Name), metrics: m, queue: q, lane: q.Lane(o.Name), marks: newMarks(),
-	}
+	r := &Relay{o: o, log: log.With("relay", o.Name), metrics: m, queue: q, lane: q.Lane(o.Name), marks: newMarks()}
+	r.problem.Store(&errNotOpen)
+	return r
 }
 
-// Name is what names the relay's cursor.
+// Name returns the name of the relay and its cursor.
 func (r *Relay) Name() string { return r.o.Name }
 
-// Ready returns nil while the relay reads, and its target can be reached.
+// Ready returns nil while the relay reads and its target is ready.
 func (r *Relay) Ready() error {
+	if err := r.problem.Load(); err != nil {
+		return *err
+	}
 	if err := r.o.Source.Ready(); err != nil {
-		return err // says why it is not open
-	}
-	if !r.open.Load() {
-		return errors.New("its bus is not connected, or its cursor not taken yet")
-	}
-	if err := r.silent.Load(); err != nil {
-		return fmt.Errorf("its bus does not answer: %w", *err)
+		return err
 	}
 	return r.o.Target.Ready()
 }
 
-// Run relays until ctx ends or the source does; then it waits a little for what is on its way, saves the cursor, and returns nil. An error says
-// that the relay cannot go on: its cursor has been taken over (ErrElsewhere), a record is refused, or source or target are
-// gone for good. Call it once.
+// Run relays until ctx or the source ends; then it waits up to Options.Grace for deliveries, saves the cursor, and returns nil. Its error
+// is final: another relay has the cursor (ErrElsewhere), a record is refused, or source or target failed. Call it once.
 func (r *Relay) Run(ctx context.Context) error {
 	running := r.metrics.up.WithLabelValues(r.o.Name)
 	running.Set(1)
 	defer running.Set(0)
-	err := r.run(ctx)
-	if err != nil {
+	if err := r.run(ctx); err != nil {
 		return fmt.Errorf("relay %s: %w", r.o.Name, err)
 	}
 	return nil
@@ -116,10 +122,10 @@ func (r *Relay) Run(ctx context.Context) error {
 
 func (r *Relay) run(ctx context.Context) error {
 	defer func() {
-		r.open.Store(false)
-		_ = r.o.Source.Close() // nothing to be done about it
+		r.problem.Store(&errNotOpen)
+		_ = r.o.Source.Close() // the relay ends in any case
 	}()
-	// The target outlives ctx, for what is on its way when that ends.
+	// The target outlives ctx, for the deliveries in flight at its end.
 	targeting, stopTarget := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopTarget()
 	g, gctx := errgroup.WithContext(targeting)
@@ -129,10 +135,9 @@ func (r *Relay) run(ctx context.Context) error {
 		pumping, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(gctx, stop)() // the target has ended
-		if err := r.o.Source.Open(pumping); err != nil {
+		if err := r.connect(pumping); err != nil {
 			return endOf(pumping, err)
 		}
-		r.open.Store(true)
 		err := r.pump(pumping)
 		if errors.Is(err, io.EOF) {
 			err = nil
@@ -145,14 +150,36 @@ func (r *Relay) run(ctx context.Context) error {
 			}
 		}
 		if errors.Is(err, publish.ErrClosed) {
-			return nil // the target has failed, and its own error says why
+			return nil // the target failed, and returns its own error
 		}
 		return err
 	})
 	return g.Wait()
 }
 
-// endOf is err, but nil where it only says that ctx has ended.
+// connect opens the source. It retries until that succeeds, the error is final, or ctx ends.
+func (r *Relay) connect(ctx context.Context) error {
+	for failures := 1; ; failures++ {
+		err := r.o.Source.Open(ctx)
+		var transient driver.TransientError
+		switch {
+		case err == nil:
+			r.problem.Store(nil)
+			return nil
+		case !errors.As(err, &transient):
+			return err
+		}
+		r.problem.Store(&err)
+		if suppressed, ok := r.window.First("open"); ok && ctx.Err() == nil {
+			r.log.Warn("bus cannot be read yet, trying on", "err", err, "suppressed", suppressed)
+		}
+		if err := publish.Sleep(ctx, openBackoff().Delay(failures)); err != nil {
+			return err
+		}
+	}
+}
+
+// endOf returns err, or nil if ctx has ended.
 func endOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -160,7 +187,6 @@ func endOf(ctx context.Context, err error) error {
 	return err
 }
 
-// pump reads and delivers until ctx ends or something fails for good.
 func (r *Relay) pump(ctx context.Context) error {
 	g, reading := errgroup.WithContext(ctx)
 	delivering, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -168,7 +194,7 @@ func (r *Relay) pump(ctx context.Context) error {
 	ended := context.AfterFunc(reading, func() {
 		r.queue.Close()
 		if ctx.Err() == nil {
-			giveUp(errGrace) // another one may deliver by now
+			giveUp(errGrace) // another relay may deliver by now
 			return
 		}
 		late := time.AfterFunc(r.o.Grace, func() { giveUp(errGrace) })
@@ -182,13 +208,12 @@ func (r *Relay) pump(ctx context.Context) error {
 		if err := d.Run(delivering); !errors.Is(err, errGrace) {
 			return err
 		}
-		return nil // what is given up comes again, behind the cursor
+		return nil // records given up are after the cursor, and come again
 	})
 	g.Go(func() error { return r.keep(reading) })
 	return g.Wait()
 }
 
-// read reads, and hands on what is asked for.
 func (r *Relay) read(ctx context.Context) error {
 	for {
 		rec, err := r.o.Source.Next(ctx)
@@ -237,8 +262,7 @@ func (r *Relay) miss(err *consume.MissedError) {
 		"log", err.Log.Name, "partition", err.Log.Partition, "from", err.From, "to", err.To)
 }
 
-// take decides about one record.
-func (r *Relay) take(ctx context.Context, rec *Record, s *slot) error {
+func (r *Relay) take(ctx context.Context, rec *driver.Record, s *slot) error {
 	if rec.LeftOut > 0 {
 		r.metrics.passed.WithLabelValues(r.o.Name, passedFilter).Add(float64(rec.LeftOut))
 	}
@@ -250,7 +274,7 @@ func (r *Relay) take(ctx context.Context, rec *Record, s *slot) error {
 		r.passOver(rec, passedUnreadable)
 		r.marks.done(s)
 		return nil
-	// What a bus has refused is among the dead letters for people to look at, and is no part of the stream.
+	// Dead letters are for inspection, and not part of the stream.
 	case e.DeadLetterReason != "", r.o.Match != nil && !r.o.Match(e), e.Stream != nil && !r.o.Target.Stream():
 		r.passOver(rec, passedFilter)
 		r.marks.done(s)
@@ -265,7 +289,6 @@ func (r *Relay) take(ctx context.Context, rec *Record, s *slot) error {
 
 func resourceOf(e *consume.Event) string { return e.Source + " " + e.GroupResource() }
 
-// keyOf is the same for all events of an object.
 func keyOf(e *consume.Event) string {
 	if e.PartitionKey != "" {
 		return e.PartitionKey
@@ -273,8 +296,7 @@ func keyOf(e *consume.Event) string {
 	return resourceOf(e) + " " + e.Namespace + " " + e.Name
 }
 
-// passOver counts and logs a record that is not delivered.
-func (r *Relay) passOver(rec *Record, reason string) {
+func (r *Relay) passOver(rec *driver.Record, reason string) {
 	r.metrics.passed.WithLabelValues(r.o.Name, reason).Inc()
 	if reason != passedUnreadable {
 		return
@@ -283,14 +305,14 @@ func (r *Relay) passOver(rec *Record, reason string) {
 	if err == nil {
 		err = fmt.Errorf("%w of this release: its type is %.100q", consume.ErrNotKubecdc, rec.Event.Type)
 	}
-	if suppressed, ok := r.notes.first(reason); ok {
+	if suppressed, ok := r.window.First(reason); ok {
 		r.log.Error("record cannot be read as an event and is passed over: look at it on the bus",
 			"record", rec.Where(), "err", err, "suppressed", suppressed)
 	}
 }
 
-// stream delivers a stream event at its place: after all records of its resource that come before it, and before all later ones.
-func (r *Relay) stream(ctx context.Context, rec *Record, s *slot) error {
+// stream delivers a stream event in order: after all earlier records of its resource, and before all later ones.
+func (r *Relay) stream(ctx context.Context, rec *driver.Record, s *slot) error {
 	slots, late, complete := r.copies.come(rec, s)
 	for _, l := range late {
 		r.marks.done(l)
@@ -309,7 +331,6 @@ func (r *Relay) stream(ctx context.Context, rec *Record, s *slot) error {
 	return r.marks.idle(ctx, resource)
 }
 
-// refused decides about a record that the target refuses for good.
 func (r *Relay) refused(d *object.Delta, err error) error {
 	to := d.Acker.(*delivery) //nolint:forcetypeassert // the relay makes all of them
 	rec := to.record
@@ -324,7 +345,6 @@ func (r *Relay) refused(d *object.Delta, err error) error {
 	return nil
 }
 
-// keep saves the cursor until ctx ends.
 func (r *Relay) keep(ctx context.Context) error {
 	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
@@ -351,9 +371,8 @@ func (r *Relay) keep(ctx context.Context) error {
 	}
 }
 
-// save saves the marks that have moved; check: also where none has, which tells whether the cursor is still ours. Those that
-// have not moved are not saved again: what is there now may be another's, or of a topic that was made anew. Its error is
-// ErrElsewhere; others pass.
+// save saves the marks that have moved; check: even if none has, to verify that this relay still holds the cursor. It saves no others
+// again: the stored ones may belong to another relay, or to a topic that was created again. It returns ErrElsewhere, and logs other errors.
 func (r *Relay) save(ctx context.Context, check bool) error {
 	marks := r.marks.all(true)
 	if len(marks) == 0 && !check {
@@ -367,7 +386,7 @@ func (r *Relay) save(ctx context.Context, check bool) error {
 	case errors.Is(err, ErrElsewhere):
 		return err
 	default:
-		if suppressed, ok := r.notes.first("save"); ok {
+		if suppressed, ok := r.window.First("save"); ok {
 			r.log.Warn("cursor cannot be saved, trying on; a restart would deliver again what has been delivered since", "err", err, "suppressed", suppressed)
 		}
 	}
@@ -378,12 +397,13 @@ func (r *Relay) lookBehind(ctx context.Context) {
 	behind, err := r.o.Source.Behind(ctx, r.marks.all(false))
 	switch {
 	case err == nil:
-		r.silent.Store(nil)
+		r.problem.Store(nil)
 		r.metrics.behind.WithLabelValues(r.o.Name).Set(float64(behind))
-	case !errors.Is(err, context.Canceled): // a reader that waits for a bus that is away looks like one that has read all
-		r.silent.Store(&err)
-		if suppressed, ok := r.notes.first("behind"); ok {
-			r.log.Warn("bus does not answer, trying on", "err", err, "suppressed", suppressed)
+	case !errors.Is(err, context.Canceled): // needed because a reader whose bus is away looks like one that has read all
+		err = fmt.Errorf("its bus does not answer: %w", err)
+		r.problem.Store(&err)
+		if suppressed, ok := r.window.First("behind"); ok {
+			r.log.Warn("bus cannot be asked how far it is ahead, trying on", "err", err, "suppressed", suppressed)
 		}
 	}
 }

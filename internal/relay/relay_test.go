@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -28,7 +29,7 @@ import (
 
 func TestOrderPerObjectSurvivesATargetThatFails(t *testing.T) {
 	b, to := newBus(t), newTarget()
-	to.before = func(ctx context.Context, _ *relay.Record) error {
+	to.before = func(ctx context.Context, _ *driver.Record) error {
 		for rand.IntN(3) == 0 { // an attempt that has failed
 			runtime.Gosched()
 		}
@@ -40,7 +41,7 @@ func TestOrderPerObjectSurvivesATargetThatFails(t *testing.T) {
 			b.send(event("shop", fmt.Sprintf("web-%d", o), v+1))
 		}
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
 	to.wait(t, objects*versions)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -54,14 +55,14 @@ func TestOrderPerObjectSurvivesATargetThatFails(t *testing.T) {
 func TestCursorGoesOnWhereItEnded(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1))
-	first := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	first := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
 	to.wait(t, 1)
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
 	b.send(event("shop", "a", 2))
 	var log logBuffer
-	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: relay.Beginning}, log.logger())
+	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: driver.Beginning}, log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestCursorGoesOnWhereItEnded(t *testing.T) {
 	if diff := cmp.Diff([]string{"configmaps/uid-shop-a/1", "configmaps/uid-shop-a/2"}, to.ids()); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
-	at, err := b.source("r", relay.Live).Status(t.Context())
+	at, err := b.source("r", driver.Live).Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +92,14 @@ func TestCrashBeforeTheCursorIsSavedLosesNothing(t *testing.T) {
 	for v := range 100 {
 		b.send(event("shop", fmt.Sprintf("web-%d", v%7), v+1))
 	}
-	crashed := start(t, relay.Options{Name: "r", Source: unsaved{b.source("r", relay.Beginning)}, Target: to})
+	crashed := start(t, relay.Options{Name: "r", Source: unsaved{b.source("r", driver.Beginning)}, Target: to})
 	to.wait(t, 60)
 	if err := crashed.stop(); err != nil {
 		t.Fatal(err)
 	}
 	delivered := len(to.ids())
 	again := newTarget()
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: again})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: again})
 	again.wait(t, 100)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -114,7 +115,7 @@ func TestCrashBeforeTheCursorIsSavedLosesNothing(t *testing.T) {
 func TestLiveStartIsKeptThoughNothingWasDelivered(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "old", 1))
-	first := relay.New(relay.Options{Name: "r", Source: b.source("r", relay.Live), Target: to}, slog.New(slog.DiscardHandler), nil)
+	first := relay.New(relay.Options{Name: "r", Source: b.source("r", driver.Live), Target: to}, slog.New(slog.DiscardHandler), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- first.Run(ctx) }()
@@ -124,7 +125,7 @@ func TestLiveStartIsKeptThoughNothingWasDelivered(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.send(event("shop", "new", 2)) // while it is away
-	second := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Live), Target: to})
+	second := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Live), Target: to})
 	to.wait(t, 1)
 	if err := second.stop(); err != nil {
 		t.Fatal(err)
@@ -140,11 +141,11 @@ func TestLiveStartBeforeTheStreamIsMadeLeavesNothingOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log logBuffer
-	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: relay.Live}, log.logger())
+	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: driver.Live}, log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, relay.Options{Name: "r", Source: source, Target: to})
+	r := startLogging(t, relay.Options{Name: "r", Source: source, Target: to}, log.logger())
 	waitFor(t, func() bool { return strings.Contains(log.String(), "there is no stream") })
 	b.create()
 	b.send(event("shop", "a", 1), event("shop", "b", 2)) // before the relay looks again
@@ -158,7 +159,7 @@ func TestSlowTargetHoldsNobodyBack(t *testing.T) {
 	t.Parallel()
 	b, slow, quick := newBus(t), newTarget(), newTarget()
 	release := make(chan struct{})
-	slow.before = func(ctx context.Context, _ *relay.Record) error {
+	slow.before = func(ctx context.Context, _ *driver.Record) error {
 		select {
 		case <-release:
 			return nil
@@ -166,8 +167,8 @@ func TestSlowTargetHoldsNobodyBack(t *testing.T) {
 			return context.Cause(ctx)
 		}
 	}
-	rs := start(t, relay.Options{Name: "slow", Source: b.source("slow", relay.Beginning), Target: slow})
-	rq := start(t, relay.Options{Name: "quick", Source: b.source("quick", relay.Beginning), Target: quick})
+	rs := start(t, relay.Options{Name: "slow", Source: b.source("slow", driver.Beginning), Target: slow})
+	rq := start(t, relay.Options{Name: "quick", Source: b.source("quick", driver.Beginning), Target: quick})
 	const n = 5000
 	for v := range n { // the bus takes what the relay cannot
 		b.send(event("shop", fmt.Sprintf("web-%d", v%100), v+1))
@@ -192,7 +193,7 @@ func TestMatchDecidesWhatIsRelayed(t *testing.T) {
 		strings.Replace(event("shop", "dead", 3), `"cluster"`, `"deadletterreason":"too large","cluster"`, 1), event("shop", "b", 4))
 	var log logBuffer
 	r := startLogging(t, relay.Options{
-		Name: "r", Source: b.source("r", relay.Beginning), Target: to,
+		Name: "r", Source: b.source("r", driver.Beginning), Target: to,
 		Match: func(e *consume.Event) bool { return e.Namespace == "shop" },
 	}, log.logger())
 	to.wait(t, 2)
@@ -207,7 +208,7 @@ func TestMatchDecidesWhatIsRelayed(t *testing.T) {
 	if !strings.Contains(log.String(), "stream KUBECDC, record 3") {
 		t.Errorf("log does not say which record cannot be read:\n%s", &log)
 	}
-	at, err := b.source("r", relay.Live).Status(t.Context())
+	at, err := b.source("r", driver.Live).Status(t.Context())
 	if err != nil || at[0].At != 6 {
 		t.Errorf("cursor is not behind what was filtered: %+v, %v", at, err)
 	}
@@ -216,7 +217,7 @@ func TestMatchDecidesWhatIsRelayed(t *testing.T) {
 func TestRefusedRecordStopsOrIsSkipped(t *testing.T) {
 	b := newBus(t)
 	b.send(event("shop", "a", 1), event("shop", "poisoned", 2), event("shop", "c", 3))
-	refuse := func(_ context.Context, r *relay.Record) error {
+	refuse := func(_ context.Context, r *driver.Record) error {
 		if r.Event.Name == "poisoned" {
 			return fmt.Errorf("%w: it is poisoned", publish.ErrRefused)
 		}
@@ -228,13 +229,13 @@ func TestRefusedRecordStopsOrIsSkipped(t *testing.T) {
 			to.before = refuse
 			var log logBuffer
 			name := string(refused)
-			r := startLogging(t, relay.Options{Name: name, Source: b.source(name, relay.Beginning), Target: to, Refused: refused}, log.logger())
+			r := startLogging(t, relay.Options{Name: name, Source: b.source(name, driver.Beginning), Target: to, Refused: refused}, log.logger())
 			if refused == relay.Stop {
 				err := r.wait(t)
 				if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "relay stop: stream KUBECDC, record 2") {
 					t.Errorf("error: %v", err)
 				}
-				at, err := b.source(name, relay.Live).Status(t.Context())
+				at, err := b.source(name, driver.Live).Status(t.Context())
 				if err != nil || at[0].At > 1 { // 0 if the first record was still in flight
 					t.Errorf("cursor: %+v, %v, want it before the record that was refused", at, err)
 				}
@@ -255,10 +256,10 @@ func TestSecondRelayOfANameTakesOver(t *testing.T) {
 	t.Parallel()
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1))
-	first := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	first := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
 	to.wait(t, 1)
 	to2 := newTarget()
-	second := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to2})
+	second := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to2})
 	waitFor(t, func() bool { // only a record makes the first look at once
 		b.send(event("shop", "b", 2))
 		return len(to2.ids()) > 0
@@ -274,7 +275,7 @@ func TestSecondRelayOfANameTakesOver(t *testing.T) {
 
 func TestStreamEventsKeepTheirPlace(t *testing.T) {
 	b, to := newBus(t), newTarget()
-	to.before = func(context.Context, *relay.Record) error {
+	to.before = func(context.Context, *driver.Record) error {
 		for range rand.IntN(50) {
 			runtime.Gosched()
 		}
@@ -288,7 +289,7 @@ func TestStreamEventsKeepTheirPlace(t *testing.T) {
 	for o := range 200 {
 		b.send(event("shop", fmt.Sprintf("web-%d", o), o+300))
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
 	to.wait(t, 402)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -302,7 +303,7 @@ func TestStreamEventsKeepTheirPlace(t *testing.T) {
 // A Kafka topic has a copy of an event about the stream in each partition.
 func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 	to := newTarget()
-	m := &memory{records: []*relay.Record{
+	m := &memory{records: []*driver.Record{
 		copyOf(t, 0, 2, 0, streamEvent("progress", 5)), // its copy in partition 1 came before the start
 		copyOf(t, 0, 2, 1, streamEvent("snapshot.started", 10)),
 		copyOf(t, 1, 2, 0, streamEvent("snapshot.started", 10)),
@@ -334,12 +335,12 @@ func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 
 // From topics of namespaces, progress goes on when all topics have it. One that some of them have does not hold the cursor.
 func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
-	in := func(topic string, r *relay.Record) *relay.Record {
+	in := func(topic string, r *driver.Record) *driver.Record {
 		r.Name, r.Sparse = topic, r.Event.Stream != nil
 		return r
 	}
 	to := newTarget()
-	m := &memory{records: []*relay.Record{
+	m := &memory{records: []*driver.Record{
 		in("a", copyOf(t, 0, 2, 0, streamEvent("progress", 5))),
 		in("b", copyOf(t, 0, 2, 0, streamEvent("progress", 5))),
 		in("a", copyOf(t, 0, 2, 1, streamEvent("progress", 6))),
@@ -364,12 +365,12 @@ func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 }
 
 func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
-	in := func(topic string, r *relay.Record) *relay.Record {
+	in := func(topic string, r *driver.Record) *driver.Record {
 		r.Name = topic
 		return r
 	}
 	to := newTarget()
-	m := &memory{records: []*relay.Record{
+	m := &memory{records: []*driver.Record{
 		in("a", copyOf(t, 0, 4, 0, streamEvent("snapshot.completed", 11))),
 		in("a", copyOf(t, 1, 4, 0, streamEvent("snapshot.completed", 11))),
 		in("b", copyOf(t, 0, 4, 0, eventOf("read", "shop", "b", 9))),
@@ -396,7 +397,7 @@ func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
 func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1), event("shop", "a", 2), event("shop", "a", 3))
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
 	to.wait(t, 3)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -420,7 +421,7 @@ func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
 	if strings.Count(log.String(), "log is another one than the relay has read") != 1 {
 		t.Errorf("log:\n%s", &log)
 	}
-	at, err := b.source("r", relay.Live).Status(t.Context())
+	at, err := b.source("r", driver.Live).Status(t.Context())
 	if err != nil || at[0].At != 4 || at[0].Problem != "" {
 		t.Errorf("cursor: %+v, %v", at, err)
 	}
@@ -429,7 +430,7 @@ func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
 func TestRecordsThatAreGoneAreSaid(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1))
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
 	to.wait(t, 1)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -443,7 +444,7 @@ func TestRecordsThatAreGoneAreSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log logBuffer
-	r = startLogging(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to}, log.logger())
+	r = startLogging(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to}, log.logger())
 	to.wait(t, 2)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -462,7 +463,7 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics := relay.NewMetrics(registry)
 	run := func() *running {
-		s, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: relay.Beginning, Objects: inNamespace("shop")}, log.logger())
+		s, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: driver.Beginning, Objects: inNamespace("shop")}, log.logger())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -482,7 +483,7 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 	tick, deadline := time.NewTicker(50*time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()
 	for passed := false; !passed; {
-		at, err := b.source("r", relay.Live).Status(t.Context())
+		at, err := b.source("r", driver.Live).Status(t.Context())
 		passed = err == nil && at[0].At == 21 && at[0].Behind == 0
 		select {
 		case <-tick.C:
@@ -530,7 +531,7 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 func TestCursorInAnotherStreamIsAnError(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1))
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
 	to.wait(t, 1)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -570,7 +571,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	}
 	pr, pw := io.Pipe()
 	defer pr.Close()
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewWriter(stdout.New(pw, nil))})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: relay.NewWriter(stdout.New(pw, nil))})
 	got, err := consume.NewLines("", pr, consume.Query{}).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -594,7 +595,7 @@ func TestRelayToAnotherJetStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(to)})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: relay.NewBus(to)})
 	waitFor(t, func() bool {
 		s, err := other.js.Stream(t.Context(), "KUBECDC")
 		return err == nil && s.CachedInfo().State.Msgs == uint64(len(raw))
@@ -630,7 +631,7 @@ func TestTargetThatFailsForGoodEndsTheRelayWithItsError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(to)}).wait(t)
+	err = start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: relay.NewBus(to)}).wait(t)
 	if !errors.Is(err, publish.ErrStream) {
 		t.Errorf("error: %v", err)
 	}

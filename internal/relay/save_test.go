@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -16,7 +17,7 @@ type saves struct {
 	marks chan int // unbuffered: the test takes each
 }
 
-func (s *saves) Save(_ context.Context, marks []relay.Mark) error {
+func (s *saves) Save(_ context.Context, marks []driver.Mark) error {
 	s.marks <- len(marks)
 	return nil
 }
@@ -26,7 +27,7 @@ func (s *saves) Save(_ context.Context, marks []relay.Mark) error {
 func TestMarksThatHaveNotMovedAreNotSavedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &saves{
-			memory: memory{records: []*relay.Record{copyOf(t, 0, 1, 7, event("shop", "web", 1))}}, marks: make(chan int),
+			memory: memory{records: []*driver.Record{copyOf(t, 0, 1, 7, event("shop", "web", 1))}}, marks: make(chan int),
 		}
 		r := start(t, relay.Options{Name: "r", Source: src, Target: newTarget()})
 		got := []int{<-src.marks, <-src.marks, <-src.marks}

@@ -22,64 +22,51 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// SlackConfig says where in Slack messages go: to the channel of an incoming webhook, or to one by a token.
+// SlackConfig names the destination of messages: the channel of an incoming webhook, or a channel by a token.
 type SlackConfig struct {
-	URLFile string // holds the webhook's URL, which is a secret
+	URLFile string // contains the webhook's URL, which is a secret
 
-	TokenFile string // holds a bot's token, which may chat:write
+	TokenFile string // contains a bot's token with the scope chat:write
 	Channel   string // "#deploys" or its id
 
 	APIURL string        // "": slack.APIURL; for tests
-	Every  time.Duration // between two messages; 0: a second, which is what Slack takes
-	Fence  publish.Fence // asked before each message; nil: everything passes
+	Every  time.Duration // between two messages; 0: a second, Slack's limit
+	Fence  publish.Fence // checked before each message; nil permits everything
 }
 
 const (
 	slackTimeout = 30 * time.Second
-	// maxRetryAfter bounds what Slack may ask for: a wrong number must not silence the relay.
+	// maxRetryAfter bounds the wait that Slack may request: a wrong number must not silence the relay.
 	maxRetryAfter = 5 * time.Minute
 )
 
-// Slack writes events into a channel of Slack, for people. One message at a time goes out; events that wait for it
-// are gathered into the next. Each file is read again for each message.
-//
-// Slack knows no ids: where an answer is lost, a message may come twice.
+// Slack writes events to a channel of Slack, one message at a time. Waiting events form the next message. It reads the files for each
+// message. Slack has no message ids: if an answer is lost, a message may appear twice.
 type Slack struct {
 	cfg    SlackConfig
 	log    *slog.Logger
-	notes  notes
+	window publish.Window
 	client *http.Client
 	limit  *rate.Limiter
 	fence  *publish.Fencing
 
-	problem atomic.Pointer[string]
+	problem atomic.Pointer[error]
 
 	mu      sync.Mutex
 	waiting []*letter     // bounded by InFlight
 	over    bool          // Run has ended
-	came    chan struct{} // room for one: letters wait. Never closed.
+	came    chan struct{} // capacity 1: letters wait. Never closed.
 }
 
-// letter is an event that waits to be written.
 type letter struct {
 	event   *publish.Event
 	number  uint64 // of the record
 	section *section
 }
 
-// NewSlack checks the configuration and returns a target.
-func NewSlack(cfg SlackConfig, log *slog.Logger) (*Slack, error) {
-	switch {
-	case (cfg.URLFile == "") == (cfg.TokenFile == ""):
-		return nil, errors.New("slack: want urlFile, or tokenFile and channel")
-	case cfg.TokenFile != "" && cfg.Channel == "":
-		return nil, errors.New("slack: tokenFile needs a channel: its id, or its name with #")
-	case cfg.URLFile != "" && cfg.Channel != "":
-		return nil, errors.New("slack: a webhook has its own channel: leave channel out, or use tokenFile")
-	}
-	if cfg.APIURL == "" {
-		cfg.APIURL = slack.APIURL
-	}
+// NewSlack returns a target. The files and the channel of cfg must be valid.
+func NewSlack(cfg SlackConfig, log *slog.Logger) *Slack {
+	cfg.APIURL = cmp.Or(cfg.APIURL, slack.APIURL)
 	if cfg.Every <= 0 {
 		cfg.Every = time.Second
 	}
@@ -92,25 +79,25 @@ func NewSlack(cfg SlackConfig, log *slog.Logger) (*Slack, error) {
 		client: &http.Client{
 			Timeout:   slackTimeout,
 			Transport: transport,
-			// The address is a secret, or goes with one.
+			// The address is a secret, or is sent with one.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		limit: rate.NewLimiter(rate.Every(cfg.Every), 1),
 		fence: publish.NewFencing(cfg.Fence),
 		came:  make(chan struct{}, 1),
-	}, nil
+	}
 }
 
-// Stream implements Target: events about the stream are not for people.
+// Stream implements Target: people need no stream events.
 func (s *Slack) Stream() bool { return false }
 
-// InFlight implements Target: one message is gathered while another is sent.
+// InFlight implements Target: events for one message gather while another is sent.
 func (s *Slack) InFlight() int { return 4 * maxGathered }
 
-// Ready implements Target. It says what Slack's last answer was about, where it did not take a message.
+// Ready implements Target. It returns Slack's last error, if Slack did not accept the last message.
 func (s *Slack) Ready() error {
 	if p := s.problem.Load(); p != nil {
-		return errors.New("slack: " + *p)
+		return fmt.Errorf("slack: %w", *p)
 	}
 	return nil
 }
@@ -135,7 +122,7 @@ func (s *Slack) Publish(e *publish.Event) {
 	}
 	select {
 	case s.came <- struct{}{}:
-	default: // Run has not looked yet
+	default: // a signal is pending
 	}
 }
 
@@ -158,7 +145,7 @@ func (s *Slack) Run(ctx context.Context) error {
 			return nil
 		}
 		for s.some() {
-			// First the right to send, then what is to be sent: what comes meanwhile goes with it.
+			// The limit comes first, so that events that arrive meanwhile are in the message.
 			if s.limit.Wait(ctx) != nil {
 				return nil
 			}
@@ -167,14 +154,13 @@ func (s *Slack) Run(ctx context.Context) error {
 	}
 }
 
-// some reports whether letters wait.
 func (s *Slack) some() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.waiting) > 0
 }
 
-// gather takes what waits, as far as it goes into one message, in the order of the bus.
+// gather takes the waiting events that fit into one message, in the order of the bus.
 func (s *Slack) gather() []*letter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +177,7 @@ func (s *Slack) gather() []*letter {
 	return letters
 }
 
-// write sends a message and answers all whose events are in it. Where Slack refuses it, each event goes out alone, so that
-// only one is refused which is the reason.
+// write sends a message and ends its events. If Slack refuses the message, it sends each event alone, to find the cause.
 func (s *Slack) write(ctx context.Context, letters []*letter) {
 	sections := make([]*section, len(letters))
 	for i, l := range letters {
@@ -201,27 +186,19 @@ func (s *Slack) write(ctx context.Context, letters []*letter) {
 	err := s.send(ctx, sections)
 	if len(letters) > 1 && errors.Is(err, publish.ErrRefused) {
 		for _, l := range letters {
-			err := s.limit.Wait(ctx)
-			if err == nil {
-				err = s.send(ctx, []*section{l.section})
-			}
-			l.end(ctx, err)
+			_ = s.limit.Wait(ctx) // after the end of ctx, the attempt fails too
+			s.write(ctx, []*letter{l})
 		}
 		return
 	}
-	for _, l := range letters {
-		l.end(ctx, err)
-	}
-}
-
-func (l *letter) end(ctx context.Context, err error) {
 	if err != nil && ctx.Err() != nil {
 		err = publish.ErrClosed
 	}
-	l.event.Done(err)
+	for _, l := range letters {
+		l.event.Done(err)
+	}
 }
 
-// send tries until Slack has taken or refused the message, or ctx ends.
 func (s *Slack) send(ctx context.Context, sections []*section) error {
 	blocks, text := blocksOf(sections)
 	for failures := 1; ; failures++ {
@@ -239,10 +216,10 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 		var limited *slack.RateLimitedError
 		if errors.As(err, &limited) {
 			wait := min(max(limited.RetryAfter, s.cfg.Every), maxRetryAfter)
-			if suppressed, ok := s.notes.first("rate limit"); ok {
+			if suppressed, ok := s.window.First("rate limit"); ok {
 				s.log.Warn("slack asks to wait", "retry_after", limited.RetryAfter, "wait", wait, "suppressed", suppressed)
 			}
-			if err := sleep(ctx, wait); err != nil {
+			if err := publish.Sleep(ctx, wait); err != nil {
 				return err
 			}
 			continue
@@ -252,9 +229,8 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 			s.problem.Store(nil)
 			return fmt.Errorf("slack: %w: %w", publish.ErrRefused, err)
 		}
-		problem := err.Error()
-		s.problem.Store(&problem)
-		if suppressed, ok := s.notes.first(advice); ok {
+		s.problem.Store(&err)
+		if suppressed, ok := s.window.First(advice); ok {
 			level := slog.LevelWarn
 			if advice != "" {
 				level = slog.LevelError
@@ -263,13 +239,13 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 			}
 			s.log.Log(ctx, level, "slack does not take a message, trying on", "err", err, "advice", advice, "attempt", failures, "suppressed", suppressed)
 		}
-		if err := backoff(ctx, failures); err != nil {
+		if err := publish.Sleep(ctx, openBackoff().Delay(failures)); err != nil {
 			return err
 		}
 	}
 }
 
-// post sends a message once. Its error holds no secret.
+// post sends a message once. Its error contains no secret.
 func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) error {
 	if s.cfg.URLFile != "" {
 		address, err := secret(s.cfg.URLFile)
@@ -285,7 +261,7 @@ func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) err
 		err = slack.PostWebhookCustomHTTPContext(ctx, address, s.client, &slack.WebhookMessage{
 			Text: text, Blocks: &slack.Blocks{BlockSet: blocks}, UnfurlLinks: &no, UnfurlMedia: &no,
 		})
-		return withoutURL(err)
+		return publish.WithoutURL(err)
 	}
 	token, err := secret(s.cfg.TokenFile)
 	if err != nil {
@@ -295,10 +271,9 @@ func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) err
 	_, _, _, err = client.SendMessageContext(ctx, s.cfg.Channel,
 		slack.MsgOptionText(text, false), slack.MsgOptionBlocks(blocks...),
 		slack.MsgOptionDisableLinkUnfurl(), slack.MsgOptionDisableMediaUnfurl())
-	return withoutURL(err)
+	return publish.WithoutURL(err)
 }
 
-// secret reads a file that holds one.
 func secret(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -311,8 +286,8 @@ func secret(file string) (string, error) {
 	return text, nil
 }
 
-// adviceOf says what somebody must do about an error, "" where it passes by itself, and whether Slack will never take the
-// message. What is not known is taken for something that can be mended: nothing is lost by trying on.
+// adviceOf returns the fix for an error, "" if none is necessary, and whether Slack will never accept the message. Unknown errors are
+// retried, which loses nothing.
 func adviceOf(err error) (advice string, refused bool) {
 	var answer slack.SlackErrorResponse
 	if errors.As(err, &answer) {

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -158,11 +159,7 @@ func (s *standIn) token(tb testing.TB) relay.SlackConfig {
 
 func newSlack(tb testing.TB, c relay.SlackConfig, log *slog.Logger) *relay.Slack {
 	tb.Helper()
-	s, err := relay.NewSlack(c, log)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return relay.NewSlack(c, log)
 }
 
 // relayTo relays records to Slack until that has told of n events.
@@ -258,7 +255,7 @@ func TestSlackMessagesLookLikeThis(t *testing.T) {
 // deliver relays one record.
 func deliver(tb testing.TB, to relay.Target, raw string) {
 	tb.Helper()
-	m := &memory{records: []*relay.Record{copyOf(tb, 0, 1, 0, raw)}}
+	m := &memory{records: []*driver.Record{copyOf(tb, 0, 1, 0, raw)}}
 	r := start(tb, relay.Options{Name: "r", Source: m, Target: to})
 	waitFor(tb, func() bool {
 		m.mu.Lock()
@@ -320,7 +317,7 @@ func TestSlackIsNotWaitedForForLong(t *testing.T) {
 		return http.StatusTooManyRequests, http.Header{"Retry-After": {"86400"}}, ""
 	}
 	log := &logBuffer{}
-	m := &memory{records: []*relay.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
+	m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
 	r := startLogging(t, relay.Options{Name: "r", Source: m, Target: newSlack(t, s.webhook(t), log.logger()), Grace: time.Millisecond}, log.logger())
 	waitFor(t, func() bool { return strings.Contains(log.String(), "slack asks to wait") })
 	if err := r.stop(); err != nil {
@@ -411,7 +408,7 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 		config := relay.SlackConfig{URLFile: file(t, "http://127.0.0.1:1"+secretPath), Every: time.Millisecond}
 		log := &logBuffer{}
 		to := newSlack(t, config, log.logger())
-		m := &memory{records: []*relay.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
+		m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
 		r := startLogging(t, relay.Options{Name: "r", Source: m, Target: to, Grace: time.Millisecond}, log.logger())
 		waitFor(t, func() bool { return strings.Contains(log.String(), "trying on") })
 		if err := to.Ready(); err == nil || strings.Contains(err.Error(), "s3cr3t") {
@@ -431,7 +428,7 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 	t.Run("without TLS", func(t *testing.T) { // the URL is the secret
 		log := &logBuffer{}
 		to := newSlack(t, relay.SlackConfig{URLFile: file(t, "http://hooks.invalid"+secretPath), Every: time.Millisecond}, log.logger())
-		m := &memory{records: []*relay.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
+		m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
 		startLogging(t, relay.Options{Name: "r", Source: m, Target: to, Grace: time.Millisecond}, log.logger())
 		waitFor(t, func() bool { return strings.Contains(log.String(), "would be sent unencrypted: write https://") })
 	})
@@ -448,7 +445,7 @@ func TestSlackBehindAFence(t *testing.T) {
 	s := newStandIn(t)
 	c := s.webhook(t)
 	c.Fence = shutFence{}
-	m := &memory{records: []*relay.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
+	m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
 	err := start(t, relay.Options{Name: "r", Source: m, Target: newSlack(t, c, slog.New(slog.DiscardHandler))}).wait(t)
 	if !errors.Is(err, publish.ErrFenced) || len(s.taken()) != 0 || len(m.saved) != 0 {
 		t.Errorf("ended with %v, %d messages, cursor %v", err, len(s.taken()), m.saved)

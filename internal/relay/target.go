@@ -7,46 +7,44 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Target is where records go: a bus. It gets each record as an event whose [RecordOf] is the record.
+// Target is the bus that receives the records, each as an event; [RecordOf] returns its record.
 type Target interface {
 	publish.Bus
-	// Stream reports whether stream events are wanted.
+	// Stream reports whether the target wants stream events.
 	Stream() bool
-	// InFlight is how many records may be in flight.
+	// InFlight returns the maximum number of records in flight.
 	InFlight() int
 }
 
-// NewBus relays to a bus of package publish. It sends events in structured mode, those that were read in binary mode too.
-func NewBus(b publish.Bus) Target { return bus{b} }
+// NewBus relays to a bus of package publish. It sends events in structured mode, even those that were read in binary mode.
+func NewBus(b publish.Bus) Target { return bus{b, publish.InFlight} }
 
-type bus struct{ publish.Bus }
+// NewWriter relays to a bus that writes lines, in the order of the records.
+func NewWriter(b publish.Bus) Target { return bus{b, 1} }
 
-func (bus) Stream() bool  { return true }
-func (bus) InFlight() int { return publish.InFlight }
+type bus struct {
+	publish.Bus
+	inFlight int
+}
 
-// NewWriter relays to a bus that writes lines. They come out as the records lie on the bus.
-func NewWriter(b publish.Bus) Target { return writer{b} }
+func (bus) Stream() bool    { return true }
+func (b bus) InFlight() int { return b.inFlight }
 
-type writer struct{ publish.Bus }
-
-func (writer) Stream() bool  { return true }
-func (writer) InFlight() int { return 1 }
-
-// delivery is a record on its way to the target. It is the Acker of its delta.
+// delivery is a record in flight to the target. It is the Acker of its delta.
 type delivery struct {
 	relay   *Relay
-	record  *Record
+	record  *driver.Record
 	slots   []*slot // of all copies of the record
 	skipped bool
 }
 
-// RecordOf returns the record of an event that a relay has handed to its target.
-func RecordOf(e *publish.Event) *Record { return e.Delta.Acker.(*delivery).record } //nolint:forcetypeassert // the relay makes all of them
+// RecordOf returns the record of an event from a relay.
+func RecordOf(e *publish.Event) *driver.Record { return e.Delta.Acker.(*delivery).record } //nolint:forcetypeassert // the relay makes all of them
 
-// Acked implements object.Acker.
 func (d *delivery) Acked(*object.Delta) {
 	if !d.skipped {
 		d.relay.metrics.delivered.WithLabelValues(d.relay.o.Name).Inc()
@@ -57,8 +55,7 @@ func (d *delivery) Acked(*object.Delta) {
 	d.relay.marks.end(resourceOf(d.record.Event))
 }
 
-// delta is the delta that the dispatcher is to bring to the target.
-func (r *Relay) delta(rec *Record, slots ...*slot) *object.Delta {
+func (r *Relay) delta(rec *driver.Record, slots ...*slot) *object.Delta {
 	d := deltaOf(rec.Event)
 	d.Acker = &delivery{relay: r, record: rec, slots: slots}
 	return d
@@ -67,10 +64,9 @@ func (r *Relay) delta(rec *Record, slots ...*slot) *object.Delta {
 // structuredType is the media type of CloudEvents' JSON format (JSON event format 1.0, section 3).
 const structuredType = "application/cloudevents+json"
 
-// encoder makes the event of a record that was read: in structured mode, to the letter if it was read so.
+// encoder encodes a record as an event in structured mode, byte for byte if it was read so.
 type encoder struct{}
 
-// Encode implements publish.Encoder.
 func (encoder) Encode(ev *encode.Event, d *object.Delta) error {
 	e := d.Acker.(*delivery).record.Event //nolint:forcetypeassert // the relay makes all of them
 	body, err := e.MarshalJSON()
@@ -89,16 +85,13 @@ func (encoder) Encode(ev *encode.Event, d *object.Delta) error {
 	return nil
 }
 
-// errWhole says that a relay changes no event.
 var errWhole = errors.New("a relay sends whole events only")
 
-// EncodeShort implements publish.Encoder.
 func (encoder) EncodeShort(*encode.Event, *object.Delta, encode.Short) error { return errWhole }
 
-// EncodeWhole implements publish.Encoder.
 func (encoder) EncodeWhole(*encode.Event, *object.Delta) error { return errWhole }
 
-// deltaOf is as much of a delta as subjects, topics and keys are made of.
+// deltaOf returns the part of a delta that subjects, topics and keys are made of.
 func deltaOf(e *consume.Event) *object.Delta {
 	r := &object.Resource{
 		Group: e.Group(), Version: e.APIVersion, Name: e.Resource, Kind: e.Kind, Namespaced: e.Namespace != "",
@@ -123,7 +116,6 @@ func deltaOf(e *consume.Event) *object.Delta {
 	return d
 }
 
-// version is a resourceVersion, 0 where it is no number.
 func version(s string) uint64 {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/kubecdc/kubecdc/internal/filelock"
-	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -106,7 +106,7 @@ func (p *Position) begin(events int) (map[consume.Log]uint64, error) {
 }
 
 // save saves how far all is delivered.
-func (p *Position) save(marks []relay.Mark) error {
+func (p *Position) save(marks []driver.Mark) error {
 	for _, m := range marks {
 		switch m.Name {
 		case snapshotLog:

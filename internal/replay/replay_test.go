@@ -222,6 +222,7 @@ type observed struct {
 	listed          int               // its resourceVersion
 	reads           []thing           // that are yet to be sent
 	sent            []map[string]any  // changes, to be sent again by a restart
+	latest          time.Time         // of its events of objects
 }
 
 type thing struct {
@@ -401,6 +402,9 @@ func (w *world) object(s *observed, o *thing, op consume.Op, data map[string]any
 		at = w.last[o.uid].Add(1)
 	}
 	w.last[o.uid] = at
+	if at.After(s.latest) {
+		s.latest = at
+	}
 	e["time"] = at.Format(time.RFC3339Nano)
 	e["name"], e["uid"], e["op"] = o.name, o.uid, op
 	e["resourceversion"], e["sequence"] = fmt.Sprint(o.rv), fmt.Sprintf("%020d", o.rv)
@@ -416,6 +420,9 @@ func (w *world) object(s *observed, o *thing, op consume.Op, data map[string]any
 
 func (w *world) stream(s *observed, typ, id string, data map[string]any) {
 	resource, _, _ := strings.Cut(s.name, "/")
+	if w.now.Before(s.latest) { // it is made when the bus has them all
+		w.now = s.latest
+	}
 	e := w.event(resource, s.name+"/"+id, strings.TrimPrefix(typ, consume.TypePrefix), data)
 	e["scope"] = s.name
 	if rv, ok := data["resourceVersion"]; ok {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -29,9 +29,9 @@ type source struct {
 	number   uint64                               // of the event of the snapshot
 
 	in      *input
-	ready   []*relay.Record // to be returned
-	ended   bool            // there are no more
-	deleted uint64          // deletions so far
+	ready   []*driver.Record // to be returned
+	ended   bool             // there are no more
+	deleted uint64           // deletions so far
 
 	known    map[string]bool      // uids of objects that the target has, or had
 	underWay map[scopeKey]string  // the snapshots whose start the target has
@@ -60,7 +60,7 @@ func (r *Replay) newSource() *source {
 	return s
 }
 
-// Open implements relay.Source.
+// Open implements driver.Source.
 func (s *source) Open(ctx context.Context) error {
 	parts, events := s.r.parts()
 	var err error
@@ -72,7 +72,7 @@ func (s *source) Open(ctx context.Context) error {
 	return err
 }
 
-// Close implements relay.Source.
+// Close implements driver.Source.
 func (s *source) Close() error {
 	if s.stop != nil {
 		s.stop()
@@ -83,14 +83,14 @@ func (s *source) Close() error {
 	return s.in.Close()
 }
 
-// Ready implements relay.Source.
+// Ready implements driver.Source.
 func (s *source) Ready() error { return nil }
 
-// Behind implements relay.Source.
-func (s *source) Behind(context.Context, []relay.Mark) (uint64, error) { return 0, nil }
+// Behind implements driver.Source.
+func (s *source) Behind(context.Context, []driver.Mark) (uint64, error) { return 0, nil }
 
-// Save implements relay.Source.
-func (s *source) Save(_ context.Context, marks []relay.Mark) error {
+// Save implements driver.Source.
+func (s *source) Save(_ context.Context, marks []driver.Mark) error {
 	if len(marks) == 0 {
 		return nil
 	}
@@ -106,8 +106,8 @@ func (s *source) Save(_ context.Context, marks []relay.Mark) error {
 	return s.r.o.Position.save(marks)
 }
 
-// Next implements relay.Source. It returns io.EOF after the last event.
-func (s *source) Next(ctx context.Context) (*relay.Record, error) {
+// Next implements driver.Source. It returns io.EOF after the last event.
+func (s *source) Next(ctx context.Context) (*driver.Record, error) {
 	for len(s.ready) == 0 {
 		if s.ended {
 			return nil, io.EOF
@@ -142,7 +142,7 @@ func (s *source) fill(ctx context.Context) error {
 		if err != nil || s.number < s.resume[log] {
 			return err
 		}
-		s.ready = append(s.ready, &relay.Record{Log: log, Position: s.number, Event: e, Copies: 1})
+		s.ready = append(s.ready, &driver.Record{Log: log, Position: s.number, Event: e, Copies: 1})
 		return nil
 	}
 	e, err := s.in.next(ctx)
@@ -197,7 +197,7 @@ func (s *source) add(e *consume.Event) error {
 		for _, v := range versions {
 			if e := r.deletion(v); r.matches(e) {
 				s.deleted++
-				s.ready = append(s.ready, &relay.Record{Log: consume.Log{Name: deletionLog}, Position: s.deleted, Event: e, Copies: 1})
+				s.ready = append(s.ready, &driver.Record{Log: consume.Log{Name: deletionLog}, Position: s.deleted, Event: e, Copies: 1})
 			}
 		}
 		if s.later[resource] {
@@ -212,7 +212,7 @@ func (s *source) send(e *consume.Event) error {
 	if e.Position.Next <= s.resume[e.Position.Log] || !s.r.matches(e) {
 		return nil
 	}
-	rec := &relay.Record{Log: e.Position.Log, Position: e.Position.Next - 1, Event: e, Copies: 1}
+	rec := &driver.Record{Log: e.Position.Log, Position: e.Position.Next - 1, Event: e, Copies: 1}
 	if e.Stream != nil && s.r.o.Record.Partitioned {
 		rec.Copies = s.r.o.Copies(s.in.Positions(), e)
 	}

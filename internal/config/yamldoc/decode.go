@@ -41,6 +41,12 @@ type Variants interface {
 // Defaulter is a value with defaults of its own. SetDefaults is called before the keys of the document are set.
 type Defaulter interface{ SetDefaults() }
 
+// Switch is a struct that a document may also write as true, with its defaults, or as false, which makes the pointer to it nil.
+type Switch interface {
+	Defaulter
+	Switch()
+}
+
 // parse returns the root of the only document, nil if the file is empty.
 func (d *decoder) parse() ast.Node {
 	switch {
@@ -141,8 +147,13 @@ func (d *decoder) content(n ast.Node, v reflect.Value, path string) {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
+		if _, ok := v.Interface().(Switch); ok {
+			if n = d.switched(n, v, path); n == nil {
+				return
+			}
+		}
 		v.Set(reflect.New(v.Type().Elem()))
-		d.value(n, v.Elem(), path)
+		d.content(n, v.Elem(), path)
 	case reflect.Struct:
 		if p, ok := v.Addr().Interface().(Defaulter); ok {
 			p.SetDefaults()
@@ -181,6 +192,26 @@ func (d *decoder) content(n ast.Node, v reflect.Value, path string) {
 	default:
 		d.fail(n.GetToken(), path, "is of kind %s, which the decoder does not know", v.Kind())
 	}
+}
+
+// switched returns the mapping of a Switch. It returns nil if the Switch is off, or after an error.
+func (d *decoder) switched(n ast.Node, v reflect.Value, path string) ast.Node {
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode, *ast.NullNode:
+		return n
+	}
+	or := ", or a mapping" + keysOf(v.Type().Elem())
+	s, ok := d.scalar(n, path, "true or false"+or)
+	switch {
+	case !ok:
+	case isQuoted(n) || s != "true" && s != "false":
+		d.fail(n.GetToken(), path, "must be true or false%s%s, got %s", unquoted(n), or, describe(n))
+	case s == "true":
+		return ast.Null(nil)
+	default:
+		v.SetZero()
+	}
+	return nil
 }
 
 // text decodes text, or an Enum.

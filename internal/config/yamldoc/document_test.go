@@ -66,6 +66,57 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// A mapping with a switch may be written as true or false.
+func TestSwitch(t *testing.T) {
+	type lamp struct {
+		Light *light `yaml:"light"`
+	}
+	for _, c := range []struct {
+		text, set, want string
+		light           *light
+	}{
+		{text: "light: true", light: &light{Watts: 40, Dim: true}},
+		{text: "light: false"},
+		{text: "light:", light: &light{Watts: 40, Dim: true}},
+		{text: "light: {watts: 7}", light: &light{Watts: 7, Dim: true}},
+		{text: "light: &on true", light: &light{Watts: 40, Dim: true}},
+		{text: "light: false", set: "light=true", light: &light{Watts: 40, Dim: true}},
+		{text: "light: {watts: 7}", set: "light=false"},
+		{text: "light: true", set: "light.watts=9", light: &light{Watts: 9, Dim: true}},
+		{text: "light: true", set: "light={dim: false}", light: &light{Watts: 40}},
+		{text: "light: 7", want: "light: must be true or false, or a mapping with watts, dim, got 7"},
+		{text: "light: [true]", want: "light: must be true or false, or a mapping with watts, dim, got a list"},
+		{text: "light: 'true'", want: `light: must be true or false without quotes, or a mapping with watts, dim, got "true"`},
+		{text: "light: false", set: "light.watts=9", want: "light.watts: there is no such key or list item"},
+	} {
+		var set []string
+		if c.set != "" {
+			set = []string{c.set}
+		}
+		got := lamp{}
+		_, errs := decodeSet(t, c.text, &got, set...)
+		if diff := cmp.Diff(c.light, got.Light); diff != "" {
+			t.Errorf("%s with %q: %s", c.text, c.set, diff)
+		}
+		text := ""
+		if len(errs) > 0 {
+			text = errs[0].Path + ": " + errs[0].Message
+		}
+		if text != c.want {
+			t.Errorf("%s with %q: got %q, want %q", c.text, c.set, text, c.want)
+		}
+	}
+}
+
+type light struct {
+	Watts int  `yaml:"watts"`
+	Dim   bool `yaml:"dim"`
+}
+
+func (*light) Switch() {}
+
+func (l *light) SetDefaults() { *l = light{Watts: 40, Dim: true} }
+
 // All errors are reported at once, and a value that cannot be decoded changes nothing.
 func TestDecodeErrors(t *testing.T) {
 	s := shop{Open: true}

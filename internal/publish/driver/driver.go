@@ -19,31 +19,31 @@ import (
 // Driver is one kind of bus.
 type Driver struct {
 	Name    string   // its key in the file, below bus and below relays[].to
-	Schemes []string // of the URLs that name it on the command line
+	Schemes []string // of its URLs on the command line
 	URL     string   // the form of such a URL, for help texts and errors: "nats://host:port"
 
-	Default func() Config        // the settings of a file that names the bus and says no more
-	Keys    map[string]check.Key // by path below its own: "stream.replicas"
+	Default func() Config        // the settings of a file that has only the name of the bus
+	Keys    map[string]check.Key // by path below its key: "stream.replicas"
 
-	DeadLetter  *DeadLetter // where its dead letters go; nil: it has none
+	DeadLetter  *DeadLetter // the destination of its dead letters; nil: it has none
 	ObjectStore bool        // its Bus is an ObjectStorer
 	LastEvents  bool        // its Bus is a LastEventer
-	// ObjectsOnly: it takes no events about the stream.
+	// ObjectsOnly: it accepts no events about the stream.
 	ObjectsOnly bool
-	// Copies is how many times it holds an event at most until the bus has acknowledged it, the encoded event included. 0: once.
+	// Copies is the maximum number of copies in memory of an unacknowledged event, the encoded event included. 0: one.
 	Copies int
-	// Stdout: it writes records to Env.Stdout. They have no limit in size and no reader that could be asked: no checkpoint is kept by default.
+	// Stdout: it writes records to Env.Stdout, which has no size limit and cannot be queried: by default no checkpoint is stored.
 	Stdout bool
 }
 
 // Config is the settings of one bus: a pointer to a struct that package yamldoc decodes. It may implement Readable, Named and Hinter too.
 //
-// SetURL sets the address from a URL with one of the driver's schemes. Its error does not repeat the URL, which may hold a secret; what
-// Validate finds is not its business.
+// SetURL sets the address from a URL with one of the driver's schemes. It does not validate the URL. Its error does not repeat the URL,
+// which may contain a secret.
 //
-// Validate returns what is wrong with the settings at path. It contacts nothing.
+// Validate returns the errors of the settings at path. It connects to nothing.
 //
-// Open returns the bus of valid settings, and starts nothing. The bus may implement Checker, Logger, ObjectStorer and LastEventer too.
+// Open returns the bus for valid settings, and starts nothing. The bus may implement Checker, Logger, ObjectStorer and LastEventer too.
 type Config interface {
 	SetURL(url string) error
 	Validate(path *field.Path, f *Facts) field.ErrorList
@@ -51,16 +51,16 @@ type Config interface {
 	Open(e *Env) (publish.Bus, error)
 }
 
-// Facts is the rest of the configuration, as far as it matters to a bus.
+// Facts is the part of the remaining configuration that a bus needs.
 type Facts struct {
-	Cluster       string // the configured name; "": it is the uid of namespace kube-system, not known yet
+	Cluster       string // the configured name; "": the uid of namespace kube-system, not known yet
 	MaxEventBytes yamldoc.Bytes
 	Binary        bool   // events are sent in binary mode
 	Target        bool   // the settings are those of a relay's target
-	Source        Config // the bus that this relay reads; nil: not known
+	Source        Config // the bus that this relay reads; nil: unknown
 }
 
-// ClusterName returns the name of the cluster, or a stand-in as long as the uid that it will be.
+// ClusterName returns the name of the cluster, or a placeholder of the length of its uid.
 func (f *Facts) ClusterName() string {
 	if f.Cluster != "" {
 		return f.Cluster
@@ -68,24 +68,24 @@ func (f *Facts) ClusterName() string {
 	return "00000000-0000-0000-0000-000000000000"
 }
 
-// DeadLetter is how the configuration says where dead letters go.
+// DeadLetter describes the configuration of the destination of dead letters.
 type DeadLetter struct {
 	Key   string // in deadLetter: "subject"
 	Value check.Key
-	// Default returns the value for a file that does not say; "": there is none.
+	// Default returns the value for a file without one; "": there is none.
 	Default func(c Config, cluster string) string
-	// Validate returns what is wrong with a value. It is called for other buses too, with a nil c.
+	// Validate returns the errors of a value. It is also called for other buses, with a nil c.
 	Validate func(path *field.Path, value string, c Config, f *Facts) field.ErrorList
 }
 
-// Env is what a bus is opened with, beside its settings.
+// Env is the environment of Open.
 type Env struct {
 	Key           string // of the settings, for errors and advice: "bus.nats"
 	Cluster       string // of Kubernetes
-	MaxEventBytes int    // the largest event that will be published
-	DeadLetter    string // where dead letters go, by the key of Driver.DeadLetter; "": nowhere
-	FullAdvice    string // what to do when the bus is full, in place of the general advice; "": that
-	// Retiring reports whether a scope is no longer selected: what is wrong for such scopes alone does not make the bus unready. nil: none is.
+	MaxEventBytes int    // the largest event to be published
+	DeadLetter    string // destination of dead letters, by the key of Driver.DeadLetter; "": none
+	FullAdvice    string // replaces the general advice for a full bus; "": the general advice
+	// Retiring reports whether a scope is no longer selected: errors of only such scopes do not make the bus unready. nil: none is.
 	Retiring func(scope string) bool
 	Fence    publish.Fence // see the drivers; nil: everything passes
 	Stdout   io.Writer
@@ -93,37 +93,36 @@ type Env struct {
 	Metrics  *publish.Metrics // nil: none
 }
 
-// Checker is a Bus that can find beforehand what its Run would end with at once. Check contacts nothing.
+// Checker is a Bus that can check for immediate errors of Run in advance. Check connects to nothing.
 type Checker interface{ Check() error }
 
 // Logger is a Bus whose logs (streams, topics) have an identity.
 type Logger interface{ Logs() *publish.Logs }
 
-// LastEventer is a Bus that can be asked for the last stream event of a resource. LastStreamEvent waits until Run has connected. false: the bus
-// has none.
+// LastEventer is a Bus that can return the last stream event of a resource. LastStreamEvent waits until Run has connected. false: none.
 type LastEventer interface {
 	LastStreamEvent(ctx context.Context, r *object.Resource) (publish.StreamEvent, bool, error)
 }
 
-// ObjectStorer is a Bus with a store for large events of its own.
+// ObjectStorer is a Bus with its own store for large events.
 type ObjectStorer interface {
-	ObjectStore(c ObjectStore, log *slog.Logger, m *publish.Metrics) (publish.ClaimStore, error)
+	ObjectStore(c ObjectStore, log *slog.Logger, m *publish.Metrics) publish.ClaimStore
 }
 
 // ObjectStore names a bucket of a bus's object store.
 type ObjectStore struct {
 	Bucket   string
-	Create   bool  // where it does not exist; one that exists is used as it is, and never changed
-	MaxBytes int64 // of one that is created; 0: not bounded
+	Create   bool  // if it does not exist; an existing one is never changed
+	MaxBytes int64 // of a new bucket; 0: unlimited
 }
 
-// Named is the Config of a bus with subjects or topics. Destinations returns the function that names the destination of an event, stream events
-// included. Its error says that the template cannot be used for the cluster.
+// Named is the Config of a bus with subjects or topics. Destinations returns a function that returns the destination of an event, stream
+// events included. It fails if the template cannot be used for the cluster.
 type Named interface {
 	Destinations(cluster string) (func(*object.Delta) string, error)
 }
 
-// Summary is a bus in short. It holds no secret.
+// Summary describes a bus. It contains no secret.
 type Summary struct {
 	Kind    string   `json:"kind"`          // the driver's name
 	URL     string   `json:"url,omitempty"` // without a query
@@ -134,30 +133,30 @@ type Summary struct {
 
 	Text string `json:"-"` // address, storage and encryption, for people
 	Log  string `json:"-"` // kind, address and stream or topic, for the log and the status
-	// Servers are the addresses, as they are written, and Identity tells one destination of records from another, whatever their servers are
-	// called: an agent with another Identity does not resume at the checkpoint.
+	// Servers are the configured addresses. Identity identifies the destination of records, regardless of server names: an agent with
+	// another Identity does not resume from the checkpoint.
 	Servers  []string `json:"-"`
 	Identity string   `json:"-"`
-	// Retention is the age at which the bus deletes records, as far as the key RetentionKey below its own says it; 0: it does not, or never.
+	// Retention is the age at which the bus deletes records, from RetentionKey below its key; 0: unknown, or never.
 	Retention    time.Duration `json:"-"`
 	RetentionKey string        `json:"-"`
 }
 
-// Hinter is the Config of a bus whose records can be shown by commands.
+// Hinter is the Config of a bus whose records commands can show.
 type Hinter interface{ Hints(h *Hinting) []Hint }
 
-// Hinting is what hints depend on.
+// Hinting is the input of Hints.
 type Hinting struct {
 	Cluster    string
 	ConfigFile string // "": there is none
 	Embedded   bool   // the agent runs the bus itself
-	Found      bool   // kubecdc tail finds it without flags
+	Found      bool   // kubecdc tail finds the bus without flags
 }
 
-// Hint is something to type, and what for.
+// Hint is a command and its purpose.
 type Hint struct{ Command, Purpose string }
 
-// With returns ", with a and b" of the words that are not empty, or nothing.
+// With returns ", with a and b" for the non-empty words, or "".
 func With(words ...string) string {
 	words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
 	if len(words) == 0 {
@@ -166,7 +165,7 @@ func With(words ...string) string {
 	return ", with " + strings.Join(words, " and ")
 }
 
-// Servers returns addresses as they are compared, in order: without spaces around them and a final slash.
+// Servers returns the sorted addresses in comparable form: without surrounding spaces and a final slash.
 func Servers(addresses []string) []string {
 	servers := make([]string, len(addresses))
 	for i, a := range addresses {

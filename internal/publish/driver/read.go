@@ -3,21 +3,19 @@ package driver
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
-	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // Readable is the Config of a bus that keeps records.
 //
-// SetAccess overrides settings by flags of the command line. Its error names a flag that does not apply to the bus.
+// SetAccess overrides settings with command-line flags. Its error names a flag that does not apply to the bus.
 //
-// Source returns the bus as package consume reads it. explain adds advice to an error of its Read.
+// Source returns the bus as a source of package consume. explain adds advice to an error of its Read.
 //
-// Logs returns the logs of the bus that exist. A bus that cannot be asked has none: another call says what is wrong.
+// Logs returns the existing logs of the bus; none if the bus does not answer: another call reports that error.
 //
-// Relay returns the bus as a relay reads it.
+// Relay returns the bus as the source of a relay.
 type Readable interface {
 	Config
 	SetAccess(a *Access) error
@@ -31,42 +29,25 @@ type Partitioned interface {
 	CopiesOf(logs []consume.Position, e *consume.Event) int
 }
 
-// Access is what flags say of how a bus is read, all of it optional.
+// Access has the flags for reading a bus, all optional.
 type Access struct {
-	Creds       string // file with credentials of a user
+	Creds       string // file with a user's credentials
 	CAFile      string // file with certificates of authorities
 	Stream      string
 	InboxPrefix string
 	Domain      string
 }
 
-// Reading is what a reader says beside the settings.
+// Reading is the input of a reader beside the settings.
 type Reading struct {
-	Key        string // of the settings, for errors; "": they are not from a file
+	Key        string // of the settings, for errors; "": not from a file
 	ConfigFile string // "": there is none
 	Creds      string // Access.Creds
 	Cluster    string // "": any
 	DeadLetter string // as in Env; "": the default
 }
 
-// Relaying is what a relay says beside the settings.
-type Relaying struct {
-	Name       string // of the relay
-	Cluster    string // "": any
-	DeadLetter string // as in Env: not relayed
-	Start      relay.Start
-	Objects    []consume.Objects
-	Events     consume.Events
-	Log        *slog.Logger
-}
-
-// RelaySource is a relay's source whose cursor can be looked at. Status is used in place of Open.
-type RelaySource interface {
-	relay.Source
-	Status(ctx context.Context) ([]relay.Position, error)
-}
-
-// WithClusterAdvice adds to an error what to do if a template needs the name of the cluster, which is not known.
+// WithClusterAdvice adds advice to the error of a template that needs the unknown name of the cluster.
 func WithClusterAdvice(err error, cluster string) error {
 	if err == nil || cluster != "" {
 		return err

@@ -13,9 +13,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
-// Slack is a channel of Slack: by an incoming webhook, or by a token and the channel's name. Only relays send to it.
+// Slack is a channel of Slack, by an incoming webhook or by a token and the channel's name. Only relays send to it.
 type Slack struct {
-	URLFile   string `yaml:"urlFile,omitempty"` // holds the webhook's URL, which is a secret
+	URLFile   string `yaml:"urlFile,omitempty"` // contains the webhook's URL, which is a secret
 	TokenFile string `yaml:"tokenFile,omitempty"`
 	Channel   string `yaml:"channel,omitempty"` // "#deploys" or its id, with TokenFile
 }
@@ -57,5 +57,5 @@ func (*Slack) Summary() driver.Summary { return driver.Summary{Kind: "slack"} }
 
 // Open implements driver.Config.
 func (s *Slack) Open(e *driver.Env) (publish.Bus, error) {
-	return relay.NewSlack(relay.SlackConfig{URLFile: s.URLFile, TokenFile: s.TokenFile, Channel: s.Channel, Fence: e.Fence}, e.Log)
+	return relay.NewSlack(relay.SlackConfig{URLFile: s.URLFile, TokenFile: s.TokenFile, Channel: s.Channel, Fence: e.Fence}, e.Log), nil
 }

@@ -23,26 +23,26 @@ const (
 	refused
 	tooLarge
 	retried
-	again  // retried, but neither counted nor waited for
+	again  // retried without a count or a delay
 	ended  // Run has ended
-	fenced // this process may not publish any more
+	fenced // this process must not publish any more
 )
 
-// outcome is what became of a request.
+// outcome is the result of a request.
 type outcome struct {
 	kind   kind
 	reason string        // retried: label of the metric
 	detail string        // never a secret
 	err    error         // fenced: it wraps ErrFenced
-	shut   bool          // retried: the receiver takes no requests; all wait
-	wait   time.Duration // shut: as long as the receiver asks for; 0: it does not say
-	cut    bool          // retried: the connection was closed without an answer
+	shut   bool          // retried: the receiver accepts no requests; all wait
+	wait   time.Duration // shut: the delay that the receiver asked for; 0 if it gave none
+	cut    bool          // retried: the connection was closed without a response
 	denied bool          // retried: 401, 403 or 404
 
-	unasked bool // again: the receiver does not know requests that ask before they send their body
+	unasked bool // again: the receiver does not support Expect: 100-continue
 }
 
-// judgeAnswer returns what a status other than 2xx means.
+// judgeAnswer classifies a response whose status is not 2xx.
 func judgeAnswer(res *http.Response, text string, hidden []string) outcome {
 	r := outcome{kind: retried, detail: fmt.Sprintf("status %d", res.StatusCode)}
 	if text != "" {
@@ -68,7 +68,7 @@ func judgeAnswer(res *http.Response, text string, hidden []string) outcome {
 	case s >= 300 && s < 400:
 		r.reason = publish.ReasonRedirect
 		if to, err := url.Parse(res.Header.Get("Location")); err == nil && to.Host != "" {
-			// Often to the path that was asked for, with a slash.
+			// Often a redirect to the same path with a slash.
 			r.detail = fmt.Sprintf("status %d, to %s", s, clean(to.Scheme+"://"+to.Host, hidden))
 		}
 	case s >= 400 && s < 500:
@@ -81,8 +81,8 @@ func judgeAnswer(res *http.Response, text string, hidden []string) outcome {
 	return r
 }
 
-// judgeError returns what a request without an answer means.
-func (p *endpoint) judgeError(ctx context.Context, err error, hidden []string) outcome {
+// judgeError classifies a request without a response.
+func (c *client) judgeError(ctx context.Context, err error, hidden []string) outcome {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSlow) {
 		return outcome{kind: ended}
 	}
@@ -95,20 +95,19 @@ func (p *endpoint) judgeError(ctx context.Context, err error, hidden []string) o
 	case isTLS(err), isOp && op.Op == "remote error":
 		r.reason, r.shut = publish.ReasonTLS, true
 	case ctx.Err() != nil:
-		r.reason, r.detail = publish.ReasonTimeout, fmt.Sprintf("no answer within %s", p.timeout)
+		r.reason, r.detail = publish.ReasonTimeout, fmt.Sprintf("no answer within %s", c.timeout)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		r.reason = publish.ReasonTimeout
 	default:
 		r.reason, r.cut = publish.ReasonCut, true
-		// Behind a quotation mark: an answer that is no HTTP, perhaps what was sent.
+		// The text after a quotation mark is a response that is not HTTP; it may repeat the request.
 		said, _, _ := strings.Cut(r.detail, ` "`)
 		r.detail = clean(said, hidden)
 	}
 	return r
 }
 
-// isTLS reports whether err is about certificates, those of the files included: what GetClientCertificate returns comes
-// back as it is.
+// isTLS reports whether err concerns certificates, including their files: RoundTrip returns the error of GetClientCertificate unchanged.
 func isTLS(err error) bool {
 	verify, record, authority := new(tls.CertificateVerificationError), tls.RecordHeaderError{}, x509.UnknownAuthorityError{}
 	path, pair := new(fs.PathError), new(publish.PairError)

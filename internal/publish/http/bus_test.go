@@ -19,10 +19,12 @@ import (
 	ce "github.com/cloudevents/sdk-go/v2/event"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
@@ -366,14 +368,14 @@ func TestConfigIsChecked(t *testing.T) {
 		cfg  publishhttp.Config
 		want string
 	}{
-		{publishhttp.Config{URL: "nats://x"}, "url: must begin with http:// or https://"},
-		{publishhttp.Config{URL: "https:///in"}, "url: no host"},
-		{publishhttp.Config{URL: "https://user:s3cret@x"}, "url: must not hold a user or a password: put them into headersFile (Authorization: Basic …) or tokenFile"},
-		{publishhttp.Config{URL: "https://x/#s3cret"}, "url: must not hold a fragment (#…): it is never sent"},
-		{publishhttp.Config{URL: "https://x/\ns3cret"}, "url: net/url: invalid control character in URL"},
-		{publishhttp.Config{URL: "http://x", TLS: &publish.TLS{}}, "url: is http, but tls is configured: write https, or leave tls out"},
-		{publishhttp.Config{URL: "http://x", Batch: -1}, "batch, timeout and in-flight requests must not be negative"},
-		{publishhttp.Config{URL: "http://x", DeadLetterURL: "x"}, "dead letter url: must begin with http:// or https://"},
+		{publishhttp.Config{URL: "nats://x"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has another scheme than http, https"},
+		{publishhttp.Config{URL: "https:///in"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has no host"},
+		{publishhttp.Config{URL: "https://user:s3cret@x"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has a user or a password in it; leave them out: secrets come only from files, which keys beside it name"},
+		{publishhttp.Config{URL: "https://x/#s3cret"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has a # in it"},
+		{publishhttp.Config{URL: "https://x/\ns3cret"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: cannot be read"},
+		{publishhttp.Config{URL: "http://x", TLS: &publish.TLS{}}, "bus.http.tls: Forbidden: is of no use where the url begins with http://; write https:// there, or leave it out"},
+		{publishhttp.Config{URL: "http://x", Batch: -1}, `bus.http.batch: Invalid value: -1: must be between 1 and 1000`},
+		{publishhttp.Config{URL: "http://x", DeadLetterURL: "x"}, "dead letter url: Forbidden: must be a URL such as https://host/path: has no scheme, write https:// before it"},
 		{publishhttp.Config{URL: "http://x", HeadersFile: filepath.Join(dir, "none")}, "headersFile: stat " + dir + "/none: no such file or directory"},
 		{publishhttp.Config{URL: "http://x", TokenFile: file("empty", "\n")}, "tokenFile " + dir + "/empty: is empty"},
 		{publishhttp.Config{URL: "http://x", TokenFile: file("two", "s3cret s3cret")}, "tokenFile " + dir + "/two: must hold one token without spaces, on one line"},
@@ -387,10 +389,19 @@ func TestConfigIsChecked(t *testing.T) {
 		{publishhttp.Config{URL: "http://x", HeadersFile: file("h7", "X-Key: a\x01b")}, "headersFile " + dir + "/h7: line 1: the value must not contain control characters"},
 		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CAFile: filepath.Join(dir, "none")}}, "tls: read caFile: stat " + dir + "/none: no such file or directory"},
 		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CAFile: file("ca", "no PEM")}}, "tls: caFile " + dir + `/ca: no certificate in it: it must hold PEM blocks "CERTIFICATE"`},
-		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CertFile: "x"}}, "tls: certFile and keyFile go together: name both or neither"},
+		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CertFile: "/x"}}, "bus.http.tls: Required value: has certFile, and needs keyFile beside it"},
 		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CertFile: file("c", "x"), KeyFile: file("k", "x")}}, "tls: certFile " + dir + "/c and keyFile " + dir + "/k: tls: failed to find any PEM data in certificate input"},
 	} {
-		_, err := publishhttp.New(tc.cfg, discard, nil)
+		tc.cfg.Timeout.Duration, tc.cfg.Insecure = time.Second, true
+		if tc.cfg.Batch == 0 {
+			tc.cfg.Batch = 1
+		}
+		var err error
+		if invalid := tc.cfg.Validate(field.NewPath("bus", "http"), new(driver.Facts)); len(invalid) > 0 {
+			err = invalid.ToAggregate()
+		} else {
+			_, err = publishhttp.New(tc.cfg, discard, nil)
+		}
 		if err == nil || err.Error() != tc.want {
 			t.Errorf("got  %v\nwant %s", err, tc.want)
 		}

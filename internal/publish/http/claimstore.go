@@ -2,8 +2,8 @@ package http
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -13,15 +13,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
 )
 
-// ClaimStore is a claim store behind HTTP: a PUT of the whole event that is answered by 2xx after it is durable. WebDAV works this way,
-// and object storage whose URL needs no signature of the request.
+// ClaimStore stores claims with HTTP: a PUT of the whole event, which the server answers with 2xx after the event is durable. WebDAV works
+// this way, and object storage whose URL needs no signature of the request.
 type ClaimStore struct {
 	*client
 	retry *claim.Retry
 }
 
-// NewClaimStore checks the configuration and reads the files that it names. The claim's name is appended to the URL's path; the URL's query
-// goes with each request, and into no reference.
+// NewClaimStore returns a claim store and reads the files that cfg names. The claim's name is appended to the URL's path; the URL's query
+// is part of each request, but of no reference.
 func NewClaimStore(cfg ClientConfig, log *slog.Logger, m *publish.Metrics) (*ClaimStore, error) {
 	c, err := newClient(cfg, 1, 0)
 	if err != nil {
@@ -44,45 +44,21 @@ func (c *ClaimStore) Put(ctx context.Context, name, contentType string, body []b
 	return to.String(), nil
 }
 
-// put makes one request, on a connection of its own: they are rare, and none is left standing.
+// put sends one request on a separate connection: claims are rare, and no connection stays open for them.
 func (c *ClaimStore) put(ctx context.Context, to *url.URL, contentType string, body []byte) error {
 	if err := c.fence.Pass(ctx); err != nil {
 		return err
 	}
-	header, hidden, err := c.credentials.read()
-	if err != nil {
-		return err
-	}
-	transport, err := c.links.pick(true)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	p := new(payload)
-	p.add(body)
-	defer p.detach()
-	req := (&http.Request{
-		Method: http.MethodPut, URL: to, Host: to.Host, Header: header.Clone(), Body: p.reader(), ContentLength: int64(p.size),
-	}).WithContext(ctx)
-	req.Header.Set("Content-Type", contentType)
-	broken := c.fence.Broken()
-	res, err := transport.RoundTrip(req)
-	if err != nil && c.fence.Broken() != broken {
-		return publish.ErrShut
-	}
-	if err != nil {
-		return publish.WithoutURL(err)
-	}
-	defer res.Body.Close()
-	_, _ = io.CopyN(io.Discard, res.Body, maxAnswerHeader)
-	if res.StatusCode >= 200 && res.StatusCode < 300 {
+	r := &request{method: http.MethodPut, url: to, contentType: contentType, own: true}
+	r.body.add(body)
+	switch o := c.send(ctx, r); o.kind {
+	case acked:
 		return nil
-	}
-	switch r := judgeAnswer(res, "", hidden); r.kind {
+	case again:
+		return publish.ErrShut
 	case refused, tooLarge:
-		return fmt.Errorf("%w: %s", publish.ErrRefused, r.detail)
-	default:
-		return fmt.Errorf("it answers %s", r.detail)
+		return fmt.Errorf("%w: %s", publish.ErrRefused, o.detail)
+	default: // the caller checks ctx first
+		return errors.New(o.detail)
 	}
 }

@@ -75,7 +75,7 @@ func TestClaimStoreRefusals(t *testing.T) {
 		{},
 		{URL: "ftp://x"},
 		{URL: "http://user:pr1v4te@x"},
-		{URL: "http://x", TLS: &publish.TLS{}},
+		{URL: "http://pr1v4te:%"},
 		{URL: "https://x", TokenFile: "/nowhere"},
 		{URL: "https://x", TLS: &publish.TLS{CAFile: "/nowhere"}},
 	} {

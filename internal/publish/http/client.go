@@ -1,8 +1,6 @@
 package http
 
 import (
-	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -11,15 +9,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// ClientConfig says where a Receiver or a ClaimStore sends requests.
+// ClientConfig configures the requests of a Receiver or a ClaimStore.
 type ClientConfig struct {
 	URL         string           `yaml:"url"`                   // http or https
 	Timeout     yamldoc.Duration `yaml:"timeout"`               // of a request, from dialling to the status; 0: 30 s
-	HeadersFile string           `yaml:"headersFile,omitempty"` // lines "Name: value", sent with each request; read again when it has changed. "": none
-	TokenFile   string           `yaml:"tokenFile,omitempty"`   // a bearer token; read again when it has changed. "": none
-	Insecure    bool             `yaml:"insecure,omitempty"`    // permits to send both unencrypted to another machine
+	HeadersFile string           `yaml:"headersFile,omitempty"` // lines "Name: value" for each request; read again after a change. "" for none
+	TokenFile   string           `yaml:"tokenFile,omitempty"`   // a bearer token; read again after a change. "" for none
+	Insecure    bool             `yaml:"insecure,omitempty"`    // permits sending both unencrypted to another machine
 	TLS         *publish.TLS     `yaml:"tls,omitempty"`         // nil with https: the system's certificates
-	Fence       publish.Fence    `yaml:"-"`                     // asked before each request of a ClaimStore, and before each write to a socket. nil: everything passes
+	Fence       publish.Fence    `yaml:"-"`                     // checked before each request of a ClaimStore and each write to a socket; nil passes everything
 }
 
 // SetDefaults implements yamldoc.Defaulter.
@@ -27,7 +25,7 @@ func (cfg *ClientConfig) SetDefaults() {
 	*cfg = ClientConfig{Timeout: yamldoc.Duration{Duration: defaultTimeout}}
 }
 
-// client has what requests to one URL need.
+// client holds the state for requests to one URL.
 type client struct {
 	url         *url.URL
 	origin      string // for errors and the log
@@ -37,14 +35,14 @@ type client struct {
 	fence       *publish.Fencing
 }
 
-// newClient checks cfg, and reads the files that it names. It keeps that many connections, which gather up to buffer bytes before they write; 0: 4 KiB.
+// newClient checks the URL and reads the files that cfg names. connections limits idle connections; buffer is their write buffer, 0: 4 KiB.
 func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
-	u, err := parseEndpoint(cfg.URL)
-	if err != nil {
-		return nil, fmt.Errorf("url: %w", err)
+	if wrong := cfg.validateURL(nil); len(wrong) > 0 { // the URL may be a secret, so no error repeats it
+		return nil, wrong.ToAggregate()
 	}
-	if u.Scheme == "http" && cfg.TLS != nil {
-		return nil, errors.New("url: is http, but tls is configured: write https, or leave tls out")
+	u, err := url.Parse(cfg.URL)
+	if err != nil {
+		return nil, publish.WithoutURL(err)
 	}
 	if cfg.Timeout.Duration <= 0 {
 		cfg.Timeout.Duration = defaultTimeout
@@ -64,25 +62,7 @@ func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
 	return c, nil
 }
 
-// parseEndpoint checks a URL. Errors do not quote it: it may hold a secret.
-func parseEndpoint(s string) (*url.URL, error) {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil:
-		return nil, publish.WithoutURL(err)
-	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, errors.New("must begin with http:// or https://")
-	case u.Hostname() == "":
-		return nil, errors.New("no host")
-	case u.User != nil:
-		return nil, errors.New("must not hold a user or a password: put them into headersFile (Authorization: Basic …) or tokenFile")
-	case u.Fragment != "":
-		return nil, errors.New("must not hold a fragment (#…): it is never sent")
-	}
-	return u, nil
-}
-
-// originOf returns scheme, host and port, the port always.
+// originOf returns scheme, host and port, even if the URL has no port.
 func originOf(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

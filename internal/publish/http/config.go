@@ -15,34 +15,33 @@ import (
 
 const (
 	defaultTimeout = 30 * time.Second
-	maxSingles     = 256 // requests of one event at once
-	maxBatches     = 4   // requests with batches at once: events that arrive meanwhile fill the next ones
+	maxSingles     = 256 // concurrent requests with one event
+	maxBatches     = 4   // concurrent requests with batches: events that arrive meanwhile fill the next ones
 )
 
-// Config says where a Bus publishes to. The fields without a key are not part of the configuration file.
+// Config configures the destination of a Bus. Fields without a key are not part of the configuration file.
 type Config struct {
-	URL string `yaml:"url"` // http or https. Its path and query may be a secret: they are never logged
+	URL string `yaml:"url"` // http or https. Path and query may be secret: they are never logged
 
-	// Batch is how many events a request may hold; above 1, structured events go in batched content mode, up to 1 MiB a
-	// request. 0: 1.
+	// Batch is the maximum number of events in a request. Above 1, structured events use batched content mode, up to 1 MiB in a request. 0:
+	// 1.
 	Batch       int              `yaml:"batch"`
 	Timeout     yamldoc.Duration `yaml:"timeout"`               // of a request, from dialling to the status; 0: 30 s
-	HeadersFile string           `yaml:"headersFile,omitempty"` // lines "Name: value", sent with each request; read again when it has changed. "": none
-	TokenFile   string           `yaml:"tokenFile,omitempty"`   // a bearer token; read again when it has changed. "": none
-	Insecure    bool             `yaml:"insecure,omitempty"`    // permits to send both unencrypted to another machine
+	HeadersFile string           `yaml:"headersFile,omitempty"` // lines "Name: value" for each request; read again after a change. "" for none
+	TokenFile   string           `yaml:"tokenFile,omitempty"`   // a bearer token; read again after a change. "" for none
+	Insecure    bool             `yaml:"insecure,omitempty"`    // permits sending both unencrypted to another machine
 	TLS         *publish.TLS     `yaml:"tls,omitempty"`         // nil with https: the system's certificates
 
-	// InFlight bounds the requests that are on their way. 0: 256; with Batch above 1: 4, because events that wait for
-	// one of them fill the next.
+	// InFlight limits the concurrent requests. 0: 256, or 4 if Batch is above 1, because events that wait for one of them fill the next.
 	InFlight int `yaml:"-"`
-	// Fence is asked before each request, and before each write to a socket. nil: everything passes.
+	// Fence is checked before each request, and before each write to a socket. nil passes everything.
 	Fence publish.Fence `yaml:"-"`
-	// DeadLetterURL is where dead letters go; "": nowhere. Credentials (the two files above, the client's
-	// certificate) go only to the origin of URL: same scheme, host and port.
+	// DeadLetterURL is the receiver of dead letters; "" without one. Credentials (the two files above, the client's certificate) are sent
+	// only to the origin of URL: same scheme, host and port.
 	DeadLetterURL string `yaml:"-"`
 }
 
-// Driver is the bus "http" of the configuration.
+// Driver returns the driver of the bus "http".
 func Driver() *driver.Driver {
 	return &driver.Driver{
 		Name: "http", Schemes: []string{"http", "https"}, URL: "http(s)://host/path",
@@ -86,17 +85,17 @@ func (cfg *Config) Summary() driver.Summary {
 	if cfg.Batch > 1 {
 		s.Text = fmt.Sprintf("%s, up to %d events in each request", s.URL, cfg.Batch)
 	}
-	if cfg.TLS != nil && (cfg.TLS.CAFile != "" || cfg.TLS.CertFile != "") { // the URL says that there is TLS
+	if cfg.TLS != nil && (cfg.TLS.CAFile != "" || cfg.TLS.CertFile != "") { // the URL already shows TLS
 		s.Text += driver.With(cfg.TLS.Summary())
 	}
 	return s
 }
 
-// receiverOf returns the URL of a receiver without what may be a secret in it, so that it can be logged. A hash stands for its path.
+// receiverOf returns the URL of a receiver for the log, without parts that may be secret. A hash replaces its path.
 func receiverOf(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
-		return "" // it has been validated
+		return "" // impossible: the URL was validated
 	}
 	origin := u.Scheme + "://" + u.Host
 	if u.Path == "" || u.Path == "/" {
@@ -110,7 +109,7 @@ func receiverOf(endpoint string) string {
 func WithoutQuery(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
-		return "" // it has been validated
+		return "" // impossible: the URL was validated
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	return u.String()
@@ -122,11 +121,11 @@ func (cfg *Config) client() ClientConfig {
 	}
 }
 
-// forDeadLetters returns the configuration of the dead letters' receiver. origin is that of cfg.URL.
+// forDeadLetters returns the configuration of the receiver of dead letters. origin belongs to cfg.URL.
 func (cfg *Config) forDeadLetters(origin string) (Config, error) {
-	u, err := parseEndpoint(cfg.DeadLetterURL)
+	u, err := url.Parse(cfg.DeadLetterURL)
 	if err != nil {
-		return Config{}, fmt.Errorf("url: %w", err)
+		return Config{}, fmt.Errorf("url: %w", publish.WithoutURL(err))
 	}
 	other := Config{URL: cfg.DeadLetterURL, Timeout: cfg.Timeout, Fence: cfg.Fence}
 	switch {

@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -19,43 +18,40 @@ const (
 	singleBuffer  = 16 << 10
 	batchBuffer   = 64 << 10
 	notReadyAfter = 5 // failed requests in a row
-	// allDenied is how many denials in a row, with nothing taken in between, are the fault of the receiver's configuration, or ours, and not that of an event.
+	// allDenied is the number of denials in a row, with no event accepted in between, above which the configuration is the cause.
 	allDenied = 8
 )
 
-// endpoint is one URL that events are posted to.
+// endpoint posts events to one URL.
 //
-// Events wait in lanes. A sender is a goroutine that takes events of a lane, posts them, and ends when nothing waits there or the throttle holds
-// requests back. Whatever adds to a lane or opens the throttle starts senders, up to the lane's limit.
+// Events wait in lanes. A sender is a goroutine that takes events of a lane and posts them. It ends when the lane is empty or the throttle
+// holds requests back. Adding to a lane and opening the throttle start senders, up to the lane's limit.
 type endpoint struct {
 	*client
 	log     *slog.Logger
 	metrics *publish.Metrics
 	window  publish.Window
-	batched bool // structured events go in batched content mode
+	batched bool // structured events use batched content mode
 
-	life context.Context //nolint:containedctx // ends with Run: it frees requests and senders
+	life context.Context //nolint:containedctx // ends with Run, which cancels requests and stops senders
 	end  context.CancelFunc
 
-	failures atomic.Int64 // requests in a row that failed
+	failures atomic.Int64 // consecutive failed requests
 
 	mu        sync.Mutex
 	running   bool // open was called, and close was not
 	closed    bool
-	connected prometheus.Gauge // nil: not kept
+	connected prometheus.Gauge // nil without a metric
 	lanes     [3]lane
 	throttle  throttle
-	due       *time.Timer // when the throttle lets a probe through
-	denials   int         // in a row, with no event taken in between
-	spare     *task       // tasks to be used again
+	due       *time.Timer // fires when the throttle lets a probe through
+	denials   int         // consecutive, with no event accepted in between
+	spare     *task       // tasks for reuse
 	senders   sync.WaitGroup
 }
 
-// newEndpoint checks cfg and reads the files that it names.
+// newEndpoint returns an endpoint, and reads the files that cfg names.
 func newEndpoint(cfg Config, log *slog.Logger, m *publish.Metrics) (*endpoint, error) {
-	if cfg.Batch < 0 || cfg.Timeout.Duration < 0 || cfg.InFlight < 0 {
-		return nil, errors.New("batch, timeout and in-flight requests must not be negative")
-	}
 	p := &endpoint{log: log, metrics: m, batched: cfg.Batch > 1, lanes: [...]lane{
 		singles: {limit: maxSingles, events: 1}, batches: {limit: maxBatches, events: cfg.Batch}, seconds: {limit: 1, events: 1},
 	}}
@@ -76,7 +72,7 @@ func newEndpoint(cfg Config, log *slog.Logger, m *publish.Metrics) (*endpoint, e
 	return p, nil
 }
 
-// open starts to send. connected, unless nil, is 1 while requests succeed.
+// open starts sending. connected, unless nil, is 1 while requests succeed.
 func (p *endpoint) open(connected prometheus.Gauge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,17 +97,17 @@ func (p *endpoint) close() {
 		t.e.Done(publish.ErrClosed)
 	}
 	p.senders.Wait()
-	p.links.close() // for good: connections that a request still gives back are closed too
+	p.links.close() // for good: connections that a request returns later are closed too
 }
 
-// publish takes e over.
+// publish accepts e.
 func (p *endpoint) publish(e *publish.Event) {
 	if !p.add(e) {
 		e.Done(publish.ErrClosed)
 	}
 }
 
-// add puts e into its lane; false: after the end.
+// add appends e to its lane. It reports false after close.
 func (p *endpoint) add(e *publish.Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,18 +137,18 @@ func (p *endpoint) laneOf(t *task) *lane {
 	return &p.lanes[singles]
 }
 
-// start starts up to n senders of a lane, while something waits there and may be sent. The caller holds mu.
+// start starts up to n senders of a lane, if an event waits there and may be sent. It must be called with mu held.
 func (p *endpoint) start(l *lane, n int) {
 	if !p.running || l.head == nil || !p.throttle.allows(time.Now()) {
 		return
 	}
 	for ; n > 0 && l.senders < l.limit; n-- {
 		l.senders++
-		p.senders.Go(func() { p.send(l) }) // close waits for it
+		p.senders.Go(func() { p.work(l) }) // close waits for it
 	}
 }
 
-// startAll starts as many senders as there are events for. The caller holds mu.
+// startAll starts enough senders for the waiting events. It must be called with mu held.
 func (p *endpoint) startAll() {
 	for i := range p.lanes {
 		l, n := &p.lanes[i], 0
@@ -163,7 +159,7 @@ func (p *endpoint) startAll() {
 	}
 }
 
-// probe starts the request that finds out whether the receiver takes events again.
+// probe starts the request that tests whether the receiver accepts events again.
 func (p *endpoint) probe() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,8 +171,8 @@ func (p *endpoint) probe() {
 	}
 }
 
-// send is a sender.
-func (p *endpoint) send(l *lane) {
+// work is the goroutine of a sender.
+func (p *endpoint) work(l *lane) {
 	for taken := []*task(nil); ; {
 		var pass pass
 		if taken, pass = p.take(l, taken[:0]); len(taken) == 0 {
@@ -188,7 +184,7 @@ func (p *endpoint) send(l *lane) {
 	}
 }
 
-// take takes the events of the next request. If there are none the sender ends.
+// take removes the events of the next request from the lane. If there are none, the sender ends.
 func (p *endpoint) take(l *lane, taken []*task) ([]*task, pass) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +199,7 @@ func (p *endpoint) take(l *lane, taken []*task) ([]*task, pass) {
 	return l.take(taken), pass
 }
 
-// attempt makes one request.
+// attempt sends one request.
 func (p *endpoint) attempt(taken []*task) outcome {
 	if err := p.fence.Pass(p.life); err != nil {
 		if p.life.Err() != nil {
@@ -211,12 +207,12 @@ func (p *endpoint) attempt(taken []*task) outcome {
 		}
 		return outcome{kind: fenced, err: err}
 	}
-	o := p.post(p.compose(taken))
+	o := p.send(p.life, p.compose(taken))
 	p.noteHealth(o.kind)
 	return o
 }
 
-// settle ends the events of a request, or puts them back to be sent again.
+// settle ends the events of a request, or returns them to their lanes.
 func (p *endpoint) settle(taken []*task, o *outcome, s pass) {
 	p.mu.Lock()
 	p.judgeDenial(taken, o)
@@ -244,18 +240,18 @@ func (p *endpoint) settle(taken []*task, o *outcome, s pass) {
 	p.putBack(taken[:left])
 }
 
-// judgeDenial counts denials. If all events are denied the outcome is that of any request. The caller holds mu.
+// judgeDenial counts denials. After too many in a row, a denial closes the throttle. It must be called with mu held.
 func (p *endpoint) judgeDenial(taken []*task, o *outcome) {
 	switch {
 	case o.kind == acked:
 		p.denials = 0
-	case o.denied && !taken[0].e.Alone: // those that are sent alone are denied again and again
+	case o.denied && !taken[0].e.Alone: // events sent alone are denied repeatedly
 		p.denials++
 	}
 	o.shut = o.shut || o.denied && p.denials > allDenied
 }
 
-// putBack puts tasks back: in front of those that came later, or last among those that were denied.
+// putBack returns tasks to their lanes: denied ones to the end, all others to the front.
 func (p *endpoint) putBack(tasks []*task) {
 	p.mu.Lock()
 	closed := p.closed
@@ -284,7 +280,7 @@ func (p *endpoint) reuse(t *task) {
 	p.spare = t
 }
 
-// ready is Bus.Ready.
+// ready implements Bus.Ready.
 func (p *endpoint) ready() error {
 	if p.life.Err() != nil {
 		return publish.ErrClosed
@@ -295,25 +291,21 @@ func (p *endpoint) ready() error {
 	return nil
 }
 
-// noteHealth keeps what ready says. kind is that of a request.
+// noteHealth records the outcome of a request for ready.
 func (p *endpoint) noteHealth(k kind) {
-	failed := int64(0)
+	up := 1.0
 	switch k {
 	case again, ended, fenced:
 		return
 	case retried:
-		if failed = p.failures.Add(1); failed < notReadyAfter {
+		if p.failures.Add(1) < notReadyAfter {
 			return
 		}
+		up = 0
 	default:
 		p.failures.Store(0)
 	}
-	if p.connected == nil {
-		return
-	}
-	if failed == 0 {
-		p.connected.Set(1)
-	} else {
-		p.connected.Set(0)
+	if p.connected != nil {
+		p.connected.Set(up)
 	}
 }

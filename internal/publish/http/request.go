@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -13,41 +14,43 @@ import (
 )
 
 const (
-	drainBytes = 64 << 10    // of an answer's body that are read, so that the connection can be used again
-	drainTime  = time.Second // for that; a slower answer costs the connection
+	drainBytes = 64 << 10    // read at most this much of a response's body, so that the connection can be reused
+	drainTime  = time.Second // timeout of that; after it, the connection is closed
 	batchType  = "application/cloudevents-batch+json"
 
-	// expectBytes is the size above which a request that was cut asks before it sends its body. An event of that size can be
+	// expectBytes is the size above which a request that was cut is repeated with Expect: 100-continue. An event of that size can be
 	// shortened.
 	expectBytes = encode.MaxShort
 )
 
 var errSlow = errors.New("no answer in time")
 
-// request is what is sent.
+// request describes a request.
 type request struct {
+	method      string
+	url         *url.URL
 	contentType string
 	attributes  []encode.Attribute
 	body        payload
-	own         bool // on a new connection that no other request shares
-	ask         bool // the body is sent after the receiver has seen the header
+	own         bool // uses a new connection that no other request shares
+	ask         bool // waits for the receiver's reaction to the header before it sends the body
 }
 
-// compose makes the request of some events.
+// compose returns the request for the events.
 func (p *endpoint) compose(taken []*task) *request {
 	t := taken[0]
-	r := &request{contentType: t.e.ContentType}
+	r := &request{method: http.MethodPost, url: p.url, contentType: t.e.ContentType}
 	if len(taken) == 1 {
 		r.attributes, r.own = t.e.Attributes, t.ownConnection()
-		// A receiver that refuses a request by its length and does not read the rest cuts the connection, and its answer is lost with
-		// it. It can answer if it is asked before the body is sent.
+		// A receiver that rejects a request by its length, without reading the rest, cuts the connection, and its response is lost. With
+		// Expect: 100-continue, it can respond before the body is sent.
 		r.ask = r.own && len(t.e.Body) > expectBytes && !t.unasked
 	}
 	if !p.batched || len(t.e.Attributes) > 0 {
 		r.body.add(t.e.Body)
 		return r
 	}
-	r.contentType = batchType // a receiver of batches may take nothing else
+	r.contentType = batchType // a receiver of batches may accept nothing else
 	for i, t := range taken {
 		r.body.add([]byte("[,"[min(i, 1):][:1]))
 		r.body.add(t.e.Body)
@@ -56,13 +59,13 @@ func (p *endpoint) compose(taken []*task) *request {
 	return r
 }
 
-// post sends a request and judges the answer.
-func (p *endpoint) post(r *request) outcome {
-	header, hidden, err := p.credentials.read()
+// send sends a request and classifies the response. The body is not read after send has returned.
+func (c *client) send(ctx context.Context, r *request) outcome {
+	header, hidden, err := c.credentials.read()
 	if err != nil {
 		return outcome{kind: retried, reason: publish.ReasonCredentials, detail: err.Error(), shut: true}
 	}
-	transport, err := p.links.pick(r.own)
+	transport, err := c.links.pick(r.own)
 	if err != nil {
 		return outcome{kind: retried, reason: publish.ReasonTLS, detail: err.Error(), shut: true}
 	}
@@ -72,26 +75,26 @@ func (p *endpoint) post(r *request) outcome {
 		header["Expect"] = []string{"100-continue"}
 	}
 
-	ctx, cancel := context.WithCancelCause(p.life)
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(p.timeout, func() { cancel(errSlow) })
+	timer := time.AfterFunc(c.timeout, func() { cancel(errSlow) })
 	defer timer.Stop()
 	req := (&http.Request{
-		Method: http.MethodPost, URL: p.url, Host: p.url.Host, Header: header,
+		Method: r.method, URL: r.url, Host: r.url.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		ContentLength: int64(r.body.size), Body: r.body.reader(),
-		// net/http uses it only if the receiver has certainly seen nothing of the request.
+		// net/http calls it only if the receiver has certainly seen nothing of the request.
 		GetBody: func() (io.ReadCloser, error) { return r.body.reader(), nil },
 	}).WithContext(ctx)
-	broken := p.fence.Broken()
+	broken := c.fence.Broken()
 	res, err := transport.RoundTrip(req) // not Client.Do: no redirects, no cookies
 	defer r.body.detach()
-	if err != nil && p.fence.Broken() != broken {
-		// By ourselves, because the fence was shut: this connection, or another one at the same time, which does no harm.
+	if err != nil && c.fence.Broken() != broken {
+		// The closed fence broke this connection, or another one at the same time; an unnecessary repetition does no harm.
 		return outcome{kind: again}
 	}
 	if err != nil {
-		return p.judgeError(ctx, err, hidden)
+		return c.judgeError(ctx, err, hidden)
 	}
 	defer func() { _ = res.Body.Close() }()
 	timer.Reset(drainTime)
@@ -106,8 +109,8 @@ func (p *endpoint) post(r *request) outcome {
 	return judgeAnswer(res, excerpt(text, hidden, r.body.contains), hidden)
 }
 
-// setHeaders adds the headers of the HTTP binding (section 3.1): the content type, and in binary mode the attributes.
-// datacontenttype is the content type there.
+// setHeaders adds the headers of the HTTP binding (section 3.1): the content type and, in binary mode, the attributes. The content type
+// replaces datacontenttype.
 func setHeaders(header http.Header, contentType string, attributes []encode.Attribute) {
 	values := make([]string, 1, 1+len(attributes))
 	values[0] = contentType
@@ -118,7 +121,7 @@ func setHeaders(header http.Header, contentType string, attributes []encode.Attr
 		if a.Name == "datacontenttype" {
 			continue
 		}
-		escaped = publish.AppendHeaderValue(escaped[:0], a.Value) // the HTTP binding's rule is NATS' (section 3.1.3.2)
+		escaped = publish.AppendHeaderValue(escaped[:0], a.Value) // the same rule as in the NATS binding (section 3.1.3.2)
 		values = append(values, string(escaped))
 		header[http.CanonicalHeaderKey(publish.AttributePrefix+a.Name)] = values[len(values)-1 : len(values) : len(values)]
 	}

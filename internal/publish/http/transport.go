@@ -15,28 +15,28 @@ import (
 
 const (
 	tlsTimeout      = 10 * time.Second
-	idleTimeout     = 30 * time.Second // shorter than what most receivers grant: who closes first does not race
+	idleTimeout     = 30 * time.Second // shorter than the timeout of most receivers: closing first avoids a race
 	tcpKeepAlive    = 15 * time.Second
 	httpPing        = 20 * time.Second
 	maxAnswerHeader = 64 << 10
-	expectTimeout   = time.Second // for the answer to a request's header, before its body is sent all the same
+	expectTimeout   = publish.RequestTimeout // maximum wait for 100-continue; then the body is sent anyway
 )
 
-// links are the connections to a receiver: those that requests share, and those of one request each. They are begun anew
-// when the file of certificates to trust has other content; the client's certificate is read in each handshake.
+// links holds the connections to a receiver: shared ones, and separate ones for one request each. It replaces them after the content of the
+// caFile changes. Each handshake reads the client's certificate.
 type links struct {
 	tls  *publish.TLS
-	idle int // connections to keep
-	// buffer is how many bytes a connection gathers before it writes. The body comes through it (a payload is no bytes.Reader,
-	// which net/http would write as a whole), and net/http's 4 KiB are two writes for most events, 30 for a batch.
+	idle int // idle connections to keep
+	// buffer is the size of a connection's write buffer. It also buffers the body, because a payload is not a bytes.Reader, which net/http
+	// would write at once. The 4 KiB of net/http would need two writes for most events, and 30 for a batch.
 	buffer int
-	fence  *publish.Fencing // nil: connections are not guarded
+	fence  *publish.Fencing // nil: connections have no guard
 
-	plaintext bool // secrets go out unencrypted, and must not leave this machine
+	plaintext bool // secrets are sent unencrypted, so only loopback connections are allowed
 
 	mu     sync.Mutex
-	stamp  stamp  // of the caFile when it was read
-	roots  []byte // its content, which they trust
+	stamp  stamp  // of the caFile at the last reading
+	roots  []byte // its content: the trusted authorities
 	shared *http.Transport
 	own    *http.Transport
 }
@@ -60,8 +60,8 @@ func (l *links) pick(own bool) (*http.Transport, error) {
 	return l.shared, nil
 }
 
-// refresh reads the caFile again if it has changed; now is of a moment before. While it cannot be used, nothing is sent, on
-// connections that stand either.
+// refresh reads the caFile again after a change; now is its stamp from a moment before. While the file is unusable, nothing is sent, not
+// even on open connections.
 func (l *links) refresh(now stamp) error {
 	roots := l.roots
 	if now.info != nil && !l.stamp.same(now) {
@@ -79,11 +79,11 @@ func (l *links) refresh(now stamp) error {
 		return err
 	}
 	if l.shared != nil {
-		// Those that are in use end when they have been idle for a while.
+		// Connections in use close after they have been idle for a while.
 		l.shared.CloseIdleConnections()
 	}
 	dialer := &net.Dialer{Timeout: publish.DialTimeout, KeepAlive: tcpKeepAlive}
-	// Not a DialTLSContext, which is not asked where a proxy stands between.
+	// DialTLSContext would not be called for connections through a proxy.
 	l.shared = &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            l.dial(dialer),
@@ -95,7 +95,7 @@ func (l *links) refresh(now stamp) error {
 		IdleConnTimeout:        idleTimeout,
 		WriteBufferSize:        l.buffer,
 		MaxResponseHeaderBytes: maxAnswerHeader,
-		DisableCompression:     true, // what errors quote should be readable, and acknowledgements are empty
+		DisableCompression:     true, // quoted errors must be readable, and acknowledgements are empty
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: httpPing, PingTimeout: publish.DialTimeout},
 	}
 	l.own = l.shared.Clone()
@@ -112,7 +112,7 @@ func (l *links) close() {
 	l.own.CloseIdleConnections()
 }
 
-// dial is how connections are made. All that is written to them belongs to an event, but for greetings.
+// dial returns the function that opens connections. Except for handshakes, every write to them belongs to an event.
 func (l *links) dial(d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := d.DialContext
 	if l.plaintext {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// absentToBeGone is how often in a row a topic that was there must not be there to be gone, at topicPause: a broker
-	// that has just started, or just heard of it, may not know it yet.
+	// absentToBeGone is the number of consecutive looks, at topicPause, without a known topic until it counts as gone: a broker that just
+	// started may not have its metadata yet.
 	absentToBeGone = 50
-	missedAge      = 30 * time.Second       // after which no partition asks for a topic that is gone; partitions ask every few seconds
-	topicPause     = 200 * time.Millisecond // between looks for a topic that is not there yet
+	missedAge      = 30 * time.Second       // partitions that need a gone topic ask every few seconds; after this age none does
+	topicPause     = 200 * time.Millisecond // between looks for a topic that does not exist yet
 )
 
-// arrange compares topics with what there is. It reports whether one is missing still. An error is final.
+// arrange compares topics with the cluster's metadata. It reports whether one is still missing. An error is final.
 func (b *Bus) arrange(ctx context.Context, g *errgroup.Group, topics []*topic, res *kafka.MetadataResponse) (missing bool, err error) {
 	found := make(map[string]*kafka.Topic, len(res.Topics))
 	for i := range res.Topics {
@@ -51,31 +51,30 @@ func (b *Bus) arrange(ctx context.Context, g *errgroup.Group, topics []*topic, r
 	return missing, nil
 }
 
-// arrangeAbsent arranges a topic that is not there: it does not exist, or may not be seen. It reports whether to look again soon.
+// arrangeAbsent handles a topic that does not exist, or is not visible. It reports whether to look again soon.
 func (b *Bus) arrangeAbsent(ctx context.Context, t *topic, f *kafka.Topic) (again bool, err error) {
 	absent := t.absent.Add(1)
-	// One that we may not see now, or that has no leader, is there.
+	// A topic that is invisible now, or has no leader, exists.
 	t.gone.Store(absent >= b.absentToBeGone && f != nil && errors.Is(f.Error, kafka.UnknownTopicOrPartition))
 	switch {
 	case t.partitions.Load() == nil:
 		again = true
 	case !t.missed.Swap(false):
-		if time.Since(t.missedAt) > missedAge { // deleted, with its namespace perhaps, and nothing waits for it
+		if time.Since(t.missedAt) > missedAge { // deleted, perhaps with its namespace, and nothing waits for it
 			b.clearTrouble(t.name)
 			return false, nil
 		}
 		return !t.gone.Load(), nil
 	default:
 		t.missedAt = time.Now()
-		again = !t.gone.Load() // look again soon, and not too soon
+		again = !t.gone.Load() // look again after topicPause
 	}
 	return again, b.absent(ctx, t, f)
 }
 
-// arrangePresent arranges a topic that is there. It reports whether to look again soon.
 func (b *Bus) arrangePresent(ctx context.Context, g *errgroup.Group, t *topic, f *kafka.Topic) (again bool, err error) {
 	if t.absent.Swap(0) > 0 {
-		b.lookAtLogsSoon()
+		b.logsDue.raise()
 	}
 	t.gone.Store(false)
 	known := t.partitions.Load()
@@ -87,7 +86,7 @@ func (b *Bus) arrangePresent(ctx context.Context, g *errgroup.Group, t *topic, f
 		b.open(ctx, g, t, len(f.Partitions))
 		level := slog.LevelInfo
 		if b.topicNames.Varies() && t.written.Load() == 0 && t.name != b.deadTopic {
-			level = slog.LevelDebug // a topic that is evicted comes back for progress again and again
+			level = slog.LevelDebug // progress repeatedly brings an evicted topic back
 		}
 		b.log.Log(ctx, level, "topic found", "topic", t.name, "partitions", len(f.Partitions))
 		return false, nil
@@ -113,7 +112,7 @@ func (b *Bus) arrangePresent(ctx context.Context, g *errgroup.Group, t *topic, f
 
 func aboutShrunk(t *topic) string { return t.name + " shrunk" }
 
-// open starts the partitions of t that have not been, and gives them the events that wait for them.
+// open starts the new partitions of t, and gives the waiting events to the partitions.
 func (b *Bus) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 	var all []*partition
 	if known := t.partitions.Load(); known != nil {
@@ -141,6 +140,6 @@ func (b *Bus) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 		b.release(t)
 		e.Done(publish.ErrClosed)
 	}
-	b.wakeSpread()
-	b.lookAtLogsSoon()
+	b.moved.raise()
+	b.logsDue.raise()
 }

@@ -14,35 +14,34 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
 
-// broadcast is a stream event on its way to every partition of every topic that objects of its resource go to. It is acknowledged when all
-// of them have it.
+// broadcast is a stream event in flight to every partition of every topic for objects of its resource. It is acknowledged when all
+// partitions have stored it.
 //
-// A progress is acknowledged after progressWait already, if one partition has it. A partition that does not, one without a leader for example,
-// keeps it in its place, before whatever comes for that partition later: so a progress never includes what is not before it. No second one of the scope
-// is put behind it. The topic stays behind in its ledger, so a later progress goes there too.
+// After progressWait, a progress is acknowledged if one partition has stored it. The others, for example without a leader, keep it in
+// their queues, before all later events. So a progress never covers events after it. Such a queue gets no second progress of the scope.
+// The ledger of the topic still lists the scope, so a later progress goes there too.
 //
-// The goroutine of spread owns it, except for what is guarded by Bus.mu.
+// The goroutine of spread owns it, except for the fields guarded by Bus.mu.
 type broadcast struct {
 	event    *publish.Event
-	content  *encode.Event // what partitions send: a copy of the event for a progress, which may be sent after it has ended
+	content  *encode.Event // the event for the partitions; for a progress a copy, since it may be sent after Done
 	scope    string        // see scopeKey
 	progress bool
 
-	chosen     bool // its topics are
-	optional   bool // a topic that is deleted before it has the event need not have it
+	chosen     bool // its topics are chosen
+	optional   bool // a topic that is deleted first does not need the event
 	everywhere bool // a progress that goes to all topics of its scope
-	first      bool // the first progress of its scope: it may announce that events were withheld, so no event goes before it
+	first      bool // the first progress of its scope: it may announce withheld events, so no event may precede it
 	started    time.Time
 	topics     []*topic
-	unready    []*topic        // of these: those whose partitions are not known yet
-	missed     map[*topic]bool // of these: those that have a partition which keeps an earlier progress
+	unready    []*topic        // of these: topics with unknown partitions
+	missed     map[*topic]bool // of these: topics with a partition that still has an earlier progress
 
-	waiting map[*topic]int // partitions that have not stored it, by topic. Bus.mu is held, as for the following.
+	waiting map[*topic]int // partitions that have not stored it, by topic. Bus.mu guards this field and the next two.
 	taken   bool           // a partition has stored it
 	err     error          // of the first partition that failed
 }
 
-// startBroadcast takes a stream event over.
 func (b *Bus) startBroadcast(e *publish.Event) {
 	s := &broadcast{event: e, content: e.Event, scope: scopeKey(e.Event, e.Delta.Stream.Scope), progress: e.Delta.Stream.Kind == object.Progress}
 	if s.progress {
@@ -58,10 +57,9 @@ func (b *Bus) startBroadcast(e *publish.Event) {
 		e.Done(publish.ErrClosed)
 		return
 	}
-	b.wakeSpread()
+	b.moved.raise()
 }
 
-// clone copies what becomes a record.
 func clone(ev *encode.Event) *encode.Event {
 	c := &encode.Event{ID: bytes.Clone(ev.ID), ContentType: ev.ContentType, Body: bytes.Clone(ev.Body), Attributes: slices.Clone(ev.Attributes)}
 	for i := range c.Attributes {
@@ -70,15 +68,7 @@ func clone(ev *encode.Event) *encode.Event {
 	return c
 }
 
-// wakeSpread says that something has changed that broadcasts wait for. It does not wait.
-func (b *Bus) wakeSpread() {
-	select {
-	case b.moved <- struct{}{}:
-	default:
-	}
-}
-
-// spread carries broadcasts on until ctx ends. What is left then, shutdown ends.
+// spread advances broadcasts until ctx ends. shutdown ends the rest.
 func (b *Bus) spread(ctx context.Context) error {
 	look := time.NewTicker(topicPause)
 	defer look.Stop()
@@ -91,7 +81,9 @@ func (b *Bus) spread(ctx context.Context) error {
 				b.mu.Lock()
 				b.broadcasts = slices.DeleteFunc(b.broadcasts, func(o *broadcast) bool { return o == s })
 				b.mu.Unlock()
-				b.abandonUnready(s)
+				for _, t := range s.unready {
+					b.abandon(s, t)
+				}
 				s.event.Done(err)
 			}
 		}
@@ -108,7 +100,7 @@ func (b *Bus) spread(ctx context.Context) error {
 	}
 }
 
-// advance does what can be done for a broadcast now. It reports whether the broadcast has ended, and how.
+// advance takes the possible steps of a broadcast. It reports whether the broadcast has ended, and its error.
 func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 	if !s.chosen {
 		if err := b.choose(s); err != nil {
@@ -129,7 +121,7 @@ func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 		return false, nil
 	case err != nil:
 		return true, err
-	case !taken && len(s.missed) == 0: // all topics were deleted meanwhile: there may be others
+	case !taken && len(s.missed) == 0: // all topics were deleted meanwhile: choose again
 		s.chosen = false
 		return false, nil
 	}
@@ -137,12 +129,12 @@ func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 	return true, nil
 }
 
-// mayLeave reports whether a broadcast need not wait any longer for all partitions. answered: one has stored or refused it.
+// mayLeave reports whether a broadcast may end before all partitions have stored it. answered: one has stored or refused it.
 func (s *broadcast) mayLeave(answered bool) bool {
 	return s.progress && time.Since(s.started) >= progressWait && (answered || len(s.missed) > 0) && (!s.first || len(s.unready) == 0)
 }
 
-// told notes which topics have a progress in all of their partitions.
+// told records the topics that have a progress in all of their partitions.
 func (b *Bus) told(s *broadcast) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +148,7 @@ func (b *Bus) told(s *broadcast) {
 	}
 }
 
-// choose chooses the topics of a broadcast. It does nothing if the topics of the cluster have to be listed first. An error refuses the event.
+// choose sets the topics of a broadcast. It does nothing if the topics of the cluster must be listed first. An error refuses the event.
 func (b *Bus) choose(s *broadcast) error {
 	d := s.event.Delta
 	names, optional, ok, err := b.streamTopics(s.event)
@@ -174,7 +166,7 @@ func (b *Bus) choose(s *broadcast) error {
 	for i, name := range names {
 		t := b.acquire([]byte(name))
 		t.await(d.Stream.Scope, 1)
-		if optional { // it was there when topics were listed, whatever was seen before that
+		if optional { // the list is newer than earlier findings that it was absent
 			t.absent.Store(0)
 			t.gone.Store(false)
 		}
@@ -184,7 +176,7 @@ func (b *Bus) choose(s *broadcast) error {
 	return nil
 }
 
-// toPartitions hands a broadcast to the partitions of a topic. It reports false if these are not known yet.
+// toPartitions hands a broadcast to the partitions of a topic. It reports false if these are still unknown.
 func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 	all := t.partitions.Load()
 	switch {
@@ -216,7 +208,6 @@ func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 	return true
 }
 
-// abandon lets go of a topic that a broadcast does not wait for any more.
 func (b *Bus) abandon(s *broadcast, t *topic) {
 	b.mu.Lock()
 	t.await(s.event.Delta.Stream.Scope, -1)
@@ -224,13 +215,7 @@ func (b *Bus) abandon(s *broadcast, t *topic) {
 	b.release(t)
 }
 
-func (b *Bus) abandonUnready(s *broadcast) {
-	for _, t := range s.unready {
-		b.abandon(s, t)
-	}
-}
-
-// arrived notes what has become of a broadcast in one partition. The broadcast may have ended.
+// arrived records the outcome of a broadcast in one partition. The broadcast may have ended.
 func (b *Bus) arrived(s *broadcast, p *partition, err error) {
 	b.mu.Lock()
 	if s.waiting[p.topic]--; s.waiting[p.topic] == 0 {
@@ -246,12 +231,11 @@ func (b *Bus) arrived(s *broadcast, p *partition, err error) {
 		p.topic.ledger.ended(s.scope, p)
 	}
 	b.release(p.topic)
-	b.wakeSpread()
+	b.moved.raise()
 }
 
-// streamTopics are those that a stream event goes to: all that objects of its resource go to. That of cluster-scoped
-// objects is one of them only if it exists, or if none does: some topic must take it. optional reports that a topic which
-// is deleted before it has the event need not have it. ok is false if the topics of the cluster have to be listed first.
+// streamTopics returns the topics for objects of the event's resource. They include the topic of cluster-scoped objects only if it, or no
+// topic at all, exists. optional: a topic that is deleted meanwhile does not need the event. ok is false if topics must be listed first.
 func (b *Bus) streamTopics(e *publish.Event) (names []string, optional, ok bool, err error) {
 	own := b.topicNames.Append(nil, e.Delta)
 	if len(own) > maxTopic {
@@ -269,7 +253,7 @@ func (b *Bus) streamTopics(e *publish.Event) (names []string, optional, ok bool,
 			names = append(names, name)
 		}
 	}
-	for _, t := range b.wanted() { // those that were created since, and not those that were deleted
+	for _, t := range b.wanted() { // add topics created since the list, without deleted ones
 		if !slices.Contains(names, t.name) && t.partitions.Load() != nil && !t.gone.Load() && b.topicNames.Match(t.name, e.Delta.Stream.Resource) {
 			names = append(names, t.name)
 		}
@@ -277,5 +261,5 @@ func (b *Bus) streamTopics(e *publish.Event) (names []string, optional, ok bool,
 	if len(names) == 0 {
 		return []string{string(own)}, false, true, nil
 	}
-	return names, b.cfg.Create == nil, true, nil // one that is missed is created again otherwise
+	return names, b.cfg.Create == nil, true, nil // if Create is set, a missing topic is created again
 }

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,10 +21,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
 
-// Copies is how many times an event is held at most until it is acknowledged: as it was encoded, and in the batch that is on its way.
-const Copies = 2
-
-// clientID is what brokers know us by, in quotas and logs.
 const clientID = "kubecdc"
 
 // Bus publishes to topics of a Kafka cluster. It implements publish.Bus.
@@ -46,24 +40,24 @@ type Bus struct {
 
 	current atomic.Pointer[view]
 	logs    *publish.Logs
-	logsDue chan struct{} // room for one: look at the identity of topics; a full one says so already. Never closed.
-	look    chan struct{} // room for one: look at the cluster; a full one says so already. Never closed.
-	moved   chan struct{} // room for one: something that broadcasts wait for has changed. Never closed.
+	logsDue signal // check the identity of topics
+	look    signal // read the metadata of the cluster
+	moved   signal // a state that broadcasts wait for has changed
 
 	mu         sync.Mutex
 	closed     bool // Run has ended
 	topics     map[string]*topic
 	trouble    map[string]error     // by topic, or topic and partition; "": the cluster
-	broadcasts []*broadcast         // that are on their way
-	progress   map[string]time.Time // by source and scope: when a progress went to all topics of it
+	broadcasts []*broadcast         // in flight
+	progress   map[string]time.Time // by source and scope: time of the last progress to all its topics
 	listed     []string             // all topics of the cluster, as of listedAt
 	listedAt   time.Time
 	listWanted bool
 }
 
-// New checks the configuration and returns a bus that Run connects.
+// New returns a bus; Run connects it. cfg must be valid, see Config.Validate.
 func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
-	names, dead, err := cfg.check()
+	names, dead, err := cfg.destinations()
 	if err != nil {
 		return nil, err
 	}
@@ -71,27 +65,22 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	mechanism, err := cfg.SASL.mechanism()
-	if err != nil {
-		return nil, err
-	}
 	if m == nil {
 		m = publish.NewMetrics(nil)
 	}
 	fence := publish.NewFencing(cfg.Fence)
-	conns := newNetwork(cfg.TLS, cfg.SASL, mechanism, fence)
+	conns := newNetwork(cfg.TLS, cfg.SASL, fence)
 	b := &Bus{
 		cfg: cfg, log: log, metrics: m, codec: codec, topicNames: names, deadTopic: dead, conns: conns, net: conns, apart: apart{conns}, fence: fence,
-		look: make(chan struct{}, 1), logsDue: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		look: newSignal(), logsDue: newSignal(), moved: newSignal(),
 		topics: map[string]*topic{}, trouble: map[string]error{}, progress: map[string]time.Time{},
 
 		absentToBeGone: absentToBeGone,
 	}
 	b.logs = publish.NewLogs(b.takes)
-	b.cfg.Brokers = slices.Clone(cfg.Brokers)
 	b.current.Store(&view{old: make(chan struct{})})
 	if name, ok := names.Fixed(); ok {
-		b.acquire([]byte(name)) // for ever: they are looked for before the first event
+		b.acquire([]byte(name)) // never released, so Run looks it up before the first event
 	}
 	if dead != "" {
 		b.acquire([]byte(dead))
@@ -99,24 +88,10 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	return b, nil
 }
 
-// check returns the topics that c names, and that of dead letters, "" for none.
-func (c *Config) check() (names *Topics, dead string, err error) {
-	if names, err = NewTopics(c.Topic, c.Cluster); err != nil {
-		return nil, "", err
-	}
-	if len(c.Brokers) == 0 {
-		return nil, "", errors.New("no brokers: name some as host:port in bus.kafka.brokers")
-	}
-	for _, broker := range c.Brokers {
-		if err := checkBroker(broker); err != nil {
-			return nil, "", err
-		}
-	}
-	if t := c.Create; t != nil && (t.Partitions < 0 || t.ReplicationFactor < 0 || t.ReplicationFactor > 1<<15-1 || t.Partitions > 1<<31-1) {
-		return nil, "", fmt.Errorf("topic creation: %d partitions and %d replicas: must be at least 1", t.Partitions, t.ReplicationFactor)
-	}
-	if c.DeadLetter == "" {
-		return names, "", nil
+// destinations returns the topics that c names, and the topic of dead letters, "" for none.
+func (c *Config) destinations() (names *Topics, dead string, err error) {
+	if names, err = NewTopics(c.Topic, c.Cluster); err != nil || c.DeadLetter == "" {
+		return names, "", err
 	}
 	t, err := newTopics(c.DeadLetter, c.Cluster, false)
 	if err != nil {
@@ -128,19 +103,7 @@ func (c *Config) check() (names *Topics, dead string, err error) {
 	return names, dead, nil
 }
 
-func checkBroker(broker string) error {
-	host, port, err := net.SplitHostPort(broker)
-	if n, perr := strconv.ParseUint(port, 10, 16); err == nil && perr == nil && n > 0 && host != "" && !strings.ContainsAny(broker, "/@ ") {
-		return nil
-	}
-	if _, rest, ok := strings.Cut(broker, "@"); ok { // what stands before it may be a password
-		broker = "…@" + rest
-	}
-	return fmt.Errorf("broker %q: must be host:port", broker)
-}
-
-// Run implements publish.Bus. It finds topics and creates them if the configuration says so. It returns an error that wraps ErrStream if a topic
-// cannot take what will be published, and another if files of TLS cannot be read.
+// Run implements publish.Bus. Its error wraps ErrStream if a topic cannot hold the events to be published.
 func (b *Bus) Run(ctx context.Context) error {
 	defer b.shutdown()
 	if err := b.Check(); err != nil {
@@ -153,13 +116,13 @@ func (b *Bus) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Check returns what Run would end with at once: a file of TLS that cannot be used. It connects to nobody.
+// Check returns the immediate error of Run: a TLS file that cannot be used. It connects to nothing.
 func (b *Bus) Check() error {
 	_, err := b.cfg.TLS.Config()
 	return err
 }
 
-// shutdown ends what waits, after all goroutines have ended.
+// shutdown ends the waiting events, after all goroutines have ended.
 func (b *Bus) shutdown() {
 	b.metrics.Connected.Set(0)
 	b.mu.Lock()
@@ -180,8 +143,7 @@ func (b *Bus) shutdown() {
 	b.conns.close()
 }
 
-// Ready returns nil while brokers answer, the topics that are known beforehand have been checked, and nothing is wrong
-// that a person must put right.
+// Ready returns nil while brokers answer, the fixed topics are checked, and no trouble needs an operator.
 func (b *Bus) Ready() error {
 	b.mu.Lock()
 	closed := b.closed
@@ -207,38 +169,30 @@ func (b *Bus) Ready() error {
 	return nil
 }
 
+// troubles returns the errors, except those of topics that never existed and that only retiring scopes wait for.
 func (b *Bus) troubles() []error {
-	const most = 3 // it may be one for each partition
+	const most = 3 // there may be one for each partition
+	waiting := map[string][]string{}
+	b.mu.Lock()
+	trouble := maps.Clone(b.trouble)
+	for about := range trouble {
+		if t := b.topics[about]; t != nil && t.partitions.Load() == nil {
+			waiting[about] = slices.Collect(maps.Keys(t.scopes))
+		}
+	}
+	b.mu.Unlock()
 	var errs []error
-	for _, tr := range b.allTroubles() {
-		if len(tr.scopes) > 0 && b.cfg.Retiring != nil && !slices.ContainsFunc(tr.scopes, func(s string) bool { return !b.cfg.Retiring(s) }) {
+	for _, about := range slices.Sorted(maps.Keys(trouble)) {
+		scopes := waiting[about]
+		if len(scopes) > 0 && b.cfg.Retiring != nil && !slices.ContainsFunc(scopes, func(s string) bool { return !b.cfg.Retiring(s) }) {
 			continue
 		}
-		errs = append(errs, tr.err)
+		errs = append(errs, trouble[about])
 	}
 	if more := len(errs) - most; more > 0 {
 		errs = append(errs[:most], fmt.Errorf("and %d more", more))
 	}
 	return errs
-}
-
-// trouble is what is wrong, and the scopes that wait for a topic because of it.
-type trouble struct {
-	err    error
-	scopes []string // none: it is not about a topic that was never there
-}
-
-func (b *Bus) allTroubles() (out []trouble) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, about := range slices.Sorted(maps.Keys(b.trouble)) {
-		tr := trouble{err: b.trouble[about]}
-		if t := b.topics[about]; t != nil && t.partitions.Load() == nil {
-			tr.scopes = slices.Collect(maps.Keys(t.scopes))
-		}
-		out = append(out, tr)
-	}
-	return out
 }
 
 func (b *Bus) setTrouble(about string, err error) {
@@ -247,25 +201,16 @@ func (b *Bus) setTrouble(about string, err error) {
 	b.trouble[about] = err
 }
 
-// setTroubleOf is setTrouble about a topic that somebody waits for.
-func (b *Bus) setTroubleOf(t *topic, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if t.isWanted() {
-		b.trouble[t.name] = err
-	}
-}
-
 func (b *Bus) clearTrouble(about string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.trouble[about]; ok {
 		delete(b.trouble, about)
-		b.refresh() // which says that we are connected
+		b.look.raise() // the look updates the metric connected
 	}
 }
 
-// Publish implements publish.Bus. A stream event goes to every partition of every topic that objects of its resource go to; see broadcast.
+// Publish implements publish.Bus. A stream event goes to every partition of every topic for objects of its resource; see broadcast.
 func (b *Bus) Publish(e *publish.Event) {
 	if e.Delta.Stream != nil && !e.DeadLetter {
 		b.startBroadcast(e)
@@ -279,12 +224,9 @@ func (b *Bus) Publish(e *publish.Event) {
 	switch {
 	case len(name) == 0:
 		e.Done(fmt.Errorf("publish %s: %w: there is no topic of dead letters", e.ID, publish.ErrRefused))
-		return
 	case len(name) > maxTopic:
 		e.Done(errTopicName(e, name))
-		return
-	}
-	if !b.handOver(e, name) {
+	case !b.handOver(e, name):
 		e.Done(publish.ErrClosed)
 	}
 }
@@ -293,7 +235,7 @@ func errTopicName(e *publish.Event, name []byte) error {
 	return fmt.Errorf("publish %s: %w: its topic would have %d bytes, Kafka allows %d: shorten bus.kafka.topic", e.ID, publish.ErrRefused, len(name), maxTopic)
 }
 
-// handOver gives an event to its partition, or has it wait for the topic. It reports false if Run has ended.
+// handOver gives an event to its partition, or queues it until the topic is ready. It reports false if Run has ended.
 func (b *Bus) handOver(e *publish.Event, name []byte) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -315,7 +257,6 @@ func (b *Bus) handOver(e *publish.Event, name []byte) bool {
 	return false
 }
 
-// record is an event as a record of its topic.
 func (b *Bus) record(t *topic, e *publish.Event) record {
 	d := e.Delta
 	return record{
@@ -327,7 +268,7 @@ func (b *Bus) record(t *topic, e *publish.Event) record {
 	}
 }
 
-// timeOf is the timestamp of an event, in milliseconds since 1970.
+// timeOf returns the timestamp of an event, in milliseconds since 1970.
 func timeOf(d *object.Delta) int64 {
 	if d.Observed > 0 {
 		return d.Observed / int64(time.Millisecond)
@@ -335,5 +276,5 @@ func timeOf(d *object.Delta) int64 {
 	return time.Now().UnixMilli()
 }
 
-// Logs compares topics with what is remembered of them.
+// Logs returns the stored state of the topics.
 func (b *Bus) Logs() *publish.Logs { return b.logs }

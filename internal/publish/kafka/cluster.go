@@ -16,24 +16,23 @@ import (
 )
 
 const (
-	metadataAge   = time.Minute           // after which it is looked at again, whatever happens
-	metadataPause = 20 * time.Millisecond // between two looks, whoever asks
-	listAge       = 30 * time.Second      // after which topics are listed again before a stream event
+	metadataAge   = time.Minute           // maximum time between two reads
+	metadataPause = 20 * time.Millisecond // minimum time between two reads
+	listAge       = 30 * time.Second      // topics are listed again before a stream event if the list is older
 )
 
 func clusterBackoff() publish.Backoff {
 	return publish.Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second}
 }
 
-// view is what is known of the cluster: brokers, and who leads the partitions of our topics. Never changed.
+// view is the known state of the cluster: brokers, and the leaders of our topics' partitions. It is never changed.
 type view struct {
 	brokers    []net.Addr
-	controller net.Addr              // nil: not known
+	controller net.Addr              // nil: unknown
 	leaders    map[string][]net.Addr // by topic and partition; nil: none
 	old        chan struct{}         // closed when there is a newer one
 }
 
-// leader is where a partition is written.
 func (v *view) leader(topic string, partition int32) (net.Addr, error) {
 	leaders, ok := v.leaders[topic]
 	if !ok || int(partition) >= len(leaders) {
@@ -45,7 +44,7 @@ func (v *view) leader(topic string, partition int32) (net.Addr, error) {
 	return leaders[partition], nil
 }
 
-// any is the controller if it is known, else any broker.
+// any returns the controller if it is known, otherwise any broker.
 func (v *view) any() (net.Addr, error) {
 	switch {
 	case v.controller != nil:
@@ -58,38 +57,41 @@ func (v *view) any() (net.Addr, error) {
 
 func (b *Bus) view() *view { return b.current.Load() }
 
-// client asks one broker for what changes nothing, or may be asked again.
+// client returns a client of one broker, for requests that are safe to repeat.
 func (b *Bus) client(broker net.Addr) *kafka.Client {
 	return &kafka.Client{Addr: broker, Timeout: publish.RequestTimeout, Transport: b.net}
 }
 
-// refresh asks for a look at the cluster. It does not wait.
-func (b *Bus) refresh() {
+// signal has an element if its receiver has work. It is never closed.
+type signal chan struct{}
+
+func newSignal() signal { return make(signal, 1) }
+
+// raise does not wait: one element is enough.
+func (s signal) raise() {
 	select {
-	case b.look <- struct{}{}:
+	case s <- struct{}{}:
 	default:
 	}
 }
 
-// pause waits before the next attempt: for d, and for a view of the cluster that is newer than seen, but not for long.
+// pause waits before the next attempt: for d, then at most a second for a view newer than seen.
 func (b *Bus) pause(ctx context.Context, seen *view, d time.Duration) error {
-	b.refresh()
+	b.look.raise()
 	if err := publish.Sleep(ctx, d); err != nil {
 		return err
 	}
-	t := time.NewTimer(time.Second)
-	defer t.Stop()
+	ending, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	select {
 	case <-seen.old:
-	case <-t.C:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-ending.Done():
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
-// manage looks at the cluster whenever asked to, and every minute. It makes topics ready and starts their partitions in g.
-// An error is final.
+// manage reads the cluster's metadata on request, and every minute. It prepares topics and starts their partitions in g. An error is
+// final.
 func (b *Bus) manage(ctx context.Context, g *errgroup.Group) error {
 	tick := time.NewTicker(metadataAge)
 	defer tick.Stop()
@@ -118,7 +120,7 @@ func (b *Bus) manage(ctx context.Context, g *errgroup.Group) error {
 	}
 }
 
-// lookAtCluster asks for the metadata of all topics that are wanted, and returns how long to wait at least until the next look.
+// lookAtCluster reads the metadata of all wanted topics, and returns the minimum wait until the next look.
 func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *int) (delay time.Duration, err error) {
 	topics := b.wanted()
 	names := make([]string, len(topics))
@@ -131,7 +133,7 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 	}
 	if err != nil {
 		*failures++
-		b.refresh()
+		b.look.raise()
 		b.setTrouble("", err)
 		b.metrics.Connected.Set(0)
 		advice := adviceOnConnection(err)
@@ -141,7 +143,7 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 		return clusterBackoff().Delay(*failures), nil
 	}
 	if *failures > 0 {
-		b.lookAtLogsSoon()
+		b.logsDue.raise()
 	}
 	*failures = 0
 	b.see(res)
@@ -149,14 +151,13 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 	b.list(ctx)
 	missing, err := b.arrange(ctx, g, topics, res)
 	if missing {
-		b.refresh()
+		b.look.raise()
 		return topicPause, err
 	}
 	return metadataPause, err
 }
 
-// metadata asks brokers until one answers: those that the cluster was last seen to have, then the configured ones. Without topics it
-// is about all.
+// metadata asks brokers until one answers: the last known ones, then the configured ones. Without topics it requests all topics.
 func (b *Bus) metadata(ctx context.Context, topics []string) (*kafka.MetadataResponse, error) {
 	addrs := slices.Clone(b.view().brokers)
 	for _, broker := range b.cfg.Brokers {
@@ -178,7 +179,6 @@ func (b *Bus) metadata(ctx context.Context, topics []string) (*kafka.MetadataRes
 	return nil, errors.Join(errs...)
 }
 
-// see makes an answer the current view.
 func (b *Bus) see(res *kafka.MetadataResponse) {
 	v := &view{leaders: map[string][]net.Addr{}, old: make(chan struct{})}
 	byID := map[int]net.Addr{}
@@ -187,8 +187,8 @@ func (b *Bus) see(res *kafka.MetadataResponse) {
 		v.brokers = append(v.brokers, a)
 		byID[broker.ID] = a
 	}
-	rand.Shuffle(len(v.brokers), func(i, j int) { v.brokers[i], v.brokers[j] = v.brokers[j], v.brokers[i] }) // one that hangs is not always asked first
-	if res.Controller.Host != "" {                                                                           // else it is none of the brokers
+	rand.Shuffle(len(v.brokers), func(i, j int) { v.brokers[i], v.brokers[j] = v.brokers[j], v.brokers[i] }) // so that one that hangs is not always first
+	if res.Controller.Host != "" {                                                                           // otherwise it is none of the brokers
 		v.controller = byID[res.Controller.ID]
 	}
 	for i := range res.Topics {
@@ -207,7 +207,6 @@ func (b *Bus) see(res *kafka.MetadataResponse) {
 	close(b.current.Swap(v).old)
 }
 
-// list lists the topics of the cluster if a stream event waits for that.
 func (b *Bus) list(ctx context.Context) {
 	b.mu.Lock()
 	wanted := b.listWanted
@@ -232,10 +231,11 @@ func (b *Bus) list(ctx context.Context) {
 	b.mu.Lock()
 	b.listed, b.listedAt, b.listWanted = names, started, false
 	b.mu.Unlock()
-	b.wakeSpread()
+	b.moved.raise()
 }
 
-// topicList is all topics of the cluster, as of at most listAge ago. It reports false if they have to be listed first; spread is woken then.
+// topicList returns all topics of the cluster, at most listAge old. It reports false if they must be listed first; list then wakes
+// spread.
 func (b *Bus) topicList() ([]string, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -243,6 +243,6 @@ func (b *Bus) topicList() ([]string, bool) {
 		return b.listed, true
 	}
 	b.listWanted = true
-	b.refresh()
+	b.look.raise()
 	return nil, false
 }

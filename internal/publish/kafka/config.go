@@ -15,29 +15,29 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
-// Config says where a bus publishes to. The fields without a key are not part of the configuration file.
+// Config is the settings of the bus. Fields without a key are not part of the configuration file.
 type Config struct {
-	Brokers     []string     `yaml:"brokers"`          // host:port; one that answers is enough, it tells the others
+	Brokers     []string     `yaml:"brokers"`          // host:port; one that answers is enough, it names the others
 	Topic       string       `yaml:"topic"`            // template, see NewTopics; "": DefaultTopic
 	Compression Compression  `yaml:"compression"`      // "": zstd
 	Tombstones  bool         `yaml:"tombstones"`       // an event of op d is followed by a record with its key and no value
-	Create      *Topic       `yaml:"create,omitempty"` // how topics are created that do not exist; nil: none is
+	Create      *Topic       `yaml:"create,omitempty"` // settings of missing topics, which are created; nil: none is
 	TLS         *publish.TLS `yaml:"tls,omitempty"`    // nil: not encrypted
 	SASL        *SASL        `yaml:"sasl,omitempty"`   // nil: no authentication
 
 	Cluster       string `yaml:"-"` // of Kubernetes: {cluster} in topics
-	MaxEventBytes int    `yaml:"-"` // the largest event that will be published: topics must take it
-	DeadLetter    string `yaml:"-"` // topic of what is refused, {cluster} allowed; "": none
-	// Retiring reports whether a scope is no longer selected. What is wrong with a topic that only such scopes wait for does not make
-	// the bus unready. nil: none is.
+	MaxEventBytes int    `yaml:"-"` // the largest event to be published: topics must accept it
+	DeadLetter    string `yaml:"-"` // topic of dead letters, {cluster} allowed; "": none
+	// Retiring reports whether a scope is no longer selected. An error of a topic that only such scopes wait for does not make the bus
+	// unready. nil: none is.
 	Retiring func(scope string) bool `yaml:"-"`
-	Fence    publish.Fence           `yaml:"-"` // asked before each batch, and before each write of one to the socket; nil: everything passes
+	Fence    publish.Fence           `yaml:"-"` // checked before each batch, and before each write of one to the socket; nil permits everything
 }
 
-// Compression is how batches of records are compressed.
+// Compression is the compression of record batches.
 type Compression string
 
-// The ways of compression.
+// The compressions.
 const (
 	CompressionZstd   Compression = "zstd"
 	CompressionLZ4    Compression = "lz4"
@@ -46,23 +46,25 @@ const (
 	CompressionNone   Compression = "none"
 )
 
-// Values are all ways.
+// Values returns all compressions.
 func (Compression) Values() []string {
 	return check.Names(CompressionZstd, CompressionLZ4, CompressionSnappy, CompressionGzip, CompressionNone)
 }
 
-// Topic is how topics are created that do not exist. One that exists is left as it is.
+// Topic has the settings of topics that are created. Existing topics are not changed.
 type Topic struct {
 	Partitions        int               `yaml:"partitions"`        // 0: 1
 	ReplicationFactor int               `yaml:"replicationFactor"` // 0: 1
-	Config            map[string]string `yaml:"config,omitempty"`  // by the names of Kafka: retention.ms, cleanup.policy
+	Config            map[string]string `yaml:"config,omitempty"`  // by Kafka's names: retention.ms, cleanup.policy
 }
+
+// Switch implements yamldoc.Switch.
+func (*Topic) Switch() {}
 
 // SetDefaults implements yamldoc.Defaulter.
 func (t *Topic) SetDefaults() { *t = Topic{Partitions: 12, ReplicationFactor: 3} }
 
-// retention is the age at which Kafka deletes the records of a topic of this configuration, 0: it is not said here, or
-// they are kept for ever.
+// retention returns the age at which Kafka deletes the records of a topic; 0: never, or not configured.
 func (t *Topic) retention() time.Duration {
 	if policy, ok := t.Config[cleanupPolicy]; ok && !strings.Contains(policy, "delete") {
 		return 0
@@ -75,23 +77,23 @@ func (t *Topic) retention() time.Duration {
 	return time.Duration(min(ms, most)) * time.Millisecond
 }
 
-// Topic configurations that this package looks into (https://kafka.apache.org/documentation/#topicconfigs).
+// Topic configurations that this package reads (https://kafka.apache.org/documentation/#topicconfigs).
 const (
 	cleanupPolicy   = "cleanup.policy"
 	retentionMillis = "retention.ms"
 )
 
-// SASL is who the agent is to a Kafka cluster. Passwords and tokens come from files, which are read again at each connection.
+// SASL has the agent's credentials for a Kafka cluster. Passwords and tokens come from files, which each connection reads again.
 type SASL struct {
 	Mechanism    Mechanism `yaml:"mechanism"`
 	User         string    `yaml:"user,omitempty"`         // with PLAIN and SCRAM
 	PasswordFile string    `yaml:"passwordFile,omitempty"` // with PLAIN and SCRAM
-	TokenFile    string    `yaml:"tokenFile,omitempty"`    // with OAUTHBEARER; the file is read again at each connection
+	TokenFile    string    `yaml:"tokenFile,omitempty"`    // with OAUTHBEARER
 	OAuth        *OAuth    `yaml:"oauth,omitempty"`        // with OAUTHBEARER
 	Insecure     bool      `yaml:"insecure,omitempty"`     // the password or token may be sent unencrypted
 }
 
-// Mechanism is a SASL mechanism, as IANA has registered it.
+// Mechanism is a SASL mechanism, by its IANA name.
 type Mechanism string
 
 // The mechanisms.
@@ -102,29 +104,28 @@ const (
 	SASLOAuthBearer Mechanism = "OAUTHBEARER" // RFC 7628
 )
 
-// Values are all mechanisms.
+// Values returns all mechanisms.
 func (Mechanism) Values() []string {
 	return check.Names(SASLPlain, SASLScramSHA256, SASLScramSHA512, SASLOAuthBearer)
 }
 
-// OAuth is where tokens are got by the client credentials grant (RFC 6749, section 4.4).
+// OAuth is the source of tokens by the client credentials grant (RFC 6749, section 4.4).
 type OAuth struct {
 	TokenURL         string   `yaml:"tokenURL"`
 	ClientID         string   `yaml:"clientID"`
 	ClientSecretFile string   `yaml:"clientSecretFile"`
 	Scopes           []string `yaml:"scopes,omitempty"`
-	CAFile           string   `yaml:"caFile,omitempty"`   // the only authorities that are trusted; "": the system's
+	CAFile           string   `yaml:"caFile,omitempty"`   // the only trusted authorities; "": the system's
 	Insecure         bool     `yaml:"insecure,omitempty"` // the client's secret may be sent unencrypted
 }
 
-// DefaultDeadTopic is the topic of dead letters if the file does not say.
+// DefaultDeadTopic is the default topic of dead letters.
 const DefaultDeadTopic = "kubecdc.{cluster}.dead"
 
-// SpareDeadTopic is the default if bus.kafka.topic may make DefaultDeadTopic, for a namespace called dead for instance. The names of
-// namespaces, resources and groups do not begin with "_".
+// SpareDeadTopic is the default if bus.kafka.topic may produce DefaultDeadTopic. No namespace, resource or group begins with "_".
 const SpareDeadTopic = "kubecdc.{cluster}._dead"
 
-// Driver is the bus "kafka" of the configuration.
+// Driver returns the driver of the bus "kafka".
 func Driver() *driver.Driver {
 	return &driver.Driver{
 		Name: "kafka", Schemes: []string{"kafka"}, URL: "kafka://host:port/topic",
@@ -135,7 +136,7 @@ func Driver() *driver.Driver {
 		},
 		Keys:       keys(),
 		DeadLetter: &driver.DeadLetter{Key: "topic", Value: check.Key{Pattern: deadTopic.String()}, Default: defaultDeadTopic, Validate: validateDeadTopic},
-		Copies:     Copies,
+		Copies:     2, // the encoded event, and the batch in flight
 	}
 }
 
@@ -144,13 +145,13 @@ func (c *Config) SetDefaults() { *c = Config{Topic: DefaultTopic, Compression: C
 
 // SetURL implements driver.Config.
 func (c *Config) SetURL(url string) error {
-	_, rest, _ := strings.Cut(url, ":") // several brokers of one cluster, separated by commas, are no URL
+	_, rest, _ := strings.Cut(url, ":") // several brokers, separated by commas, are not a valid URL
 	servers, topic, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "/")
 	c.Brokers, c.Topic = strings.Split(servers, ","), cmp.Or(topic, c.Topic)
 	return nil
 }
 
-// defaultDeadTopic returns none if topics are not created: one that nobody has created takes no records.
+// defaultDeadTopic returns "" unless topics are created: a topic that does not exist accepts no records.
 func defaultDeadTopic(bus driver.Config, cluster string) string {
 	c, ok := bus.(*Config)
 	switch {
@@ -174,10 +175,13 @@ func (c *Config) Open(e *driver.Env) (publish.Bus, error) {
 }
 
 // showsSecret reports whether a secret leaves this machine unencrypted.
-func (c *Config) showsSecret() bool {
-	return c.SASL.sends() && c.TLS == nil && slices.ContainsFunc(c.Brokers, func(broker string) bool {
-		host, _, _ := net.SplitHostPort(broker)
-		return !check.IsLoopbackHost(host)
+func (c *Config) showsSecret() bool { return c.SASL.sends() && c.TLS == nil && c.isRemote() }
+
+// isRemote reports whether a broker's name is that of another machine.
+func (c *Config) isRemote() bool {
+	return slices.ContainsFunc(c.Brokers, func(broker string) bool {
+		host, _, err := net.SplitHostPort(broker)
+		return err == nil && !check.IsLoopbackHost(host)
 	})
 }
 
@@ -218,8 +222,7 @@ func (c *Config) Summary() driver.Summary {
 	return s
 }
 
-// Hints implements driver.Hinter. They are for kcat, which everybody who has Kafka can get. What it needs to know of encryption and users is
-// more than a hint.
+// Hints implements driver.Hinter, for kcat. It omits them with TLS or SASL, whose settings in kcat are too long for a hint.
 func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 	if c.TLS != nil || c.SASL != nil {
 		return nil

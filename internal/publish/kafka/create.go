@@ -15,11 +15,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// headRoom is what a record and its batch may need beside the event: key, headers' names, lengths.
+// headRoom is the maximum size of a record and its batch beside the event: key, header names, lengths.
 const headRoom = 4 << 10
 
-// absent does what can be done about a topic that is not there: it is created if the configuration says so. f is nil if the broker
-// says nothing about the topic. An error is final.
+// absent handles a topic that does not exist: it creates the topic if so configured. f is nil if the broker's answer omits the topic. An
+// error is final.
 func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
 	err := error(kafka.UnknownTopicOrPartition)
 	if f != nil && f.Error != nil {
@@ -46,9 +46,13 @@ func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
 		err = fmt.Errorf("look up topic %s: %w", t.name, err)
 	}
 	if t.absent.Load() < 3 {
-		return nil // a topic that has just been created, or a broker that has just started, is there in a moment
+		return nil // a new topic, or a broker that just started, is available in a moment
 	}
-	b.setTroubleOf(t, err)
+	b.mu.Lock()
+	if t.isWanted() {
+		b.trouble[t.name] = err
+	}
+	b.mu.Unlock()
 	advice := "create the topic, or set bus.kafka.create"
 	if b.cfg.Create != nil {
 		advice = "see what the broker says, and bus.kafka.create; or create the topic"
@@ -60,7 +64,6 @@ func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
 	return nil
 }
 
-// create creates t. An error that wraps ErrStream is final.
 func (b *Bus) create(ctx context.Context, t *topic) error {
 	c := b.cfg.Create
 	config := kafka.TopicConfig{Topic: t.name, NumPartitions: max(c.Partitions, 1), ReplicationFactor: max(c.ReplicationFactor, 1)}
@@ -82,7 +85,7 @@ func (b *Bus) create(ctx context.Context, t *topic) error {
 	case errors.Is(err, kafka.TopicAlreadyExists): // another agent was faster
 		return nil
 	case errors.Is(err, kafka.InvalidReplicationFactor):
-		// It may be that not all brokers are up yet.
+		// Perhaps not all brokers are up yet.
 		return fmt.Errorf("%w: set bus.kafka.create.replicationFactor to at most the number of brokers", err)
 	case errors.Is(err, kafka.InvalidTopic):
 		return fmt.Errorf("%w: %w: Kafka takes '.' and '_' in topics for the same: change bus.kafka.topic", publish.ErrStream, err)
@@ -92,7 +95,7 @@ func (b *Bus) create(ctx context.Context, t *topic) error {
 	return err
 }
 
-// check looks at the configuration of a topic. It reports false if the configuration cannot be had now. An error is final.
+// check checks the configuration of a topic. It reports false if the configuration is not available now. An error is final.
 func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error) {
 	broker, err := b.view().any()
 	if err != nil {
@@ -144,10 +147,10 @@ func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error)
 	return true, nil
 }
 
-// mayBeNew is how often in a row a broker may refuse to describe a topic that it has just created.
+// mayBeNew is the number of consecutive refusals to describe a topic that a broker has just created before they are logged.
 const mayBeNew = 10
 
-// checkSize follows a topic's max.message.bytes, if that is known, and returns an error if an event might not fit.
+// checkSize applies a topic's max.message.bytes, if it is known, and returns an error if an event might not fit.
 func (b *Bus) checkSize(t *topic, value string) error {
 	limit, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || limit <= 0 {
@@ -161,7 +164,6 @@ func (b *Bus) checkSize(t *topic, value string) error {
 	return nil
 }
 
-// remarks are what is worth knowing about a topic.
 func remarks(config map[string]string, f *kafka.Topic, tombstones, dead bool) []string {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
 
-// diagnose returns the reason of a failed attempt, for the metric and the log, and what a person is to do about it; "": nothing.
+// diagnose returns the reason of a failed attempt, for the metric and the log, and the fix for the operator; "": none.
 func diagnose(r producer.Result) (reason, advice string) {
 	code := kafka.Error(0)
 	if !errors.As(r.Err, &code) {
@@ -35,7 +35,7 @@ func diagnose(r producer.Result) (reason, advice string) {
 		if r.Verdict == producer.Restamp {
 			return publish.ReasonTimestamp, ""
 		}
-		return publish.ReasonTimestamp, adviceOnClocks
+		return publish.ReasonTimestamp, "the topic refuses records with the agent's present time: compare the clocks of agent and broker, and see the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
 	case kafka.UnsupportedCompressionType:
 		return publish.ReasonBroker, "the broker does not know the compression: set bus.kafka.compression to gzip or none"
 	case kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.UnknownTopicOrPartition, kafka.FencedLeaderEpoch,
@@ -49,7 +49,7 @@ func diagnose(r producer.Result) (reason, advice string) {
 		return publish.ReasonTimeout, ""
 	case kafka.NetworkException, kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable, kafka.NotCoordinatorForGroup,
 		kafka.ConcurrentTransactions, kafka.ThrottlingQuotaExceeded:
-		return publish.ReasonBroker, "" // it has just started, or is busy
+		return publish.ReasonBroker, "" // the broker has just started, or is busy
 	}
 	if advice := adviceOnConnection(r.Err); advice != "" {
 		return publish.ReasonAuthorization, advice
@@ -57,11 +57,9 @@ func diagnose(r producer.Result) (reason, advice string) {
 	return publish.ReasonBroker, "the broker's log may say more: the agent repeats the request until the broker has the events"
 }
 
-const adviceOnClocks = "the topic refuses records with the agent's present time: compare the clocks of agent and broker, and see the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
-
 const adviceOnSASL = "the broker does not accept who we are: check bus.kafka.sasl (mechanism, user and what is in passwordFile, tokenFile or clientSecretFile), and that the broker knows the user"
 
-// adviceOnConnection says what a person is to do about an error of authentication, authorization or TLS; "": none.
+// adviceOnConnection returns the fix for an error of authentication, authorization or TLS; "": none.
 func adviceOnConnection(err error) string {
 	var (
 		code       kafka.Error
@@ -69,7 +67,7 @@ func adviceOnConnection(err error) string {
 		hostname   x509.HostnameError
 		invalid    x509.CertificateInvalidError
 		verify     *tls.CertificateVerificationError
-		remote     *net.OpError // with this Op an alert of the broker: it does not take our certificate, or wants one
+		remote     *net.OpError // with this Op it is an alert of the broker, which rejects our certificate or requires one
 		plaintext  tls.RecordHeaderError
 		pathErr    *fs.PathError
 		certainTLS = errors.As(err, &unknownCA) || errors.As(err, &hostname) || errors.As(err, &invalid) || errors.As(err, &verify) ||
@@ -98,7 +96,7 @@ func adviceOnConnection(err error) string {
 	return ""
 }
 
-// levelOf is that of a log line: with advice a person must act.
+// levelOf returns the level of a log line: with advice an operator must act.
 func levelOf(advice string) slog.Level {
 	if advice != "" {
 		return slog.LevelError

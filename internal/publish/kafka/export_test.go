@@ -40,7 +40,7 @@ func (b *Bus) known(topic string) *topic {
 func PartitionOf(key []byte, partitions int) int { return partitionOf(key, partitions) }
 
 // MechanismOf is kafka-go's view of s.
-func MechanismOf(s *SASL) (sasl.Mechanism, error) { return s.mechanism() }
+func MechanismOf(s *SASL) sasl.Mechanism { return s.mechanism() }
 
 // TopicsMeet reports whether two templates can make the same topic.
 func TopicsMeet(a, b string) bool { return topicsMeet(a, b) }

@@ -24,27 +24,16 @@ func (b *Bus) takes(topic string, r *object.Resource, namespace string) bool {
 	return b.topicNames.Match(topic, r)
 }
 
-// lookAtLogsSoon asks for a look at the identity of topics. It does not wait.
-func (b *Bus) lookAtLogsSoon() {
-	select {
-	case b.logsDue <- struct{}{}:
-	default:
-	}
-}
-
-// watchLogs reads the identity of topics when it is asked to, and every minute, until ctx ends.
+// watchLogs reads the identity of topics on request, and every minute, until ctx ends.
 func (b *Bus) watchLogs(ctx context.Context) error {
-	wait, told := publish.LogAge, false // told: the log has why the identity cannot be read
+	wait, told := publish.LogAge, false // told: the reason why the identity cannot be read is logged
 	for {
-		timer := time.NewTimer(wait)
 		select {
 		case <-b.logsDue:
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		}
-		timer.Stop()
 		wait = publish.LogAge
 		again, err := b.lookAtLogs(ctx)
 		if ctx.Err() != nil {
@@ -56,7 +45,7 @@ func (b *Bus) watchLogs(ctx context.Context) error {
 		}
 		told = err != nil
 		if again {
-			b.refresh() // the leaders of partitions too: a look has to be confirmed by another broker if leaders have changed
+			b.look.raise() // read the leaders too: if they have changed, another broker must confirm the look
 			wait = publish.LogPause
 		}
 		if publish.Sleep(ctx, publish.LogPause) != nil {
@@ -65,8 +54,8 @@ func (b *Bus) watchLogs(ctx context.Context) error {
 	}
 }
 
-// lookAtLogs reads the identity of all topics that have taken events, and where they end. It reports whether another look is
-// needed soon. An error says what could not be read; nothing is concluded from that.
+// lookAtLogs reads the identity and the ends of all topics that have stored events. It reports whether another look is needed soon. Its
+// error names what could not be read, from which it concludes nothing.
 func (b *Bus) lookAtLogs(ctx context.Context) (again bool, err error) {
 	v := b.view()
 	var looks []publish.Look
@@ -84,15 +73,15 @@ func (b *Bus) lookAtLogs(ctx context.Context) (again bool, err error) {
 	for _, l := range looks {
 		id, ok := res.Topics[l.Name]
 		if !ok {
-			continue // it is not there, or may not be described
+			continue // it does not exist, or may not be described
 		}
 		again = b.logs.Found(l, res.Cluster, id, ends[l.Name]) || again
 	}
 	return again, errors.Join(append(errs, err)...)
 }
 
-// topicIDs asks brokers until one answers. The error of brokers that tell no topic ids wraps kafkaid.ErrUnsupported; then the ids of the
-// topics that exist are empty.
+// topicIDs asks brokers until one answers. If it supports no topic ids, the error wraps kafkaid.ErrUnsupported, and the ids of existing
+// topics are empty.
 func (b *Bus) topicIDs(ctx context.Context, v *view, looks []publish.Look) (*kafkaid.IDs, error) {
 	names := make([]string, len(looks))
 	for i, l := range looks {
@@ -127,7 +116,7 @@ func (b *Bus) topicIDs(ctx context.Context, v *view, looks []publish.Look) (*kaf
 	return nil, errors.Join(errs...)
 }
 
-// topicEnds asks the leaders of partitions where these end. The end of a partition that could not be read is UnknownEnd.
+// topicEnds reads the ends of partitions from their leaders. The end of a partition that could not be read is UnknownEnd.
 func (b *Bus) topicEnds(ctx context.Context, v *view, looks []publish.Look) (ends map[string][]uint64, errs []error) {
 	ends = map[string][]uint64{}
 	requests := map[net.Addr]map[string][]listoffsets.RequestPartition{} // by leader and topic
@@ -158,7 +147,7 @@ func (b *Bus) topicEnds(ctx context.Context, v *view, looks []publish.Look) (end
 	return ends, errs
 }
 
-// askEnds asks one leader where partitions end. Client.ListOffsets of kafka-go does not do: what a broker leaves unanswered ends at 0 there.
+// askEnds reads ends of partitions from one leader. kafka-go's Client.ListOffsets is no option: it returns 0 for unanswered partitions.
 func (b *Bus) askEnds(ctx context.Context, leader net.Addr, topics map[string][]listoffsets.RequestPartition, ends map[string][]uint64) error {
 	req := &listoffsets.Request{ReplicaID: -1}
 	for topic, partitions := range topics {
@@ -177,7 +166,7 @@ func (b *Bus) askEnds(ctx context.Context, leader net.Addr, topics map[string][]
 	for i := range res.Topics {
 		all := ends[res.Topics[i].Topic]
 		for _, p := range res.Topics[i].Partitions {
-			// A new leader that does not know its end yet says so with an error (KIP-207).
+			// A new leader returns an error until it knows its end (KIP-207).
 			if p.ErrorCode == 0 && p.Offset >= 0 && int(p.Partition) < len(all) {
 				all[p.Partition] = uint64(p.Offset)
 			}
@@ -186,7 +175,7 @@ func (b *Bus) askEnds(ctx context.Context, leader net.Addr, topics map[string][]
 	return nil
 }
 
-// tailOf is the end of a partition. Dead letters are no events of a scope: what becomes of them is not followed.
+// tailOf returns the tail of a partition. The topic of dead letters is not tracked, because they belong to no scope.
 func (b *Bus) tailOf(topic string, partition int) *publish.Tail {
 	if topic == b.deadTopic {
 		return &publish.Tail{}

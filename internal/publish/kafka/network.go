@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,59 +23,52 @@ import (
 )
 
 const (
-	// maxConnections bounds the connections to one broker; further requests wait for one. A request waits on its connection
-	// for its answer, so this is also how many partitions of one broker are written at once.
+	// maxConnections bounds the connections to one broker; further requests wait for one. A request occupies its connection until the
+	// answer, so this also bounds the partitions of one broker that are written at once.
 	maxConnections = 32
-	// maxIdle is how long an idle connection is kept. The broker ends it after connections.max.idle.ms, 10 min.
+	// maxIdle is the maximum idle time of a connection. The broker closes it after connections.max.idle.ms, 10 min.
 	maxIdle = 4 * time.Minute
 )
 
 var (
 	errAuthentication = errors.New("the broker does not know us")
-
-	// errEnded says that the other side ended a connection while a request was on it.
-	errEnded = errors.New("connection cut before the answer")
-
-	// errCut says that a connection was cut while a request was on it that the broker had greeted and authenticated before.
-	errCut = errors.New("request cut")
-
-	errNotKafka = errors.New("the answer is not one of Kafka")
+	errEnded          = errors.New("connection cut before the answer")
+	errCut            = errors.New("request cut") // errEnded after the handshake and authentication
+	errNotKafka       = errors.New("the answer is not one of Kafka")
 )
 
-// network speaks to brokers. It sends a request to exactly the broker that it is told. kafka-go's Transport routes by metadata of its own,
-// which is up to MetadataTTL old and is not renewed when a broker says that it leads a partition no more; it asks for a transaction
-// coordinator before it asks for a producer id; and when the ctx of a request ends, it leaves the connection with an answer
-// still to come behind in a goroutine. Here that connection is closed.
+// network sends each request to the given broker, and closes the connection when the request's ctx ends. kafka-go's Transport routes by
+// its own metadata, which it does not refresh when a partition's leader changes. It requests a transaction coordinator before a producer
+// id, and leaves a connection with an outstanding answer in a goroutine.
 type network struct {
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	mechanism sasl.Mechanism
 	fence     *publish.Fencing // nil: connections are not guarded
 
 	mu      sync.Mutex
-	brokers map[string]*brokerConns // by address; as many as a cluster has had
+	brokers map[string]*brokerConns // by address; includes former brokers of the cluster
 	closed  bool
 }
 
-// brokerConns are the connections to one broker.
 type brokerConns struct {
-	idle  []*conn       // the last one used comes last
-	slots chan struct{} // one for each connection that is in use. Never closed.
+	idle  []*conn       // the most recently used is last
+	slots chan struct{} // one element for each connection in use. Never closed.
 }
 
-// conn is a connection that one request at a time is on.
+// conn is a connection for one request at a time.
 type conn struct {
 	*protocol.Conn
-	guard *publish.Guard // what it writes to; nil: it is not guarded
+	guard *publish.Guard // the underlying connection; nil: not guarded
 	used  time.Time
-	ends  time.Time // when the broker wants another authentication (KIP-368); zero: never
-	spent bool      // it cannot be used again
+	ends  time.Time // when the broker requires reauthentication (KIP-368); zero: never
+	spent bool      // it cannot be reused
 }
 
-func newNetwork(t *publish.TLS, s *SASL, m sasl.Mechanism, f *publish.Fencing) *network {
-	return &network{dial: dialer(t, s), mechanism: m, fence: f, brokers: map[string]*brokerConns{}}
+func newNetwork(t *publish.TLS, s *SASL, f *publish.Fencing) *network {
+	return &network{dial: dialer(t, s), mechanism: s.mechanism(), fence: f, brokers: map[string]*brokerConns{}}
 }
 
-// dialer is how all connections to brokers are made, those that the first ones name included: the files of t are read for each.
+// dialer returns the dial function for all brokers, configured or discovered. It reads the files of t for each connection.
 func dialer(t *publish.TLS, s *SASL) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: publish.DialTimeout, KeepAlive: 15 * time.Second}
 	if s.inPlaintext(t) {
@@ -83,7 +77,7 @@ func dialer(t *publish.TLS, s *SASL) func(ctx context.Context, network, addr str
 	return t.Dialer(d.DialContext)
 }
 
-// RoundTrip implements kafka.RoundTripper. ctx ends it at once; the request may have been sent then.
+// RoundTrip implements kafka.RoundTripper. It returns at once when ctx ends; the request may have been sent.
 func (n *network) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
 	b, err := n.enter(ctx, addr.String())
 	if err != nil {
@@ -98,7 +92,9 @@ func (n *network) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Reques
 	if err != nil {
 		_ = c.Close()
 		if errors.Is(err, errCut) {
-			n.drop(b)
+			n.mu.Lock()
+			b.closeIdle(func(*conn) bool { return true }) // a restarted broker has cut them all
+			n.mu.Unlock()
 		}
 		return nil, err
 	}
@@ -106,7 +102,7 @@ func (n *network) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Reques
 	return res, nil
 }
 
-// apart makes each request on a connection of its own. It needs no slot: few requests are made so.
+// apart sends each request on its own connection. It needs no slot, because such requests are few.
 type apart struct{ *network }
 
 // RoundTrip implements kafka.RoundTripper.
@@ -119,7 +115,7 @@ func (a apart) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) 
 	return c.request(ctx, addr, req)
 }
 
-// request is exchange on a connection that stands.
+// request is exchange on an established connection.
 func (c *conn) request(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
 	res, err := c.exchange(ctx, req)
 	if errors.Is(err, errEnded) {
@@ -131,7 +127,6 @@ func (c *conn) request(ctx context.Context, addr net.Addr, req kafka.Request) (k
 	return res, nil
 }
 
-// enter waits for a slot.
 func (n *network) enter(ctx context.Context, addr string) (*brokerConns, error) {
 	n.mu.Lock()
 	b := n.brokers[addr]
@@ -148,10 +143,9 @@ func (n *network) enter(ctx context.Context, addr string) (*brokerConns, error) 
 	}
 }
 
-// connection is an idle connection, or a new one.
 func (n *network) connection(ctx context.Context, b *brokerConns, addr string) (*conn, error) {
 	n.mu.Lock()
-	n.prune(b, time.Now())
+	b.closeIdle((*conn).isOld)
 	if last := len(b.idle) - 1; last >= 0 {
 		c := b.idle[last]
 		b.idle = b.idle[:last]
@@ -162,37 +156,27 @@ func (n *network) connection(ctx context.Context, b *brokerConns, addr string) (
 	return n.connect(ctx, addr)
 }
 
-// drop closes idle connections: a broker that was started anew has cut them all, and each would fail a request.
-func (n *network) drop(b *brokerConns) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, c := range b.idle {
-		_ = c.Close()
-	}
-	clear(b.idle)
-	b.idle = b.idle[:0]
-}
-
-// prune closes idle connections that are too old. n.mu is held.
-func (n *network) prune(b *brokerConns, now time.Time) {
-	kept := b.idle[:0]
-	for _, c := range b.idle {
-		if now.Sub(c.used) > maxIdle || !c.ends.IsZero() && now.After(c.ends) {
-			_ = c.Close()
-		} else {
-			kept = append(kept, c)
+// closeIdle closes the idle connections for which is returns true. It must be called with network.mu held.
+func (b *brokerConns) closeIdle(is func(*conn) bool) {
+	b.idle = slices.DeleteFunc(b.idle, func(c *conn) bool {
+		if !is(c) {
+			return false
 		}
-	}
-	clear(b.idle[len(kept):])
-	b.idle = kept
+		_ = c.Close()
+		return true
+	})
 }
 
-// sweep closes what has been idle for too long.
+func (c *conn) isOld() bool {
+	now := time.Now()
+	return now.Sub(c.used) > maxIdle || !c.ends.IsZero() && now.After(c.ends)
+}
+
 func (n *network) sweep() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, b := range n.brokers {
-		n.prune(b, time.Now())
+		b.closeIdle((*conn).isOld)
 	}
 }
 
@@ -207,20 +191,16 @@ func (n *network) keep(b *brokerConns, c *conn) {
 	b.idle = append(b.idle, c)
 }
 
-// close closes all connections. Those in use end when their request does.
+// close closes all idle connections. Those in use close at the end of their requests.
 func (n *network) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true
 	for _, b := range n.brokers {
-		for _, c := range b.idle {
-			_ = c.Close()
-		}
-		b.idle = nil
+		b.closeIdle(func(*conn) bool { return true })
 	}
 }
 
-// connect dials, learns the versions that the broker speaks, and authenticates.
 func (n *network) connect(ctx context.Context, addr string) (c *conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*publish.DialTimeout)
 	defer cancel()
@@ -261,20 +241,20 @@ func (n *network) connect(ctx context.Context, addr string) (c *conn, err error)
 	return c, nil
 }
 
-// greeted is a connection that looks at the first answer before kafka-go does, which makes an array of as many elements as
-// whatever is there says, some gigabytes if it is the answer of an HTTP server.
+// greeted is a connection that checks the first answer before kafka-go does. kafka-go allocates an array of whatever length the answer
+// has, some gigabytes for that of an HTTP server.
 type greeted struct {
 	net.Conn
 	done bool
-	head []byte // read, and not handed out yet
+	head []byte // read, but not returned yet
 }
 
-// largestGreeting bounds the first answer, the versions of all requests: a broker's has some hundred bytes.
+// largestGreeting bounds the first answer, the versions of all requests: a broker's has a few hundred bytes.
 const largestGreeting = 1 << 20
 
 func (g *greeted) Read(b []byte) (int, error) {
 	if !g.done {
-		head := make([]byte, 8) // size, and the number of the request
+		head := make([]byte, 8) // size, and correlation id of the request
 		n, err := io.ReadFull(g.Conn, head)
 		g.done = true
 		if err == nil && (binary.BigEndian.Uint32(head) > largestGreeting || binary.BigEndian.Uint32(head[4:]) != 1) {
@@ -292,7 +272,7 @@ func (g *greeted) Read(b []byte) (int, error) {
 	return g.Conn.Read(b)
 }
 
-// notKafka adds what most often is behind it.
+// notKafka adds the most frequent cause to an error of the first answer.
 func notKafka(err error) error {
 	if errors.Is(err, errNotKafka) || errors.Is(err, errEnded) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w (is it a listener of Kafka, and with TLS or without as configured?)", err)
@@ -316,7 +296,7 @@ func (c *conn) authenticate(ctx context.Context, addr string, m sasl.Mechanism) 
 	for done := false; !done; {
 		r, err := c.exchange(ctx, &saslauthenticate.Request{AuthBytes: state})
 		if err != nil {
-			if errors.Is(err, errEnded) { // how brokers of old said no
+			if errors.Is(err, errEnded) { // old brokers refuse in this way
 				return fmt.Errorf("%w: %w", errAuthentication, err)
 			}
 			return err
@@ -339,7 +319,7 @@ func (c *conn) authenticate(ctx context.Context, addr string, m sasl.Mechanism) 
 	return nil
 }
 
-// exchange sends a request and waits for its answer. After an error the connection is of no more use.
+// exchange sends a request and waits for its answer. After an error the connection must not be reused.
 func (c *conn) exchange(ctx context.Context, req protocol.Message) (protocol.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -347,11 +327,11 @@ func (c *conn) exchange(ctx context.Context, req protocol.Message) (protocol.Mes
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	if c.guard != nil {
 		_, produces := req.(*rawproduce.Request)
-		c.guard.Carries.Store(produces) // one request at a time is on it
+		c.guard.Carries.Store(produces) // the connection carries one request at a time
 	}
 	res, err := c.RoundTrip(req)
 	if !stop() && err == nil {
-		c.spent = true // the answer has come, but the deadline is set, or about to be
+		c.spent = true // the answer arrived, but the deadline is set, or about to be
 	}
 	switch {
 	case err == nil:
@@ -366,7 +346,6 @@ func (c *conn) exchange(ctx context.Context, req protocol.Message) (protocol.Mes
 	return nil, err
 }
 
-// isCut reports whether err is that of a connection that the other side has ended.
 func isCut(err error) bool {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return true
@@ -377,13 +356,9 @@ func isCut(err error) bool {
 
 // NewDialer returns a dialler for kafka-go's readers, with the TLS and the SASL of cfg.
 func NewDialer(cfg *Config) (*kafka.Dialer, error) {
-	m, err := cfg.SASL.mechanism()
-	if err != nil {
-		return nil, err
-	}
 	if _, err := cfg.TLS.Config(); err != nil {
 		return nil, err
 	}
-	// Its field TLS would be read once; DialFunc reads the files for each connection.
-	return &kafka.Dialer{ClientID: clientID, Timeout: 2 * publish.DialTimeout, DialFunc: dialer(cfg.TLS, cfg.SASL), SASLMechanism: m}, nil
+	// The field TLS is fixed; DialFunc reads the files for each connection.
+	return &kafka.Dialer{ClientID: clientID, Timeout: 2 * publish.DialTimeout, DialFunc: dialer(cfg.TLS, cfg.SASL), SASLMechanism: cfg.SASL.mechanism()}, nil
 }

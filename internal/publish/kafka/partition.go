@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	maxBatchRecords = 10_000 // of Kafka
+	maxBatchRecords = 10_000 // records of Kafka
 
-	// maxCuts is how often in a row the connection of a batch may be cut until the batch is halved, or its only event handed back to be sent
-	// alone. All but the first time the connection is a new one, on which the broker has answered before. A batch that is given up may be
-	// stored, so one or two cuts, which any network makes, must not be enough.
+	// maxCuts is the number of consecutive cuts of a batch's connection until the batch is halved, or its only event handed back to be
+	// sent alone. After the first cut, each is on a new connection on which the broker has answered. A batch that is given up may be
+	// stored, so one or two cuts, which any network has, must not be enough.
 	maxCuts = 4
 )
 
@@ -28,47 +28,45 @@ func produceBackoff() publish.Backoff {
 }
 
 var (
-	// errTopicGone says that a topic is not there any more.
+	// errTopicGone means that a topic no longer exists.
 	errTopicGone = errors.New("the topic is gone")
-	// errCutOff says that the connection of a batch was cut too often.
+	// errCutOff means that the connection of a batch was cut too often.
 	errCutOff = errors.New("the connection was cut each time the batch was sent")
 )
 
-// record is an event on its way to one partition.
 type record struct {
 	producer.Record
-	event     *publish.Event // nil: it is of a broadcast
+	event     *publish.Event // nil: it belongs to a broadcast
 	broadcast *broadcast
-	alone     bool // it makes a batch, and has a connection, of its own
-	optional  bool // it is given up if the topic is gone
+	alone     bool // it has its own batch and connection
+	optional  bool // it is dropped if the topic is gone
 }
 
-// shortens reports whether an event would be smaller without its objects.
 func (r *record) shortens() bool { return len(r.Event.Body) > encode.MaxShort }
 
-// partition is one partition of a topic: what waits for it, and the one batch of it that is on its way.
+// partition is one partition of a topic: its queue, and its one batch in flight.
 type partition struct {
 	bus      *Bus
 	topic    *topic
 	index    int32
-	about    string        // topic/index, for what troubles it
-	wake     chan struct{} // room for one: something waits. Never closed.
-	tail     *publish.Tail // where the log ends
+	about    string        // topic/index, the key of its trouble
+	wake     signal        // records wait
+	tail     *publish.Tail // end of the log
 	producer *producer.Producer
 
 	mu      sync.Mutex
-	pending []record // in the order of arrival; the callers of Publish bound them
+	pending []record // in order of arrival; the callers of Publish bound them
 	closed  bool
 }
 
 func newPartition(b *Bus, t *topic, i int) *partition {
 	return &partition{
-		bus: b, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), wake: make(chan struct{}, 1), tail: b.tailOf(t.name, i),
+		bus: b, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), wake: newSignal(), tail: b.tailOf(t.name, i),
 		producer: producer.New(t.name, int32(i), b.codec),
 	}
 }
 
-// enqueue takes a record over. It reports false if the partition has ended.
+// enqueue takes ownership of a record. It reports false if the partition has ended.
 func (p *partition) enqueue(r record) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,14 +74,11 @@ func (p *partition) enqueue(r record) bool {
 		return false
 	}
 	p.pending = append(p.pending, r)
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.raise()
 	return true
 }
 
-// run delivers what waits, one batch at a time, until ctx ends. Then it ends what waits.
+// run delivers the queue, one batch at a time, until ctx ends. Then it ends the remaining records.
 func (p *partition) run(ctx context.Context) error {
 	var taken []record
 	for {
@@ -103,7 +98,7 @@ func (p *partition) run(ctx context.Context) error {
 	return nil
 }
 
-// take waits for records and moves what fits into one batch to taken: at least one. It reports false when ctx has ended.
+// take waits for records and moves those that fit into one batch to taken: at least one. It reports false when ctx has ended.
 func (p *partition) take(ctx context.Context, taken []record) ([]record, bool) {
 	for ctx.Err() == nil {
 		p.mu.Lock()
@@ -122,7 +117,7 @@ func (p *partition) take(ctx context.Context, taken []record) ([]record, bool) {
 	return nil, false
 }
 
-// fitting is how many of the pending records make up the next batch. The caller holds mu.
+// fitting returns the number of pending records for the next batch. It must be called with mu held.
 func (p *partition) fitting() (n int) {
 	limit, size, count := p.topic.maxBatch.Load(), int64(producer.Head), 0
 	for i := range p.pending {
@@ -137,7 +132,7 @@ func (p *partition) fitting() (n int) {
 	return n
 }
 
-// finish ends records, outside of all locks.
+// finish ends records. It must be called without locks.
 func (p *partition) finish(records []record, err error) {
 	for i := range records {
 		r := records[i]
@@ -157,10 +152,9 @@ func (p *partition) finish(records []record, err error) {
 	}
 }
 
-// deliver sends records, in their order, and ends each. A batch that is refused, or cut again and again, is halved until the event that is
-// to blame is alone.
+// deliver sends records in order, and ends each. A batch that is refused, or repeatedly cut, is halved until the event at fault is alone.
 func (p *partition) deliver(ctx context.Context, records []record) {
-	n := len(records) // how many make the next batch
+	n := len(records) // size of the next batch
 	for len(records) > 0 {
 		n = min(n, len(records))
 		err := p.send(ctx, records[:n])
@@ -175,7 +169,7 @@ func (p *partition) deliver(ctx context.Context, records []record) {
 			records = p.giveUpOptional(records)
 			n = len(records)
 		case n > 1:
-			if errors.Is(err, publish.ErrTooLarge) { // the topic's bound is not what we think
+			if errors.Is(err, publish.ErrTooLarge) { // the assumed bound of the topic is wrong
 				p.topic.shrink(sizeOf(records[:n]))
 			}
 			p.bus.metrics.Retries.WithLabelValues(publish.ReasonSplit).Inc()
@@ -192,7 +186,7 @@ func (p *partition) deliver(ctx context.Context, records []record) {
 	}
 }
 
-// giveUpOptional ends the records that a topic which is gone need not have, those that wait too, and returns the others of records.
+// giveUpOptional ends the optional records of a gone topic, pending ones included, and returns the others of records.
 func (p *partition) giveUpOptional(records []record) []record {
 	p.mu.Lock()
 	var ended []record
@@ -216,7 +210,7 @@ func (p *partition) giveUpOptional(records []record) []record {
 // isolate returns the error for the only event of a batch whose connection was cut too often. The event may be the cause.
 func (p *partition) isolate(r *record, err error) error {
 	if r.alone && r.shortens() {
-		return fmt.Errorf("%w: %w", publish.ErrTooLarge, err) // socket.request.max.bytes, most probably: that is how brokers say so
+		return fmt.Errorf("%w: %w", publish.ErrTooLarge, err) // probably above socket.request.max.bytes: brokers then cut the connection
 	}
 	if suppressed, ok := p.bus.window.First("alone"); ok {
 		p.bus.log.Error("connections break when an event is sent: it is sent alone from now on, with pauses", "event_id", string(r.Event.ID),
@@ -242,7 +236,7 @@ func sizeOf(records []record) int64 {
 	return size
 }
 
-// pointers are those that the producer reads.
+// pointers returns the records for the producer.
 func pointers(records []record) iter.Seq[*producer.Record] {
 	return func(yield func(*producer.Record) bool) {
 		for i := range records {
@@ -253,14 +247,14 @@ func pointers(records []record) iter.Seq[*producer.Record] {
 	}
 }
 
-// send makes one batch of records and sends it until it is stored, refused or given up, or ctx ends.
+// send makes one batch of records and repeats it until it is stored, refused or given up, or ctx ends.
 func (p *partition) send(ctx context.Context, records []record) error {
 	if err := p.producer.Load(pointers(records)); err != nil {
 		return fmt.Errorf("%w: %w", publish.ErrRefused, err)
 	}
 	cuts, most := 0, maxCuts
 	if r := &records[0]; r.alone && !r.shortens() {
-		most = 1 // it comes back soon, and others wait for it meanwhile
+		most = 1 // it is retried soon, and others wait for it meanwhile
 	}
 	mark := p.tail.Mark()
 	for failures := 0; ; {
@@ -276,7 +270,7 @@ func (p *partition) send(ctx context.Context, records []record) error {
 		case errors.Is(res.Err, publish.ErrFenced):
 			return res.Err
 		case errors.Is(res.Err, publish.ErrShut):
-			continue // half of it may be there, which is nothing
+			continue // a broker ignores a partial request
 		case res.Verdict == producer.TooLarge:
 			p.bus.clearTrouble(p.about)
 			return fmt.Errorf("%w: %w", publish.ErrTooLarge, res.Err)
@@ -295,7 +289,7 @@ func (p *partition) send(ctx context.Context, records []record) error {
 			return err
 		}
 		if res.Verdict == producer.Restamp {
-			continue // nothing else is wrong
+			continue // no need to wait
 		}
 		if p.bus.pause(ctx, seen, produceBackoff().Delay(failures)) != nil {
 			return publish.ErrClosed
@@ -303,13 +297,13 @@ func (p *partition) send(ctx context.Context, records []record) error {
 	}
 }
 
-// hopeless returns why a batch is given up, although it is neither stored nor refused; nil: it is not.
+// hopeless returns the error of a batch that is given up although neither stored nor refused; nil: continue.
 func (p *partition) hopeless(cuts, most int, records []record, err error) error {
 	switch {
 	case cuts >= most:
 		return fmt.Errorf("%w, %d times in a row: %w", errCutOff, cuts, err)
 	case p.topic.gone.Load():
-		p.giveUpOptional(nil) // of those that wait
+		p.giveUpOptional(nil) // pending ones
 		if slices.ContainsFunc(records, func(r record) bool { return r.optional }) {
 			return errTopicGone
 		}
@@ -317,7 +311,6 @@ func (p *partition) hopeless(cuts, most int, records []record, err error) error 
 	return nil
 }
 
-// attempt sends the batch to the partition's leader, once.
 func (p *partition) attempt(ctx context.Context, seen *view, alone bool) producer.Result {
 	via := p.bus.net
 	if alone {
@@ -336,24 +329,24 @@ func (p *partition) attempt(ctx context.Context, seen *view, alone bool) produce
 	return p.producer.Send(ctx, via, leader)
 }
 
-// stored notes where a batch is that was first sent at m. The records of a partition have ascending offsets: one below what was
-// acknowledged before shows that the topic is another one, or has lost records.
+// stored records the offset of a batch that was first sent at m. The offsets of a partition increase: one below an acknowledged offset
+// means that the topic was replaced, or has lost records.
 func (p *partition) stored(m publish.Mark, res producer.Result, count, events int) {
 	p.bus.clearTrouble(p.about)
 	if res.Err != nil {
 		p.bus.metrics.Duplicates.Add(float64(events))
 		return
 	}
-	if res.Offset < 0 || p.topic.name == p.bus.deadTopic { // not told, or of no scope
+	if res.Offset < 0 || p.topic.name == p.bus.deadTopic { // unknown offset, or dead letters, which have no scope
 		return
 	}
 	end := uint64(res.Offset) + uint64(count)
-	if res.Offset == 0 { // from services that tell no offsets, always: it is not remembered
+	if res.Offset == 0 { // services without offsets always return 0: do not store it
 		end = 0
 	}
 	if !p.tail.Acked(m, uint64(res.Offset), end) {
 		p.bus.logs.WentBack(p.topic.name, int(p.index), m)
-		p.bus.lookAtLogsSoon()
+		p.bus.logsDue.raise()
 	}
 }
 
@@ -365,7 +358,7 @@ func (p *partition) failed(res producer.Result, records []record, attempt int) {
 	retried(records, reason)
 	if reason == publish.ReasonLeader {
 		p.topic.missed.Store(true)
-		b.lookAtLogsSoon()
+		b.logsDue.raise()
 	}
 	kind := "produce " + reason
 	if advice != "" {

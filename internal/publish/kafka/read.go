@@ -11,7 +11,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -53,7 +52,7 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	}, func(err error) error { return err }, nil
 }
 
-// topicsOf reports which topics a template may have made. The name of the cluster may be unknown: then it stands for any.
+// topicsOf returns a function that reports whether a template may have produced a topic. An empty cluster matches any name.
 func topicsOf(template, cluster string) (func(topic string) bool, error) {
 	if cluster != "" || !strings.Contains(template, "{cluster}") {
 		topics, err := NewTopics(template, cmp.Or(cluster, "-"))
@@ -78,29 +77,6 @@ func topicsOf(template, cluster string) (func(topic string) bool, error) {
 	return matching.MatchString, nil
 }
 
-// Relay implements driver.Readable.
-func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
-	dialer, err := NewDialer(c)
-	if err != nil {
-		return nil, fmt.Errorf("bus.kafka: %w", err)
-	}
-	if r.Cluster == "" && strings.Contains(c.Topic, "{cluster}") {
-		return nil, driver.WithClusterAdvice(fmt.Errorf("bus.kafka: topic %q: the name of the cluster is not known", c.Topic), r.Cluster)
-	}
-	topics, err := NewTopics(c.Topic, cmp.Or(r.Cluster, "-"))
-	if err != nil {
-		return nil, fmt.Errorf("bus.kafka: %w", err)
-	}
-	source, err := relay.NewKafka(relay.KafkaConfig{
-		Relay: r.Name, Brokers: c.Brokers, Topics: topics, Except: strings.ReplaceAll(r.DeadLetter, "{cluster}", r.Cluster),
-		Start: r.Start, Dialer: dialer,
-	}, r.Log)
-	if err != nil {
-		return nil, fmt.Errorf("bus.kafka: %w", err)
-	}
-	return source, nil
-}
-
 // Logs implements driver.Readable.
 func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
 	source, _, err := c.Source(r)
@@ -111,7 +87,7 @@ func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, er
 	if err != nil {
 		return nil, nil //nolint:nilerr // see driver.Readable
 	}
-	defer func() { _ = reader.Close() }() // nothing was read
+	defer func() { _ = reader.Close() }() // no data to lose
 	var logs []consume.Log
 	for _, p := range reader.Positions() {
 		logs = append(logs, p.Log)
@@ -119,8 +95,8 @@ func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, er
 	return logs, nil
 }
 
-// CopiesOf implements driver.Partitioned: the partitions of every topic that objects of the event's resource go to have a copy. With {namespace}
-// in the template, most events of progress are in some of them only: of these each copy counts.
+// CopiesOf implements driver.Partitioned: all partitions of every topic for objects of the event's resource have a copy. With {namespace}
+// in the template, most progress events are only in some of them: there each copy counts as complete.
 func (c *Config) CopiesOf(logs []consume.Position, e *consume.Event) int {
 	topics, err := NewTopics(c.Topic, e.Cluster)
 	if err != nil || topics.Varies() && e.Type == consume.TypeProgress {

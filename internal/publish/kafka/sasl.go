@@ -23,34 +23,22 @@ import (
 )
 
 const (
-	tokenTimeout = 10 * time.Second // to get a token
-	tokenMargin  = 30 * time.Second // a token that ends within this is not used any more
+	tokenTimeout = 10 * time.Second // of a token request
+	tokenMargin  = 30 * time.Second // a token that expires within this time is not used
 )
 
-// mechanism checks s and returns kafka-go's view of it; nil is none.
-func (s *SASL) mechanism() (sasl.Mechanism, error) {
-	if s == nil {
-		return nil, nil
+// mechanism returns s, which must be valid, as a mechanism of kafka-go; nil for nil.
+func (s *SASL) mechanism() sasl.Mechanism {
+	switch {
+	case s == nil:
+		return nil
+	case s.Mechanism == SASLOAuthBearer:
+		return &saslBearer{sasl: s}
 	}
-	switch s.Mechanism {
-	case SASLPlain, SASLScramSHA256, SASLScramSHA512:
-		if s.User == "" || s.PasswordFile == "" {
-			return nil, fmt.Errorf("sasl: %s needs user and passwordFile", s.Mechanism)
-		}
-		return saslPassword{s}, nil
-	case SASLOAuthBearer:
-		if (s.TokenFile == "") == (s.OAuth == nil) {
-			return nil, errors.New("sasl: OAUTHBEARER needs tokenFile or oauth, and not both")
-		}
-		if o := s.OAuth; o != nil && (o.TokenURL == "" || o.ClientID == "" || o.ClientSecretFile == "") {
-			return nil, errors.New("sasl: oauth needs tokenURL, clientID and clientSecretFile")
-		}
-		return &saslBearer{sasl: s}, nil
-	}
-	return nil, fmt.Errorf("sasl: mechanism %q: must be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER", s.Mechanism)
+	return saslPassword{s}
 }
 
-// readSecret reads a file that holds one secret; line ends at its end do not count. Errors name the file alone.
+// readSecret reads a file with one secret, without final line ends. Errors contain only the file's name.
 func readSecret(what, file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -92,9 +80,9 @@ func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 type saslBearer struct {
 	sasl *SASL
 
-	mu      sync.Mutex // held while a token is fetched: one is enough for all connections
+	mu      sync.Mutex // held during a token request: one token is enough for all connections
 	token   *oauth2.Token
-	unheard []*bearerExchange // those that no broker has answered; of a connection each
+	unheard []*bearerExchange // those without a broker's answer; one for each connection
 }
 
 func (b *saslBearer) Name() string { return "OAUTHBEARER" }
@@ -105,7 +93,7 @@ func (b *saslBearer) Start(ctx context.Context) (sasl.StateMachine, []byte, erro
 		return nil, nil, err
 	}
 	for i := range len(token) {
-		if c := token[i]; c <= ' ' || c >= 0x7f { // RFC 6750, section 2.1: and \x01 ends the field
+		if c := token[i]; c <= ' ' || c >= 0x7f { // RFC 6750, section 2.1; and \x01 ends the field
 			return nil, nil, fmt.Errorf("sasl: the token has a character that none may have, at byte %d: see %s", i, b.source())
 		}
 	}
@@ -120,8 +108,7 @@ func (b *saslBearer) source() string {
 	return b.sasl.TokenFile
 }
 
-// begin begins an exchange with a token, that of the file or one that is worth trying. ctx is that of the making of a
-// connection.
+// begin starts an exchange with the file's token, or one that no broker has refused. ctx ends with the attempt to connect.
 func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error) {
 	x := &bearerExchange{b: b, over: ctx.Err}
 	if b.sasl.OAuth == nil {
@@ -130,8 +117,7 @@ func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// A broker that refuses by an error code, or ends the connection, is nothing that an exchange hears of: the connection is
-	// given up, and ctx ends, without Next.
+	// If a broker refuses with an error code, or closes the connection, Next is not called, but the ctx of the connection ends.
 	b.unheard = slices.DeleteFunc(b.unheard, func(x *bearerExchange) bool {
 		over := x.over() != nil
 		if over {
@@ -151,7 +137,6 @@ func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error)
 	return x, x.token.AccessToken, nil
 }
 
-// fetch gets a token from the authorization server.
 func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
 	secret, err := readSecret("sasl clientSecretFile", o.ClientSecretFile)
 	if err != nil {
@@ -170,7 +155,7 @@ func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
 	c := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: secret, TokenURL: o.TokenURL, Scopes: o.Scopes}
 	t, err := c.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{
 		Transport: transport,
-		// The secret is for this URL: another one may be anyone's, or without TLS.
+		// The secret is for this URL: another may belong to anyone, or be without TLS.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}))
 	if err != nil {
@@ -179,8 +164,7 @@ func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
 	return t, nil
 }
 
-// tokenError takes what the server sent, which may repeat a secret, out of an error of x/oauth2; the code and the status
-// remain.
+// tokenError removes the server's answer, which may repeat a secret, from an error of x/oauth2, except for code and status.
 func tokenError(err error) error {
 	r := new(oauth2.RetrieveError)
 	switch {
@@ -193,21 +177,19 @@ func tokenError(err error) error {
 	}
 }
 
-// forget lets go of a token that a broker has refused, so that the next connection gets another one. With b.mu.
+// forget drops a token that a broker refused. It must be called with b.mu held.
 func (b *saslBearer) forget(t *oauth2.Token) {
-	if b.token == t { // else another connection has seen to it
+	if b.token == t { // otherwise another connection has replaced it
 		b.token = nil
 	}
 }
 
-// bearerExchange is that of one connection.
 type bearerExchange struct {
 	b     *saslBearer
-	token *oauth2.Token // nil: of the file
-	over  func() error  // not nil: the connection is made or given up
+	token *oauth2.Token // nil: from the file
+	over  func() error  // its error is not nil after the attempt to connect
 }
 
-// heard says that the broker has answered.
 func (x *bearerExchange) heard(refused bool) {
 	x.b.mu.Lock()
 	defer x.b.mu.Unlock()
@@ -217,8 +199,8 @@ func (x *bearerExchange) heard(refused bool) {
 	}
 }
 
-// Next hears an empty challenge where the broker has taken the token, and JSON where not (RFC 7628, section 3.2.2). The
-// client's answer to that would only be met by the end of the connection, so it is ended here.
+// Next gets an empty challenge if the broker accepted the token, otherwise JSON (RFC 7628, section 3.2.2). An answer to that is useless:
+// the broker only closes the connection after it.
 func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
 	refused := len(challenge) > 0
 	if x.heard(refused); !refused {
@@ -234,7 +216,7 @@ func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte
 	return false, nil, fmt.Errorf("%w: the broker refuses the token of %s: %.200q", errAuthentication, x.b.source(), refusal.Status)
 }
 
-// inPlaintext reports whether s must not leave this machine: a password or token would be sent without TLS.
+// inPlaintext reports whether s must not leave this machine, because a password or token would be sent without TLS.
 func (s *SASL) inPlaintext(t *publish.TLS) bool {
 	return s.sends() && !s.Insecure && t == nil
 }

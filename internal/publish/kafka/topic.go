@@ -10,50 +10,49 @@ import (
 )
 
 const (
-	// topicIdle is how long a topic has to be without an event of an object until it is evicted, and topicRest without any
-	// event: stream events bring a topic back for a few minutes.
+	// A topic is evicted after topicIdle without an event of an object, and topicRest without any event: stream events bring a topic back
+	// for a few minutes.
 	topicIdle = time.Hour
 	topicRest = 5 * time.Minute
 
 	minBatch        = 16 << 10  // bytes
-	largestBatch    = 4 << 20   // bytes, whatever the topic takes, unless one event is larger: brokers bound requests too (socket.request.max.bytes)
-	defaultMaxBatch = 1_000_000 // bytes, if the topic's bound may not be read; Kafka's default is 1,048,588
+	largestBatch    = 4 << 20   // bytes, unless one event is larger; a topic may permit more, but brokers also bound requests (socket.request.max.bytes)
+	defaultMaxBatch = 1_000_000 // bytes, if the topic's limit cannot be read; Kafka's default is 1,048,588
 )
 
-// topic is one that events go to. It is evicted when it has not been used for long.
+// topic is a topic with events. It is evicted after a long time without use.
 type topic struct {
 	name       string
-	maxBatch   atomic.Int64                 // bytes that a batch may have before compression; less than ceiling after the broker has refused one
+	maxBatch   atomic.Int64                 // limit of a batch before compression, in bytes; below ceiling after the broker has refused one
 	ceiling    atomic.Int64                 // bytes
 	partitions atomic.Pointer[[]*partition] // nil: the topic is not found or checked yet
-	running    context.Context              //nolint:containedctx // its partitions run until it ends
-	end        context.CancelFunc           // ends running; nil: it has not begun
+	running    context.Context              //nolint:containedctx // context of its partitions
+	end        context.CancelFunc           // ends running; nil: not started
 
-	// users are events and broadcasts on their way to it. Bus.mu is held when it is raised, so with that and no users nobody uses it.
+	// users is the number of its events and broadcasts in flight. It is raised only with Bus.mu held, so 0 with Bus.mu held means unused.
 	users   atomic.Int32
-	used    atomic.Int64 // when an event ended last, in nanoseconds since 1970
-	written atomic.Int64 // when an event of an object came for it last, the same; 0: never
+	used    atomic.Int64 // last end of an event, in nanoseconds since 1970
+	written atomic.Int64 // last arrival of an event of an object, in the same unit; 0: never
 	ledger  ledger
 
-	waiting []*publish.Event // that wait for partitions, in the order of arrival. Bus.mu is held.
-	scopes  map[string]int   // of what waits for partitions, with how many there are. Bus.mu is held.
+	waiting []*publish.Event // wait for partitions, in order of arrival. Guarded by Bus.mu.
+	scopes  map[string]int   // number of events that wait for partitions, by scope. Guarded by Bus.mu.
 
-	gone   atomic.Bool  // it is not there, and not just for a moment
-	missed atomic.Bool  // a partition has looked for it in vain
-	absent atomic.Int32 // how often in a row it was not there
+	gone   atomic.Bool  // it does not exist, and not just for a moment
+	missed atomic.Bool  // a partition did not find it
+	absent atomic.Int32 // consecutive looks that did not find it
 
-	missedAt  time.Time // when missed was last seen set; of manage's goroutine, as is
-	unchecked int       // how often its configuration could not be had
+	missedAt  time.Time // when missed was last seen set; belongs to manage's goroutine
+	unchecked int       // failed attempts to read its configuration; belongs to manage's goroutine
 }
 
-// bound says how many bytes a batch of t may have.
 func (t *topic) bound(n int64) {
 	n = min(n, largestBatch)
 	t.ceiling.Store(n)
 	t.maxBatch.Store(n)
 }
 
-// shrink follows a batch of so many bytes that was too large.
+// shrink lowers maxBatch after a batch of size bytes was too large.
 func (t *topic) shrink(size int64) {
 	for {
 		was := t.maxBatch.Load()
@@ -63,17 +62,17 @@ func (t *topic) shrink(size int64) {
 	}
 }
 
-// grow lets batches be larger again: the bound may have been raised, or one event alone was too large.
+// grow raises maxBatch again: the limit may have been raised, or one event alone was too large.
 func (t *topic) grow() {
 	if was, limit := t.maxBatch.Load(), t.ceiling.Load(); was < limit {
 		t.maxBatch.CompareAndSwap(was, min(2*was, limit))
 	}
 }
 
-// isWanted reports whether the topic is looked for: it is ready, or an event waits for that.
+// isWanted reports whether the topic's metadata is needed: it is ready, or an event waits for it.
 func (t *topic) isWanted() bool { return t.users.Load() > 0 || t.partitions.Load() != nil }
 
-// await counts what waits for the partitions of t, by scope. Bus.mu is held.
+// await adds n to the events of scope that wait for the partitions of t. It must be called with Bus.mu held.
 func (t *topic) await(scope string, n int) {
 	if t.partitions.Load() != nil {
 		return
@@ -86,7 +85,6 @@ func (t *topic) await(scope string, n int) {
 	}
 }
 
-// scopeOf is the scope of a delta, of a stream event too.
 func scopeOf(d *object.Delta) string {
 	if d.Stream != nil {
 		return d.Stream.Scope
@@ -94,22 +92,20 @@ func scopeOf(d *object.Delta) string {
 	return d.Scope
 }
 
-// acquire returns the topic of that name, which is looked up and made ready for writing if it is not yet. The caller
-// releases it: until then it is not evicted. mu is held.
+// acquire returns the topic of that name, and requests its lookup. It is not evicted before release. acquire must be called with mu held.
 func (b *Bus) acquire(name []byte) *topic {
 	t := b.topics[string(name)]
 	if t == nil {
-		t = &topic{name: string(name)}
+		t = &topic{name: string(name), ledger: ledger{behind: map[string]historyVersion{}, waiting: map[string][]*partition{}}}
 		t.bound(defaultMaxBatch)
 		b.topics[t.name] = t
 	}
 	if t.users.Add(1) == 1 && t.partitions.Load() == nil {
-		b.refresh()
+		b.look.raise()
 	}
 	return t
 }
 
-// release lets go of a topic.
 func (b *Bus) release(t *topic) {
 	t.used.Store(time.Now().UnixNano())
 	if t.users.Add(-1) > 0 || t.partitions.Load() != nil {
@@ -118,11 +114,10 @@ func (b *Bus) release(t *topic) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t.users.Load() == 0 {
-		delete(b.trouble, t.name) // nothing waits for it
+		delete(b.trouble, t.name) // no event waits for it
 	}
 }
 
-// wanted are the topics that are looked for.
 func (b *Bus) wanted() []*topic {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,8 +130,7 @@ func (b *Bus) wanted() []*topic {
 	return all
 }
 
-// evict forgets topics that have not been used for long, with their partitions, metadata and troubles. The next event brings
-// them back. It is called by manage, which starts partitions.
+// evict drops topics without recent use, until their next event. Only manage, which also starts partitions, calls it.
 func (b *Bus) evict(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

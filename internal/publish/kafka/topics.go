@@ -1,21 +1,24 @@
 package kafka
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
-// DefaultTopic is the template of the topic where none is configured.
+// DefaultTopic is the default topic template.
 const DefaultTopic = "kubecdc.{cluster}"
 
-// maxTopic is the most that a topic's name may have (org.apache.kafka.common.internals.Topic).
+// maxTopic is the maximum length of a topic's name (org.apache.kafka.common.internals.Topic).
 const maxTopic = 249
 
-// Topics says which topic an event goes to: a template, compiled.
+// Topics is a compiled topic template.
 type Topics struct {
 	template string
 	parts    []subject.Part
@@ -24,17 +27,15 @@ type Topics struct {
 // String returns the template.
 func (t *Topics) String() string { return t.template }
 
-// NewTopics compiles a topic template; "" is DefaultTopic. Placeholders are {cluster}, {group}, {resource} and
-// {namespace}; cluster is the value of the first. Topics are made of A-Za-z0-9._- and at most 249 bytes long. A group keeps
-// its dots; the core group is "core", the namespace of a cluster-scoped object "_".
+// NewTopics compiles a topic template; "" is DefaultTopic. Placeholders are {cluster}, with the value cluster, {group}, {resource} and
+// {namespace}. Topics consist of A-Za-z0-9._- and have at most 249 bytes. A group keeps its dots; the core group is "core", the namespace
+// of a cluster-scoped object "_".
 func NewTopics(template, cluster string) (*Topics, error) {
 	return newTopics(template, cluster, true)
 }
 
 func newTopics(template, cluster string, placeholders bool) (*Topics, error) {
-	if template == "" {
-		template = DefaultTopic
-	}
+	template = cmp.Or(template, DefaultTopic)
 	if cluster == "" {
 		return nil, errors.New("topic template: the cluster has no name")
 	}
@@ -49,6 +50,13 @@ func compileTopic(template, cluster string, placeholders bool) ([]subject.Part, 
 	var parts []subject.Part
 	var literal strings.Builder
 	shortest := 0
+	flush := func() {
+		if literal.Len() > 0 {
+			parts = append(parts, subject.Part{Text: literal.String()})
+			shortest += literal.Len()
+			literal.Reset()
+		}
+	}
 	for i := 0; i < len(template); {
 		if c := template[i]; c != '{' {
 			if !topicByte(c) {
@@ -74,11 +82,7 @@ func compileTopic(template, cluster string, placeholders bool) ([]subject.Part, 
 			if literal.Len() == 0 && len(parts) > 0 {
 				return nil, fmt.Errorf("at byte %d: {%s} directly behind another placeholder: two objects might share a topic by accident", i, name)
 			}
-			if literal.Len() > 0 {
-				parts = append(parts, subject.Part{Text: literal.String()})
-				shortest += literal.Len()
-				literal.Reset()
-			}
+			flush()
 			parts = append(parts, subject.Part{Field: subject.Fields()[name]})
 			shortest++
 		case placeholders:
@@ -88,10 +92,7 @@ func compileTopic(template, cluster string, placeholders bool) ([]subject.Part, 
 		}
 		i += end + 1
 	}
-	if literal.Len() > 0 {
-		parts = append(parts, subject.Part{Text: literal.String()})
-		shortest += literal.Len()
-	}
+	flush()
 	if len(parts) == 1 && (parts[0].Text == "." || parts[0].Text == "..") {
 		return nil, fmt.Errorf("a topic cannot be called %q", parts[0].Text)
 	}
@@ -109,8 +110,7 @@ func alphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// Append appends the topic of d's event to dst. A stream event's is that of a cluster-scoped object of its resource; see
-// Match for the others that it goes to.
+// Append appends the topic of d's event to dst, for a stream event that of cluster-scoped objects. Match finds its other topics.
 func (t *Topics) Append(dst []byte, d *object.Delta) []byte {
 	r, namespace := (*object.Resource)(nil), ""
 	if d.Stream != nil {
@@ -121,19 +121,11 @@ func (t *Topics) Append(dst []byte, d *object.Delta) []byte {
 	for i := range t.parts {
 		switch t.parts[i].Field {
 		case subject.FieldGroup:
-			if r.Group == "" {
-				dst = append(dst, "core"...)
-			} else {
-				dst = append(dst, r.Group...)
-			}
+			dst = append(dst, cmp.Or(r.Group, "core")...)
 		case subject.FieldResource:
 			dst = append(dst, r.Name...)
 		case subject.FieldNamespace:
-			if namespace == "" {
-				dst = append(dst, '_')
-			} else {
-				dst = append(dst, namespace...)
-			}
+			dst = append(dst, cmp.Or(namespace, "_")...)
 		default:
 			dst = append(dst, t.parts[i].Text...)
 		}
@@ -141,7 +133,7 @@ func (t *Topics) Append(dst []byte, d *object.Delta) []byte {
 	return dst
 }
 
-// Fixed is the one topic that all events go to, false where the template makes several.
+// Fixed returns the one topic of all events, or false if the template produces several.
 func (t *Topics) Fixed() (string, bool) {
 	if len(t.parts) == 1 && t.parts[0].Field == subject.FieldLiteral {
 		return t.parts[0].Text, true
@@ -151,17 +143,11 @@ func (t *Topics) Fixed() (string, bool) {
 
 // Varies reports whether objects of one resource go to topics of their namespaces.
 func (t *Topics) Varies() bool {
-	for i := range t.parts {
-		if t.parts[i].Field == subject.FieldNamespace {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.parts, func(p subject.Part) bool { return p.Field == subject.FieldNamespace })
 }
 
-// Match reports whether the template may have made a topic, for a resource where r is not nil. It is for who lists
-// topics. Where a group's dots stand next to a literal dot, a topic may match that was made for another resource: then its
-// readers see stream events that name another resource, and none is missed.
+// Match reports whether the template may have produced a topic, for a resource if r is not nil. If a group's dots are next to a literal
+// dot, a topic of another resource may match: its readers then see extra stream events, and miss none.
 func (t *Topics) Match(topic string, r *object.Resource) bool {
 	return matchTopic(t.parts, topic, r)
 }
@@ -175,9 +161,7 @@ func matchTopic(parts []subject.Part, topic string, r *object.Resource) bool {
 	switch {
 	case p.Field == subject.FieldLiteral:
 	case r != nil && p.Field == subject.FieldGroup:
-		if literal = r.Group; literal == "" {
-			literal = "core"
-		}
+		literal = cmp.Or(r.Group, "core")
 	case r != nil && p.Field == subject.FieldResource:
 		literal = r.Name
 	default:
@@ -188,7 +172,7 @@ func matchTopic(parts []subject.Part, topic string, r *object.Resource) bool {
 			return false
 		}
 		for n := 1; n <= len(topic); n++ {
-			// A namespace is a DNS label, or "_"; a resource's name is one too. Only a group has dots.
+			// A namespace is a DNS label or "_", a resource's name a DNS label. Only a group has dots.
 			if p.Field != subject.FieldGroup && topic[n-1] == '.' {
 				return false
 			}
@@ -202,7 +186,7 @@ func matchTopic(parts []subject.Part, topic string, r *object.Resource) bool {
 	return ok && matchTopic(parts[1:], rest, r)
 }
 
-// partitionOf is the partition that Java's default partitioner gives a key:
+// partitionOf returns the partition of a key as Java's default partitioner does:
 // toPositive(murmur2(key)) % partitions (org.apache.kafka.clients.producer.internals.BuiltInPartitioner).
 func partitionOf(key []byte, partitions int) int {
 	return int(murmur2(key)&0x7fffffff) % partitions
@@ -213,7 +197,7 @@ func murmur2(key []byte) uint32 {
 	const m, r = 0x5bd1e995, 24
 	h := 0x9747b28c ^ uint32(len(key))
 	for ; len(key) >= 4; key = key[4:] {
-		k := uint32(key[0]) | uint32(key[1])<<8 | uint32(key[2])<<16 | uint32(key[3])<<24
+		k := binary.LittleEndian.Uint32(key)
 		k *= m
 		k ^= k >> r
 		k *= m

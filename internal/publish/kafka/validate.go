@@ -16,7 +16,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
-// keys returns what is known of keys.
 func keys() map[string]check.Key {
 	tokenURL := check.URL()
 	tokenURL.Required = true
@@ -81,7 +80,7 @@ func (c *Config) validateBrokers(path *field.Path) field.ErrorList {
 	return append(list, check.Unique(c.Brokers, path)...)
 }
 
-// brokerHost is a name or an address, of IPv6 too.
+// brokerHost matches a name or an address, including IPv6.
 var brokerHost = regexp.MustCompile(`^[A-Za-z0-9_.:%-]+$`)
 
 func (t *Topic) validate(path *field.Path, maxEvent yamldoc.Bytes) field.ErrorList {
@@ -119,10 +118,7 @@ const (
 	inSyncReplicas  = "min.insync.replicas"
 	maxMessageBytes = "max.message.bytes"
 
-	// kafkaMessageBytes is the max.message.bytes of a topic that does not say (https://kafka.apache.org/documentation/#topicconfigs).
-	kafkaMessageBytes = 1048588
-	// kafkaRoom is what package publish wants beside the event: its key, the names of headers, lengths.
-	kafkaRoom = 4 << 10
+	kafkaMessageBytes = 1048588 // default of max.message.bytes (https://kafka.apache.org/documentation/#topicconfigs)
 )
 
 var (
@@ -132,13 +128,13 @@ var (
 
 func (t *Topic) validateMessageBytes(path *field.Path, maxEvent yamldoc.Bytes) field.ErrorList {
 	s, ok := t.Config[maxMessageBytes]
-	need := int64(maxEvent) + kafkaRoom
+	need := int64(maxEvent) + headRoom
 	if !ok {
 		if need <= kafkaMessageBytes {
 			return nil
 		}
 		return field.ErrorList{field.Required(path, fmt.Sprintf("must be there, and at least %d, for event.maxBytes (%v) and %v beside it: "+
-			"where it is missing, a topic takes %d", need, maxEvent, yamldoc.Bytes(kafkaRoom), kafkaMessageBytes))}
+			"where it is missing, a topic takes %d", need, maxEvent, yamldoc.Bytes(headRoom), kafkaMessageBytes))}
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {
@@ -146,7 +142,7 @@ func (t *Topic) validateMessageBytes(path *field.Path, maxEvent yamldoc.Bytes) f
 		return field.ErrorList{field.Invalid(path, s, "must be a number of bytes, such as 1048588, without a unit")}
 	case n < need:
 		return field.ErrorList{field.Invalid(path, s, fmt.Sprintf("must be at least %d, for event.maxBytes (%v) and %v beside it: raise it, or lower that",
-			need, maxEvent, yamldoc.Bytes(kafkaRoom)))}
+			need, maxEvent, yamldoc.Bytes(headRoom)))}
 	}
 	return nil
 }
@@ -202,27 +198,22 @@ func (o *OAuth) validate(path *field.Path) field.ErrorList {
 	return append(list, check.PlainFile(path.Child("caFile"), o.CAFile, "/etc/kubecdc/ca.crt")...)
 }
 
-// validateSecrecy looks at the secrets that are sent to the brokers, or to where tokens come from. c has SASL.
+// validateSecrecy checks the secrets that are sent to the brokers, or to the source of tokens. c.SASL must not be nil.
 func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
 	s, at := c.SASL, path.Child("sasl")
 	var list field.ErrorList
 	if o := s.OAuth; o != nil && !o.Insecure && check.Plaintext(o.TokenURL) {
 		list = append(list, check.Exposed(at.Child("oauth", "clientSecretFile"), "write https:// in "+at.Child("oauth", "tokenURL").String(), at.Child("oauth", "insecure").String()+": true"))
 	}
-	if !s.inPlaintext(c.TLS) {
+	if !s.inPlaintext(c.TLS) || !c.isRemote() {
 		return list
 	}
-	for _, broker := range c.Brokers {
-		if host, _, err := net.SplitHostPort(broker); err == nil && !check.IsLoopbackHost(host) {
-			what := "passwordFile"
-			if s.Mechanism == SASLOAuthBearer {
-				what = "mechanism"
-			}
-			return append(list, check.Exposed(at.Child(what), "insist on TLS with tls: {} in "+path.String()+", at the brokers' port for it, or take a SCRAM mechanism",
-				at.Child("insecure").String()+": true"))
-		}
+	what := "passwordFile"
+	if s.Mechanism == SASLOAuthBearer {
+		what = "mechanism"
 	}
-	return list
+	return append(list, check.Exposed(at.Child(what), "insist on TLS with tls: {} in "+path.String()+", at the brokers' port for it, or take a SCRAM mechanism",
+		at.Child("insecure").String()+": true"))
 }
 
 var deadTopic = regexp.MustCompile(`^([A-Za-z0-9._-]|\{cluster\}){1,249}$`)

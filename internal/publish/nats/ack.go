@@ -12,13 +12,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// outcome is what became of one attempt to publish.
+// outcome is the result of one attempt to publish.
 type outcome struct {
 	kind      outcomeKind
 	duplicate bool   // acked: the stream had the event already
-	sequence  uint64 // acked: where the stream has the event, 0: not known
-	tooLarge  bool   // refused: a smaller one would be taken
-	alone     bool   // retry: on a connection of its own
+	sequence  uint64 // acked: sequence of the record in the stream; 0 if unknown
+	tooLarge  bool   // refused: the bus accepts a smaller event
+	alone     bool   // retry: the next attempt uses a separate connection
 	reason    string // retry: label of the metric; one of the reason constants
 	detail    string // retry and refused: what the server said
 	err       error  // failed: it wraps publish.ErrFenced or publish.ErrClosed
@@ -27,28 +27,34 @@ type outcome struct {
 type outcomeKind byte
 
 const (
-	retry   outcomeKind = iota // may pass: publish again
+	retry   outcomeKind = iota // the cause may be temporary: publish again
 	acked                      // the stream has the event
-	refused                    // the bus will never take it
+	refused                    // the bus rejects the event for good
 	failed                     // this process may not publish any more, or Run has ended
 )
 
 // JetStream's error codes (nats-server, server/errors.json).
 const (
-	codeAccountLimit   = 10002
-	codeNoLeader       = 10008
-	codeInsufficient   = 10023
-	codeMemoryLimit    = 10028
-	codeStorageLimit   = 10047
-	codeMessageTooBig  = 10054
-	codeStoreFailed    = 10077 // a full stream too; the description tells
-	codeHeadersTooBig  = 10097
-	codeStreamOffline  = 10118
-	codeDuplicateRaced = 10158
-	codeTooMany        = 10167
+	codeAccountLimit    = 10002
+	codeNoLeader        = 10008
+	codeInsufficient    = 10023
+	codeMemoryLimit     = 10028
+	codeMessageNotFound = 10037
+	codeStorageLimit    = 10047
+	codeInvalidConfig   = 10052
+	codeMessageTooBig   = 10054
+	codeStreamNotFound  = 10059
+	codeOverlap         = 10065
+	codeReplicas        = 10074
+	codeStoreFailed     = 10077 // also for a full stream; the description distinguishes the two
+	codeHeadersTooBig   = 10097
+	codeSealed          = 10109
+	codeStreamOffline   = 10118
+	codeDuplicateRaced  = 10158
+	codeTooMany         = 10167
 )
 
-// pubAck is JetStream's answer to a published message (ADR-1, and server.JSPubAckResponse).
+// pubAck is JetStream's response to a published message (ADR-1, and server.JSPubAckResponse).
 type pubAck struct {
 	Stream    string `json:"stream"`
 	Domain    string `json:"domain"`
@@ -61,7 +67,7 @@ type pubAck struct {
 	} `json:"error"`
 }
 
-// ackReader reads answers to published messages, and accepts acknowledgements by one stream.
+// ackReader parses responses to published messages. It accepts acknowledgements of one stream only.
 type ackReader struct {
 	stream string
 	domain string // "": any
@@ -76,8 +82,8 @@ func newAckReader(stream, domain string) ackReader {
 	return r
 }
 
-// read decodes an answer. What looks exactly as the server writes it is read at a glance; everything else, a space or
-// another order of members, a duplicate, an error, a domain that is not configured, goes through encoding/json.
+// read parses a response. A fast path handles the exact form that the server writes. All others go through encoding/json: other spacing or
+// order of members, a duplicate, an error, a domain that is not configured.
 func (r *ackReader) read(m *nats.Msg) outcome {
 	if digits, ok := bytes.CutPrefix(m.Data, r.prefix); ok {
 		if sequence, ok := numberAndBrace(digits); ok {
@@ -101,7 +107,7 @@ func (r *ackReader) read(m *nats.Msg) outcome {
 		return outcome{reason: publish.ReasonMalformed, detail: "an answer without stream and sequence"}
 	case ack.Stream != r.stream:
 		return outcome{reason: publish.ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
-	case r.domain != "" && ack.Domain != r.domain: // the leaf node and its hub may have a stream of the same name
+	case r.domain != "" && ack.Domain != r.domain: // a leaf node and its hub may each have a stream of this name
 		return outcome{reason: publish.ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream + " of domain " + strconv.Quote(ack.Domain)}
 	}
 	return outcome{kind: acked, duplicate: ack.Duplicate, sequence: ack.Seq}
@@ -111,7 +117,7 @@ func noResponders() outcome {
 	return outcome{reason: publish.ReasonNoResponders, detail: "no stream takes the subject"}
 }
 
-// numberAndBrace reads a positive number that ends in a closing brace.
+// numberAndBrace parses a positive number that is followed by a closing brace at the end.
 func numberAndBrace(b []byte) (number uint64, ok bool) {
 	n := len(b) - 1
 	if n < 1 || n > 19 || b[n] != '}' || b[0] == '0' { // 19 digits fit into 64 bits

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -15,9 +14,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// credentialsError is about a file of credentials. It does not say what is in it.
+// credentialsError describes an unusable file of credentials. It contains nothing from the file.
 type credentialsError struct {
-	key  string // where the configuration describes the bus; "": it does not
+	key  string // of the bus in the configuration; "" if it is not configured there
 	name string // of the key of the file
 	file string
 	err  error
@@ -32,7 +31,7 @@ func (e *credentialsError) Error() string {
 
 func (e *credentialsError) Unwrap() error { return e.err }
 
-// file is the key and the name of the file with the secret; both empty: there is none.
+// file returns the key and the name of the file with the secret, or two empty strings without a file.
 func (a *Auth) file() (key, name string) {
 	switch {
 	case a.CredsFile != "":
@@ -47,24 +46,7 @@ func (a *Auth) file() (key, name string) {
 	return "", ""
 }
 
-// valid checks what can be said without the files.
-func (a *Auth) valid() error {
-	kinds := 0
-	for _, set := range []bool{a.CredsFile != "", a.User != "" || a.PasswordFile != "", a.TokenFile != "", a.NKeySeedFile != ""} {
-		if set {
-			kinds++
-		}
-	}
-	switch {
-	case kinds > 1:
-		return errors.New("auth: more than one kind of credentials: leave one of credsFile, user with passwordFile, tokenFile and nkeySeedFile")
-	case (a.User == "") != (a.PasswordFile == ""):
-		return errors.New("auth: user and passwordFile go together: set both")
-	}
-	return nil
-}
-
-// advice is what to do where the server refuses the credentials.
+// advice returns the fix if the server rejects the credentials.
 func (a *Auth) advice(key string) string {
 	name, file := a.file()
 	if file == "" {
@@ -77,8 +59,7 @@ func (a *Auth) advice(key string) string {
 	return fmt.Sprintf("the server refuses the credentials%s in %s (%s.auth.%s): put the right ones there, they are read again at each attempt", who, file, key, name)
 }
 
-// read reads the file with the secret, and checks that there is one in it. nkey is the user's public key where the secret
-// is the seed of one.
+// read reads the file and checks that it contains a secret. If the secret is a seed, nkey is the public key of its user.
 func (a *Auth) read(key string) (secret, nkey string, err error) {
 	name, file := a.file()
 	if file == "" {
@@ -91,7 +72,7 @@ func (a *Auth) read(key string) (secret, nkey string, err error) {
 	if err != nil {
 		pathErr := new(os.PathError)
 		if errors.As(err, &pathErr) {
-			err = pathErr.Err // the file is named
+			err = pathErr.Err // credentialsError names the file
 		}
 		return wrong(fmt.Errorf("cannot be read: %w", err))
 	}
@@ -122,7 +103,7 @@ func (a *Auth) read(key string) (secret, nkey string, err error) {
 	return secret, nkey, nil
 }
 
-// changed reports whether the file holds the seed of another user than the one with that public key.
+// changed reports whether the file has the seed of a user other than the one with this public key.
 func (a *Auth) changed(nkey *string) bool {
 	if a.NKeySeedFile == "" || nkey == nil {
 		return false
@@ -131,29 +112,25 @@ func (a *Auth) changed(nkey *string) bool {
 	return err == nil && now != *nkey
 }
 
-// ConnectOptions are options of nats.go for a connection of one's own: credentials and certificates, read again at each
-// connect, to the servers of urls. key is where the configuration describes the bus, "" where none does. inbox is as
-// Config.InboxPrefix. An error names the key and the file that cannot be used.
-func ConnectOptions(key, urls, inbox string, auth Auth, t *publish.TLS) ([]nats.Option, error) {
-	if err := auth.valid(); err != nil {
-		return nil, fmt.Errorf("%s.%w", key, err)
-	}
-	credentials, _, err := auth.option(key, func(error) {}) // the server refuses what cannot be read
+// ConnectOptions returns options for a separate connection with nats.go: credentials and certificates, read again at each connect. key is
+// the place of the bus in the configuration, "" if it has none. An error names the key and the unusable file.
+func (c *Config) ConnectOptions(key string) ([]nats.Option, error) {
+	credentials, _, err := c.Auth.option(key, func(error) {}) // ignored: connecting reports an unreadable file
 	if err != nil {
 		return nil, err
 	}
-	secure, err := tlsOption(t, key)
+	secure, err := tlsOption(c.TLS, key)
 	if err != nil {
 		return nil, err
 	}
-	options := []nats.Option{credentials, secure, nats.CustomInboxPrefix(cmp.Or(inbox, defaultInbox))}
-	if auth.inPlaintext(urls, t) {
-		options = append(options, plainOption())
+	options := []nats.Option{credentials, secure, nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, defaultInbox))}
+	if c.Auth.inPlaintext(c.URL, c.TLS) {
+		options = append(options, nats.SetCustomDialer(&dialer{ctx: context.Background(), timeout: nats.DefaultTimeout, plaintext: true}))
 	}
 	return options, nil
 }
 
-// option is that of TLS. The files are read again in each handshake.
+// tlsOption returns the TLS option. Each handshake reads the files again.
 func tlsOption(t *publish.TLS, key string) (nats.Option, error) {
 	config, err := t.Config()
 	switch {
@@ -164,15 +141,15 @@ func tlsOption(t *publish.TLS, key string) (nats.Option, error) {
 	}
 	return func(o *nats.Options) error {
 		if config == nil {
-			return nil // the URL or the server may ask for it all the same
+			return nil // the URL or the server may still require TLS
 		}
 		o.Secure, o.TLSConfig, o.RootCAsCB = true, config, t.Roots
 		return nil
 	}, nil
 }
 
-// option makes nats.go use the credentials; nkey is the public key that goes with them, if they are a seed. A file that
-// cannot be used later, when it is read again, is told to unusable, or is an error of connecting.
+// option returns the option with the credentials; nkey is the public key if they are a seed. If a later reading of the file fails, the
+// error goes to unusable, or fails the connect.
 func (a *Auth) option(key string, unusable func(error)) (o nats.Option, nkey string, err error) {
 	if _, nkey, err = a.read(key); err != nil {
 		return nil, "", err
@@ -218,14 +195,14 @@ func (a *Auth) option(key string, unusable func(error)) (o nats.Option, nkey str
 	return func(*nats.Options) error { return nil }, "", nil
 }
 
-// inPlaintext reports whether a secret may go to the servers without TLS, and nothing permits that. With one tls:// or wss:// among
-// the URLs, nats.go insists on TLS with all of them.
+// inPlaintext reports whether a secret may reach the servers without TLS and without permission. If one of the URLs is tls:// or wss://,
+// nats.go requires TLS for all of them.
 func (a *Auth) inPlaintext(urls string, t *publish.TLS) bool {
 	secret := a.PasswordFile != "" || a.TokenFile != ""
 	for s := range strings.SplitSeq(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(s))
 		if err != nil {
-			continue // nats.go refuses it
+			continue // nats.go rejects it
 		}
 		if u.Scheme == "tls" || u.Scheme == "wss" {
 			return false
@@ -233,16 +210,4 @@ func (a *Auth) inPlaintext(urls string, t *publish.TLS) bool {
 		secret = secret || u.User != nil
 	}
 	return secret && t == nil && !a.Insecure
-}
-
-// plainDialer is a nats.CustomDialer for loopbackOnly.
-type plainDialer struct{ net.Dialer }
-
-func (d *plainDialer) Dial(network, addr string) (net.Conn, error) {
-	return publish.LoopbackOnly(d.DialContext)(context.Background(), network, addr)
-}
-
-// plainOption is the option of nats.go for it; its timeout is the one that nats.go has by default.
-func plainOption() nats.Option {
-	return nats.SetCustomDialer(&plainDialer{net.Dialer{Timeout: nats.DefaultTimeout}})
 }

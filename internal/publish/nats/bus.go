@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	ackTimeout    = 5 * time.Second  // until an unanswered attempt is made again; it doubles
-	maxAckTimeout = 30 * time.Second // for each of the later ones
-	flushTimeout  = 10 * time.Second // of a write to the socket; below the agent's grace period
+	ackTimeout    = 5 * time.Second  // before an unanswered attempt is repeated; it doubles
+	maxAckTimeout = 30 * time.Second // limit for each later attempt
+	flushTimeout  = 10 * time.Second // of a write to the socket; less than the agent's grace period
 	pingInterval  = 20 * time.Second
 	sweepInterval = 100 * time.Millisecond
 )
@@ -38,7 +38,7 @@ func dialBackoff() publish.Backoff {
 	return publish.Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second}
 }
 
-// Bus publishes to a JetStream stream. See the package's documentation for how.
+// Bus publishes to a JetStream stream. The package documentation describes how.
 type Bus struct {
 	cfg      Config
 	log      *slog.Logger
@@ -47,28 +47,28 @@ type Bus struct {
 	acks     ackReader
 	servers  string      // for the log
 	inbox    string      // prefix of the subjects of acknowledgements
-	dead     string      // subject of dead letters; "": none
-	deadOff  atomic.Bool // the stream does not take it
+	dead     string      // subject of dead letters; "" without one
+	deadOff  atomic.Bool // the stream does not accept the subject
 
 	fence  *publish.Fencing
 	table  *table
 	link   *link
 	dialer *dialer
 	conn   atomic.Pointer[nats.Conn]
-	closed atomic.Bool            // Run ends: nothing is a loss any more
-	why    atomic.Pointer[string] // why there is no connection, or no stream; nil: not known, or there is
+	closed atomic.Bool            // Run is ending: a closed connection is not a loss
+	why    atomic.Pointer[string] // why there is no connection or no stream; nil if unknown or if there is one
 	window publish.Window
 
 	logs      *publish.Logs // of the one stream
 	tail      *publish.Tail // its end
-	lookAgain bool          // soon, at the identity of the stream; of supervise's goroutine
+	lookAgain bool          // read the identity of the stream again soon; only supervise's goroutine uses it
 
-	wake   chan struct{}          // room for one: the stream is to be checked; a full one says so already. Never closed.
-	renew  chan struct{}          // room for one: the connection must be made anew, with other credentials. Never closed.
-	seedOf atomic.Pointer[string] // public key of the seed that the connection uses; "": it uses none
+	wake   chan struct{}          // capacity 1: requests a check of the stream. Never closed.
+	renew  chan struct{}          // capacity 1: requests a new connection with other credentials. Never closed.
+	seedOf atomic.Pointer[string] // public key of the seed that the connection uses; "" without a seed
 }
 
-// New checks the configuration and returns a Bus that Run connects.
+// New returns a bus for valid settings. Run connects it.
 func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	subjects, err := subject.New(cfg.Subject, cfg.Cluster)
 	if err != nil {
@@ -78,18 +78,9 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Auth.valid(); err != nil {
-		return nil, err
-	}
 	cfg.Key = cmp.Or(cfg.Key, "bus.nats")
 	cfg.InboxPrefix = cmp.Or(cfg.InboxPrefix, defaultInbox)
 	cfg.Stream.Name = cmp.Or(cfg.Stream.Name, DefaultStream)
-	if strings.ContainsAny(cfg.Stream.Name, " \t\r\n.*>/\\\"") {
-		return nil, fmt.Errorf("stream name %q: must not contain spaces, quotes, dots, wildcards or slashes", cfg.Stream.Name)
-	}
-	if cfg.Stream.Discard == DiscardOld && cfg.Stream.MaxBytes > 0 {
-		return nil, fmt.Errorf("stream %s: would lose events silently as configured: discard old with maxBytes drops records that nobody may have read: set %s.stream.discard to new", cfg.Stream.Name, cfg.Key)
-	}
 	if cfg.AckTimeout <= 0 {
 		cfg.AckTimeout = ackTimeout
 	}
@@ -123,10 +114,10 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	return b, nil
 }
 
-// Logs compares the stream with what is remembered of it.
+// Logs returns the logs that compare the stream with its recorded identity.
 func (b *Bus) Logs() *publish.Logs { return b.logs }
 
-// Ready returns nil while a connection stands whose stream has been checked. Its error says what prevents that, and what to do about it.
+// Ready returns nil while a connection is up whose stream has been checked. Its error names the cause and the fix.
 func (b *Bus) Ready() error {
 	if b.link.up.Load() {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// connectOptions returns the options of all connections, and the public key of the seed among the credentials.
+// connectOptions returns the options of every connection, and the public key if the credentials are a seed.
 func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err error) {
 	credentials, nkey, err := b.cfg.Auth.option(b.cfg.Key, b.trouble)
 	if err != nil {
@@ -31,19 +31,19 @@ func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err er
 		nats.Name("kubecdc " + b.cfg.Cluster),
 		nats.CustomInboxPrefix(b.cfg.InboxPrefix),
 		nats.SetCustomDialer(d),
-		nats.SkipHostLookup(), // the dialer does, and can be interrupted in it
+		nats.SkipHostLookup(), // the dialer resolves hosts, and can be interrupted
 		nats.Timeout(publish.DialTimeout),
 		nats.FlusherTimeout(flushTimeout),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(2),
-		func(o *nats.Options) error { o.SkipSubjectValidation = true; return nil }, // they are made valid
+		func(o *nats.Options) error { o.SkipSubjectValidation = true; return nil }, // the subjects are constructed valid
 		nats.ErrorHandler(b.onError),
 		credentials,
 		secure,
 	}, nkey, nil
 }
 
-// options are those of the connection that is kept. gone is closed when it is closed for good.
+// options returns the options of the main connection. gone is closed when that connection is closed for good.
 func (b *Bus) options(gone chan<- struct{}) ([]nats.Option, error) {
 	opts, nkey, err := b.connectOptions(b.dialer)
 	if err != nil {
@@ -54,9 +54,9 @@ func (b *Bus) options(gone chan<- struct{}) ([]nats.Option, error) {
 		opts,
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
-		nats.IgnoreAuthErrorAbort(), // a password may be on its way
+		nats.IgnoreAuthErrorAbort(), // a new password may arrive later
 		nats.CustomReconnectDelay(b.beforeReconnect),
-		nats.ReconnectBufSize(-1), // nothing is kept for later while there is no connection: events wait in the table, in order
+		nats.ReconnectBufSize(-1), // no buffer without a connection: events wait in the table, in order
 		nats.ConnectHandler(func(*nats.Conn) { b.requestCheck() }),
 		nats.ReconnectHandler(func(*nats.Conn) { b.requestCheck() }),
 		nats.DisconnectErrHandler(b.onDown),
@@ -65,10 +65,10 @@ func (b *Bus) options(gone chan<- struct{}) ([]nats.Option, error) {
 	), nil
 }
 
-// onError logs what nats.go says of a connection that stands.
+// onError logs an asynchronous error of an open connection.
 func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if netErr := net.Error(nil); errors.As(err, &netErr) {
-		return // the connection is lost, and onDown says so
+		return // the connection is lost, and onDown logs it
 	}
 	if kind, _ := b.diagnose(err); kind == troubleAuth {
 		b.trouble(err)
@@ -85,7 +85,7 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// beforeReconnect is called by nats.go when it has tried all servers in vain, without its lock.
+// nats.go calls beforeReconnect, without holding its lock, after it has tried all servers without success.
 func (b *Bus) beforeReconnect(failures int) time.Duration {
 	if nc := b.conn.Load(); nc != nil && !nc.IsConnected() {
 		b.trouble(b.dialer.why(nc.LastError()))
@@ -99,14 +99,14 @@ func (b *Bus) beforeReconnect(failures int) time.Duration {
 	return dialBackoff().Delay(failures)
 }
 
-// What keeps a connection from standing.
+// The kinds of trouble with a connection.
 const (
 	troubleNetwork = "network"
 	troubleAuth    = "credentials"
 	troubleTLS     = "tls"
 )
 
-// trouble says, the first time in each window for each kind of it, why there is no connection, and keeps it for Ready.
+// trouble records for Ready why there is no connection. It logs the first error of each kind in each window.
 func (b *Bus) trouble(err error) {
 	if b.closed.Load() || err == nil {
 		return
@@ -119,7 +119,7 @@ func (b *Bus) trouble(err error) {
 	b.why.Store(&why)
 	level := slog.LevelWarn
 	if kind != troubleNetwork {
-		level = slog.LevelError // it does not pass by itself
+		level = slog.LevelError // somebody has to fix it
 	}
 	if suppressed, ok := b.window.First("reconnect: " + kind); ok {
 		b.log.Log(context.Background(), level, "bus cannot be reached, trying on", "servers", b.servers, "err", err.Error(), "advice", advice,
@@ -127,7 +127,7 @@ func (b *Bus) trouble(err error) {
 	}
 }
 
-// diagnose tells what to do about an error of connecting.
+// diagnose classifies a connect error and returns the fix.
 func (b *Bus) diagnose(err error) (kind, advice string) {
 	key := b.cfg.Key
 	var (
@@ -143,8 +143,7 @@ func (b *Bus) diagnose(err error) (kind, advice string) {
 		return troubleAuth, "write tls:// in " + key + ".url, or set " + key + ".tls: {} or " + key + ".auth.insecure: true"
 	case errors.As(err, &unusable):
 		return troubleAuth, "put it right, it is read again at each attempt"
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAuthExpired),
-		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
+	case refusesCredentials(err):
 		return troubleAuth, b.cfg.Auth.advice(key)
 	case errors.As(err, &hostname):
 		return troubleTLS, "the server's certificate is for other names: use one of them in " + key + ".url"
@@ -154,7 +153,7 @@ func (b *Bus) diagnose(err error) (kind, advice string) {
 		return troubleTLS, "the server's certificate is not valid: have it replaced, and see that the clocks agree"
 	case errors.As(err, &socket) && (socket.Op == "remote error" || errors.Is(err, nats.ErrTLS) && !socket.Timeout()),
 		errors.Is(err, nats.ErrTLS) && errors.Is(err, io.EOF):
-		// TLS 1.3 tells of it after the handshake, and whoever writes then may see no more of it than a broken pipe.
+		// In TLS 1.3 this error arrives after the handshake; a client that is writing then may see only a broken pipe.
 		return troubleTLS, "the server does not accept this client's certificate, or wants one: see " + key + ".tls.certFile and " + key + ".tls.keyFile, and what authorities the server trusts"
 	case errors.Is(err, nats.ErrSecureConnWanted):
 		return troubleTLS, "the server offers no TLS: leave out " + key + ".tls and tls:// in " + key + ".url, or configure it on the server"
@@ -164,7 +163,7 @@ func (b *Bus) diagnose(err error) (kind, advice string) {
 	return troubleNetwork, ""
 }
 
-// serversOf lists the hosts of a comma-separated list of URLs, for the log. Errors do not quote what may be a secret.
+// serversOf returns the hosts of a comma-separated list of URLs, for the log. Its errors quote nothing that may be secret.
 func serversOf(urls string) (string, error) {
 	var hosts []string
 	for _, s := range strings.Split(urls, ",") {
@@ -173,7 +172,7 @@ func serversOf(urls string) (string, error) {
 			s = "nats://" + s
 		}
 		u, err := url.Parse(s)
-		if err != nil { // it may quote the password: what stands before a '/' or '#' in it looks like a port
+		if err != nil { // err may quote the password: its part before a '/' or '#' looks like a port
 			return "", errors.New("url: not a list of nats://host:port: in a user and a password, write characters like / # ? , % as %2F %23 %3F %2C %25")
 		}
 		if u.Host == "" {
@@ -184,7 +183,7 @@ func serversOf(urls string) (string, error) {
 	return strings.Join(hosts, ","), nil
 }
 
-// kindOf groups asynchronous errors for the log's window: their texts may name subjects, which are without number.
+// kindOf groups asynchronous errors for the log's window: their texts may name subjects, which are unbounded in number.
 func kindOf(err error) string {
 	for _, known := range []error{nats.ErrPermissionViolation, nats.ErrSlowConsumer, nats.ErrStaleConnection, nats.ErrAuthorization, nats.ErrAuthExpired} {
 		if errors.Is(err, known) {

@@ -1,27 +1,26 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// LastStreamEvent returns the last stream event of the resource in the stream, of whichever scope; false: there is none that can be
-// read, or no stream. It waits until Run has connected and checked the stream. It retries after temporary errors until ctx ends; its
-// errors are the cause of ctx, and ErrClosed.
+// LastStreamEvent returns the last stream event of the resource in the stream, of any scope. It reports false if no readable one exists, or
+// no stream. It waits until Run has connected and checked the stream, and retries after temporary errors until ctx ends. It returns only
+// the cause of ctx and ErrClosed as errors.
 //
-// It asks the stream's leader, not a replica that may lag behind: the user must be allowed to publish to
-// $JS.API.STREAM.MSG.GET.<stream>, with Config.Domain to $JS.<domain>.API.STREAM.MSG.GET.<stream>.
+// It asks the stream's leader, because a replica may lag behind: the user must be allowed to publish to $JS.API.STREAM.MSG.GET.<stream>,
+// with Config.Domain to $JS.<domain>.API.STREAM.MSG.GET.<stream>.
 func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.StreamEvent, bool, error) {
 	subject := string(b.subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}}))
 	for failures := 1; ; failures++ {
@@ -43,7 +42,7 @@ func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.
 		}
 		if suppressed, ok := b.window.First("last event"); ok {
 			b.log.Warn("the last stream event cannot be read from the stream, trying on", "stream", b.cfg.Stream.Name, "subject", subject,
-				"err", err, "advice", "the user must be allowed to publish to "+b.getSubject(), "suppressed", suppressed)
+				"err", err, "advice", "the user must be allowed to publish to "+b.apiSubject("STREAM.MSG.GET."), "suppressed", suppressed)
 		}
 		if err := publish.Sleep(ctx, checkBackoff().Delay(failures)); err != nil {
 			return publish.StreamEvent{}, false, err
@@ -51,9 +50,7 @@ func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.
 	}
 }
 
-func (b *Bus) getSubject() string { return b.apiSubject("STREAM.MSG.GET.") }
-
-// apiSubject returns the subject of a request to JetStream about the stream.
+// apiSubject returns the subject of a JetStream API request about the stream.
 func (b *Bus) apiSubject(request string) string {
 	if b.cfg.Domain != "" {
 		return "$JS." + b.cfg.Domain + ".API." + request + b.cfg.Stream.Name
@@ -61,13 +58,7 @@ func (b *Bus) apiSubject(request string) string {
 	return "$JS.API." + request + b.cfg.Stream.Name
 }
 
-// JetStream's error codes for what is not there (nats-server, server/errors.json).
-const (
-	codeMessageNotFound = 10037
-	codeStreamNotFound  = 10059
-)
-
-// last returns the last record on a subject, nil if there is none, or no stream.
+// last returns the last record on a subject, nil without a record or a stream.
 func (b *Bus) last(ctx context.Context, subject string) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()
@@ -75,7 +66,7 @@ func (b *Bus) last(ctx context.Context, subject string) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := b.conn.Load().RequestWithContext(ctx, b.getSubject(), request)
+	answer, err := b.conn.Load().RequestWithContext(ctx, b.apiSubject("STREAM.MSG.GET."), request)
 	if err != nil {
 		return nil, err
 	}
@@ -109,67 +100,19 @@ func (b *Bus) last(ctx context.Context, subject string) (*nats.Msg, error) {
 	return record, nil
 }
 
-// readStreamEvent reads a stream event, in either content mode. An error means that the record is none.
+// readStreamEvent parses a stream event. It returns an error if the record is something else.
 func readStreamEvent(record *nats.Msg) (publish.StreamEvent, error) {
-	var e struct {
-		ID, Type, Scope string
-		Time            time.Time
-		Data            struct {
-			ResourceVersion, FromResourceVersion, ToResourceVersion string
-		}
+	e, err := consume.FromMessage(record.Header, record.Data)
+	switch {
+	case err != nil:
+		return publish.StreamEvent{}, err
+	case e.Stream == nil || e.Scope == "":
+		return publish.StreamEvent{}, fmt.Errorf("it is a %q, of scope %q", e.Type, e.Scope)
 	}
-	if id := header(record, publish.AttributePrefix+"id"); id == "" {
-		if err := json.Unmarshal(record.Data, &e); err != nil {
-			return publish.StreamEvent{}, err
-		}
-	} else {
-		e.ID, e.Type, e.Scope = id, header(record, publish.AttributePrefix+"type"), header(record, publish.AttributePrefix+"scope")
-		var err error
-		if e.Time, err = time.Parse(time.RFC3339Nano, header(record, publish.AttributePrefix+"time")); err != nil {
-			return publish.StreamEvent{}, err
-		}
-		if err := json.Unmarshal(record.Data, &e.Data); err != nil {
-			return publish.StreamEvent{}, err
-		}
-	}
-	version := e.Data.ResourceVersion
-	switch kind, _ := strings.CutPrefix(e.Type, "dev.kubecdc."); object.StreamKind(kind) {
-	case object.SnapshotStarted, object.SnapshotCompleted, object.Progress:
-	case object.Gap:
-		if version = e.Data.ToResourceVersion; version == "" {
-			version = e.Data.FromResourceVersion
-		}
-	default:
-		return publish.StreamEvent{}, fmt.Errorf("its type is %q", e.Type)
-	}
-	if e.Scope == "" {
-		return publish.StreamEvent{}, errors.New("it has no scope")
-	}
+	version := cmp.Or(e.Stream.ResourceVersion, e.Stream.ToResourceVersion, e.Stream.FromResourceVersion)
 	rv, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
 		return publish.StreamEvent{}, fmt.Errorf("its resourceVersion: %w", err)
 	}
-	return publish.StreamEvent{Scope: e.Scope, ResourceVersion: rv, History: historyOf(e.ID), At: e.Time}, nil
-}
-
-// header returns the first value of a header, as it was before it was percent-encoded.
-func header(record *nats.Msg, name string) string {
-	value := record.Header.Get(name)
-	if plain, err := url.PathUnescape(value); err == nil {
-		return plain
-	}
-	return value
-}
-
-// historyOf returns n if an id ends in "/h<n>", else 0.
-func historyOf(id string) uint32 {
-	i := strings.LastIndex(id, "/h")
-	if i < 0 {
-		return 0
-	}
-	history, err := strconv.ParseUint(id[i+len("/h"):], 10, 32)
-	if err != nil {
-		return 0
-	}
-	return uint32(history)
+	return publish.StreamEvent{Scope: e.Scope, ResourceVersion: rv, History: e.History(), At: e.Time}, nil
 }

@@ -12,19 +12,14 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 const bucketName = publishtest.BucketName
 
-func newObjectStore(tb testing.TB, r *publishtest.NATS, cfg driver.ObjectStore) *natsbus.ObjectStore {
+func newObjectStore(tb testing.TB, r *publishtest.NATS, cfg driver.ObjectStore) publish.ClaimStore {
 	tb.Helper()
-	s, err := natsbus.NewObjectStore(r.Bus, cfg, r.Log.Logger(), nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return r.ObjectStore(cfg, r.Log.Logger(), nil)
 }
 
 // Put again, a claim is there once: nothing of the first is left, and the reference is the same.
@@ -168,8 +163,8 @@ func TestObjectStoreRefusals(t *testing.T) {
 		t.Errorf("no bucket: %v", err)
 	}
 	for _, name := range []string{"", "a.b", "a b", "ä"} {
-		if _, err := natsbus.NewObjectStore(r.Bus, driver.ObjectStore{Bucket: name}, publishtest.Discard, nil); err == nil {
-			t.Errorf("bucket %q is taken", name)
+		if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: name}).Put(t.Context(), "c0ffee", "text/plain", []byte("x")); !errors.Is(err, publish.ErrRefused) {
+			t.Errorf("bucket %q: %v", name, err)
 		}
 	}
 	r.Stop()

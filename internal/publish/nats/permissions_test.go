@@ -140,10 +140,7 @@ func expectWholeService(t *testing.T, s *server.Server, cfg natsbus.Config) *pub
 	if err := r.DeadLetters.Publish(t.Context(), publishtest.Event("web-1", 2, `{}`)); err != nil {
 		t.Error(err)
 	}
-	store, err := natsbus.NewObjectStore(r.Bus, driver.ObjectStore{Bucket: "KUBECDC_LARGE", Create: true}, r.Log.Logger(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := r.ObjectStore(driver.ObjectStore{Bucket: "KUBECDC_LARGE", Create: true}, r.Log.Logger(), nil)
 	for _, body := range []string{strings.Repeat("x", 300<<10), "y"} { // the second replaces the first
 		if _, err := store.Put(t.Context(), "whole", "application/json", []byte(body)); err != nil {
 			t.Error(err)

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
@@ -43,7 +41,7 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	if r.Creds != "" {
 		key = ""
 	}
-	options, err := ConnectOptions(key, c.URL, c.InboxPrefix, c.Auth, c.TLS)
+	options, err := c.ConnectOptions(key)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -78,7 +76,7 @@ func refusesCredentials(err error) bool {
 
 // Relay implements driver.Readable.
 func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
-	options, err := ConnectOptions("bus.nats", c.URL, c.InboxPrefix, c.Auth, c.TLS)
+	options, err := c.ConnectOptions("bus.nats")
 	if err != nil {
 		return nil, err
 	}
@@ -88,14 +86,9 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 	}, r.Log)
 }
 
-// ObjectStore implements driver.ObjectStorer.
-func (b *Bus) ObjectStore(c driver.ObjectStore, log *slog.Logger, m *publish.Metrics) (publish.ClaimStore, error) {
-	return NewObjectStore(b, c, log, m)
-}
-
 // Logs implements driver.Readable.
 func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
-	options, err := ConnectOptions(r.Key, c.URL, c.InboxPrefix, c.Auth, c.TLS)
+	options, err := c.ConnectOptions(r.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +105,6 @@ func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, er
 	if err != nil {
 		return nil, nil //nolint:nilerr // see driver.Readable
 	}
-	// As package consume names it.
+	// The same name and id as in package consume.
 	return []consume.Log{{Name: c.Stream.Name, ID: stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano)}}, nil
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
-// DefaultStream is the stream that takes the records.
+// DefaultStream is the default name of the stream.
 const DefaultStream = "KUBECDC"
 
-// defaultDuplicateWindow is the server's default too.
+// defaultDuplicateWindow is also the server's default.
 const defaultDuplicateWindow = 2 * time.Minute
 
-// headRoom is what a record may need beside the event's body: its headers.
+// headRoom is the space for a record's headers, in addition to the event's body.
 const headRoom = 16 << 10
 
-// config is what the stream is created with.
+// config returns the configuration of a new stream.
 func (s *Stream) config(subjects []string) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name:        s.Name,
@@ -38,7 +38,7 @@ func (s *Stream) config(subjects []string) jetstream.StreamConfig {
 		MaxBytes:    -1,
 		MaxMsgs:     -1,
 		Duplicates:  s.DuplicateWindow.Duration,
-		AllowDirect: true, // reading an object's records does not burden the leader alone
+		AllowDirect: true, // replicas can serve reads of an object's records
 	}
 	if s.MaxBytes > 0 {
 		c.MaxBytes = int64(s.MaxBytes)
@@ -49,14 +49,14 @@ func (s *Stream) config(subjects []string) jetstream.StreamConfig {
 	if c.Duplicates == 0 {
 		c.Duplicates = defaultDuplicateWindow
 	}
-	if c.MaxAge > 0 { // the server's rule
+	if c.MaxAge > 0 { // required by the server
 		c.Duplicates = min(c.Duplicates, c.MaxAge)
 	}
 	return c
 }
 
-// refusals lists why a stream so configured would lose events silently or could not take them, each with what to do.
-// A maxAge alone is the retention that someone chose, and no reason.
+// refusals lists the reasons why a stream would lose events silently or could not accept them, each with the fix. A maxAge alone is not a
+// reason: it is a deliberate choice of retention.
 func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key string) []string {
 	var why []string
 	refuse := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
@@ -89,7 +89,7 @@ func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key st
 			refuse("it discards old records once it is full (%s), acknowledged or not read as they may be: %s--discard=new", strings.Join(bounds, ", "), edit)
 		}
 	}
-	// The server applies this bound by dropping the oldest of a subject, unless both kinds of discard new are set.
+	// The server enforces this bound by dropping the oldest record of a subject, unless both kinds of discard new are set.
 	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
 		refuse("it keeps no more than %d records of a subject and drops older ones (max_msgs_per_subject): %s--max-msgs-per-subject=-1", c.MaxMsgsPerSubject, edit)
 	}
@@ -105,7 +105,7 @@ func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key st
 	return why
 }
 
-// differences lists what of a stream that was found is not as configured, or is worth knowing.
+// differences lists the deviations of an existing stream from the configuration, and other properties worth knowing.
 func differences(got, want *jetstream.StreamConfig) []string {
 	var d []string
 	differ := func(what string, got, want any) {
@@ -116,7 +116,7 @@ func differences(got, want *jetstream.StreamConfig) []string {
 	differ("replicas", got.Replicas, want.Replicas)
 	differ("max_age", got.MaxAge, want.MaxAge)
 	differ("max_bytes", max(got.MaxBytes, -1), want.MaxBytes)
-	if got.Duplicates == 0 { // the server's default for a stream that has sources
+	if got.Duplicates == 0 { // the server's default for a stream with sources
 		d = append(d, "duplicate_window is 0: an event that is published again is stored again, under the same id")
 	} else {
 		differ("duplicate_window", got.Duplicates, want.Duplicates)
@@ -137,7 +137,7 @@ func differences(got, want *jetstream.StreamConfig) []string {
 	return d
 }
 
-// stream makes sure that the configured stream is there and loses nothing. An error that wraps publish.ErrStream is final.
+// stream ensures that the configured stream exists and loses nothing. An error that wraps publish.ErrStream is permanent.
 func (b *Bus) stream(ctx context.Context, js jetstream.JetStream) error {
 	want := b.cfg.Stream.config(b.capture())
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
@@ -186,27 +186,17 @@ func (b *Bus) stream(ctx context.Context, js jetstream.JetStream) error {
 	return nil
 }
 
-// creationError tells what no retry helps against.
+// creationError marks permanent errors.
 func (b *Bus) creationError(name string, err error) error {
-	var advice string
 	if api := new(jetstream.APIError); errors.As(err, &api) {
-		switch api.ErrorCode {
-		case codeReplicas:
-			advice = ": set " + b.cfg.Key + ".stream.replicas to 1, or use a cluster"
-		case codeOverlap:
-			advice = ": another stream takes these subjects; name it in " + b.cfg.Key + ".stream.name, or change " + b.cfg.Key + ".subject"
-		case codeInvalidConfig:
-		default:
-			return fmt.Errorf("create stream %s: %w", name, err)
+		advice, final := map[jetstream.ErrorCode]string{
+			codeReplicas:      ": set " + b.cfg.Key + ".stream.replicas to 1, or use a cluster",
+			codeOverlap:       ": another stream takes these subjects; name it in " + b.cfg.Key + ".stream.name, or change " + b.cfg.Key + ".subject",
+			codeInvalidConfig: "",
+		}[api.ErrorCode]
+		if final {
+			return fmt.Errorf("%w: create %s: %w%s", publish.ErrStream, name, err, advice)
 		}
-		return fmt.Errorf("%w: create %s: %w%s", publish.ErrStream, name, err, advice)
 	}
 	return fmt.Errorf("create stream %s: %w", name, err)
 }
-
-// More of JetStream's error codes (nats-server, server/errors.json).
-const (
-	codeInvalidConfig = 10052
-	codeOverlap       = 10065
-	codeReplicas      = 10074
-)

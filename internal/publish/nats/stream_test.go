@@ -175,10 +175,6 @@ func TestStreamThatCannotBeCreated(t *testing.T) {
 			"subjects of another stream", func(c *natsbus.Config) { c.Subject = "taken.{name}" },
 			"stream refused: create KUBECDC: nats: API error: code=400 err_code=10065 description=subjects overlap with an existing stream: another stream takes these subjects; name it in bus.nats.stream.name, or change bus.nats.subject",
 		},
-		{
-			"discard old with a bound", func(c *natsbus.Config) { c.Stream.Discard, c.Stream.MaxBytes = natsbus.DiscardOld, 1<<20 },
-			"stream KUBECDC: would lose events silently as configured: discard old with maxBytes drops records that nobody may have read: set bus.nats.stream.discard to new",
-		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := publishtest.StartServer(t, t.TempDir(), -1)

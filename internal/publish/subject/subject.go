@@ -17,22 +17,21 @@ const (
 	// Stream is the subject template of stream events.
 	Stream = "kubecdc.{cluster}.stream.{group}.{resource}"
 
-	// A token longer than maxToken bytes, escaped, becomes its first cutToken bytes, '~' and the sha256 of what was
-	// escaped. (Names of RBAC objects may be 4,000 bytes long; a subject near 4 KB makes the server cut the connection.)
+	// A token of more than maxToken bytes, escaped, becomes its first cutToken bytes, '~' and the sha256 of the unescaped token. (Names
+	// of RBAC objects may have 4,000 bytes; the server cuts the connection for a subject near 4 KB.)
 	maxToken = 256
 	cutToken = 128
 
-	// maxSubject bounds a subject whatever the object is called. The server's limit is 4,096 bytes for the whole
-	// control line, reply subject and sizes included.
+	// maxSubject bounds every subject. The server's limit is 4,096 bytes for the whole control line, with reply subject and sizes.
 	maxSubject = 2048
 )
 
-// Field says what a part of a template stands for: text, or an attribute of the object.
+// Field is the kind of a template part: text, or an attribute of the object.
 type Field byte
 
-// What a part of a template stands for.
+// The kinds of template parts.
 const (
-	FieldLiteral Field = iota // text that is copied
+	FieldLiteral Field = iota // text to copy
 	FieldGroup
 	FieldResource
 	FieldNamespace
@@ -45,7 +44,7 @@ type Part struct {
 	Text  string
 }
 
-// Template says where events go: a template each for objects' events and for stream events, compiled.
+// Template has the compiled templates of objects' events and of stream events.
 type Template struct {
 	object []Part
 	stream []Part
@@ -79,16 +78,16 @@ func (s *Template) Append(dst []byte, d *object.Delta) []byte {
 	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace(), d.Ref.Name())
 }
 
-// Patterns lists the NATS wildcards that match every subject Append can make.
+// Patterns returns the NATS wildcards that match every subject that Append can return.
 func (s *Template) Patterns() []string {
 	return []string{pattern(s.object), pattern(s.stream)}
 }
 
-// Capture lists the subjects that a stream is created with: each template's literal tokens up to the first
-// placeholder, then ">" ("kubecdc.prod-eu-1.>" for both, by default), unless a template has no placeholder.
+// Capture returns the subjects to create a stream with: each template's literal tokens up to the first placeholder, then ">"
+// ("kubecdc.prod-eu-1.>" for both, by default), or the whole template if it has no placeholder.
 func (s *Template) Capture() []string {
 	object, stream := capture(s.object), capture(s.stream)
-	// Both end in tokens of their own ("object", "stream"); what they share is one subject, if it names the cluster.
+	// Both end in different tokens ("object", "stream"); the shared tokens become one subject if they include the cluster.
 	if o, t := strings.Split(object, "."), strings.Split(stream, "."); len(o) > 2 && o[0] == t[0] && o[1] == t[1] {
 		return []string{o[0] + "." + o[1] + ".>"}
 	}
@@ -98,7 +97,7 @@ func (s *Template) Capture() []string {
 	return []string{object, stream}
 }
 
-// Compile reads a template. Its error says what is wrong with it.
+// Compile parses a template.
 func Compile(template, cluster string) ([]Part, error) {
 	var parts []Part
 	var longest int
@@ -110,7 +109,7 @@ func Compile(template, cluster string) ([]Part, error) {
 			literal.Reset()
 		}
 	}
-	tokenStart := 0 // where the token that is being read began
+	tokenStart := 0 // start of the current token
 	for i := 0; i < len(template); {
 		switch c := template[i]; {
 		case c == '{':
@@ -158,7 +157,7 @@ func Compile(template, cluster string) ([]Part, error) {
 	return parts, nil
 }
 
-// Fields are the placeholders besides {cluster}.
+// Fields returns the placeholders other than {cluster}.
 func Fields() map[string]Field {
 	return map[string]Field{
 		"group": FieldGroup, "resource": FieldResource, "namespace": FieldNamespace, "name": fieldName,
@@ -183,7 +182,7 @@ func appendParts(dst []byte, parts []Part, r *object.Resource, namespace, name s
 	return dst
 }
 
-// Token returns what stands for a placeholder in a subject. Field is its name: group, resource, namespace or name.
+// Token returns the value of a placeholder in a subject. field is its name: group, resource, namespace or name.
 func Token(field, value string) string {
 	switch field {
 	case "group":
@@ -194,7 +193,7 @@ func Token(field, value string) string {
 	return string(appendToken(nil, value))
 }
 
-// pattern is the narrowest wildcard that matches all subjects made of parts.
+// pattern returns the narrowest wildcard that matches all subjects of parts.
 func pattern(parts []Part) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -213,7 +212,7 @@ func pattern(parts []Part) string {
 	return strings.Join(tokens, ".")
 }
 
-// capture is the literal tokens up to the first that varies, and ">" in place of the rest.
+// capture returns the literal tokens up to the first that varies, and ">" in place of the rest.
 func capture(parts []Part) string {
 	p := pattern(parts)
 	if i := strings.IndexByte(p, '*'); i >= 0 {
@@ -238,8 +237,8 @@ func Covers(outer, inner string) bool {
 	return len(o) == len(in)
 }
 
-// plain holds the bytes that stand for themselves in a token.
-var plain = func() (set [256]bool) { //nolint:gochecknoglobals // a constant; Go has none of arrays
+// plain is the set of bytes that are not escaped in a token.
+var plain = func() (set [256]bool) { //nolint:gochecknoglobals // a constant; Go has no constant arrays
 	for c := range 256 {
 		b := byte(c)
 		set[c] = b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || strings.IndexByte("_-:=", b) >= 0
@@ -249,7 +248,7 @@ var plain = func() (set [256]bool) { //nolint:gochecknoglobals // a constant; Go
 
 const hexDigits = "0123456789ABCDEF"
 
-// appendToken appends s with every byte outside A-Za-z0-9_-:= percent-encoded, shortened if it is too long.
+// appendToken appends s, with every byte outside A-Za-z0-9_-:= percent-encoded, and shortens it if it is too long.
 func appendToken(dst []byte, s string) []byte {
 	start := len(dst)
 	for i := range len(s) {
@@ -265,8 +264,8 @@ func appendToken(dst []byte, s string) []byte {
 	return dst
 }
 
-// appendSum cuts the token at dst[start:] to at most cutToken bytes, never inside an escape, and appends '~' and the
-// sum of s. No token without a sum contains '~', it would be escaped; and an empty token is no token for NATS.
+// appendSum cuts the token at dst[start:] to at most cutToken bytes, never inside an escape, and appends '~' and the sum of s. A token
+// without a sum never contains '~', which is escaped. Empty tokens get a sum too, because NATS does not allow them.
 func appendSum(dst []byte, start int, s string) []byte {
 	if cut := start + cutToken; len(dst) > cut {
 		switch { // '%' only ever begins an escape
@@ -282,7 +281,7 @@ func appendSum(dst []byte, start int, s string) []byte {
 	return hex.AppendEncode(dst, sum[:])
 }
 
-// appendGroup appends an API group: dots become '_' (so that '_', which no group contains, is escaped), "" is "core".
+// appendGroup appends an API group: dots become '_' (so '_', which no group contains, is escaped), and "" becomes "core".
 func appendGroup(dst []byte, group string) []byte {
 	switch group {
 	case "":
@@ -307,7 +306,7 @@ func appendGroup(dst []byte, group string) []byte {
 	return dst
 }
 
-// appendNamespace appends a namespace; "_" stands for none.
+// appendNamespace appends a namespace, or "_" for none.
 func appendNamespace(dst []byte, namespace string) []byte {
 	switch namespace {
 	case "":
@@ -316,46 +315,6 @@ func appendNamespace(dst []byte, namespace string) []byte {
 		return append(dst, "%5F"...)
 	}
 	return appendToken(dst, namespace)
-}
-
-// Unescape takes a {resource} or {name} token back. whole is false where it was shortened: then s is how it begins.
-func Unescape(token string) (s string, whole bool, err error) {
-	token, _, cut := strings.Cut(token, "~")
-	var b strings.Builder
-	for i := 0; i < len(token); i++ {
-		c := token[i]
-		switch {
-		case plain[c]:
-			b.WriteByte(c)
-		case c == '%' && i+2 < len(token):
-			v, err := hex.DecodeString(token[i+1 : i+3])
-			if err != nil {
-				return "", false, fmt.Errorf("subject token %q: at byte %d: %w", token, i, err)
-			}
-			b.WriteByte(v[0])
-			i += 2
-		default:
-			return "", false, fmt.Errorf("subject token %q: at byte %d: character %q", token, i, c)
-		}
-	}
-	return b.String(), !cut, nil
-}
-
-// UnescapeGroup takes a {group} token back.
-func UnescapeGroup(token string) (group string, whole bool, err error) {
-	if token == "core" {
-		return "", true, nil
-	}
-	// An escape holds no '_', so those that stand in the token are dots; a dot in the value came from an escape: none.
-	return Unescape(strings.ReplaceAll(token, "_", "%2E"))
-}
-
-// UnescapeNamespace takes a {namespace} token back; "" is no namespace.
-func UnescapeNamespace(token string) (namespace string, whole bool, err error) {
-	if token == "_" {
-		return "", true, nil
-	}
-	return Unescape(token)
 }
 
 func appendEscaped(dst []byte, c byte) []byte {

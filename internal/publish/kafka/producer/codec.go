@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 
@@ -11,25 +12,25 @@ import (
 	"github.com/segmentio/kafka-go/compress/snappy"
 )
 
-// Codec makes the record batches of any number of producers. It is safe for concurrent use.
+// Codec compresses the record batches of any number of producers. It is safe for concurrent use.
 type Codec struct {
 	name   string
 	id     int8
 	append func(dst, src []byte) ([]byte, error)
-	busy   chan struct{} // one for each batch that is being made; further ones wait their turn. Never closed.
+	busy   chan struct{} // one element for each batch being built; others wait. Never closed.
 
 	plains, sets sync.Pool // of *[]byte: records before compression, and batches
 }
 
-// NewCodec returns the codec of that name; "" is zstd. slots bounds how many batches are made at once: each takes the memory of its
-// records before compression, and that of an encoder.
+// NewCodec returns the codec of that name; "" is zstd. slots bounds the number of batches built at once: each needs the memory of its
+// uncompressed records and of an encoder.
 func NewCodec(name string, slots int) (*Codec, error) {
 	c := &Codec{name: name, busy: make(chan struct{}, slots)}
 	switch name {
 	case "none":
 		c.append = func(dst, src []byte) ([]byte, error) { return append(dst, src...), nil }
 	case "", "zstd":
-		// Level 1 of zstd: most of the gain for a third of the time. The window bounds what a broker and consumers need.
+		// Level 1 of zstd: most of the gain for a third of the time. The window bounds the memory of brokers and consumers.
 		enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(slots),
 			zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(false))
 		if err != nil {
@@ -39,7 +40,7 @@ func NewCodec(name string, slots int) (*Codec, error) {
 	case "gzip":
 		c.stream(&gzip.Codec{})
 	case "snappy":
-		c.stream(&snappy.Codec{}) // in the framing of xerial, which is what Java's clients read
+		c.stream(&snappy.Codec{}) // in the framing of xerial, which Java's clients read
 	case "lz4":
 		c.stream(&lz4.Codec{})
 	default:
@@ -48,11 +49,10 @@ func NewCodec(name string, slots int) (*Codec, error) {
 	return c, nil
 }
 
-// stream compresses with a codec of kafka-go.
 func (c *Codec) stream(codec compress.Codec) {
 	c.id, c.append = codec.Code(), func(dst, src []byte) ([]byte, error) {
-		out := appender{dst}
-		w := codec.NewWriter(&out)
+		out := bytes.NewBuffer(dst)
+		w := codec.NewWriter(out)
 		if _, err := w.Write(src); err != nil {
 			_ = w.Close()
 			return nil, err
@@ -60,22 +60,13 @@ func (c *Codec) stream(codec compress.Codec) {
 		if err := w.Close(); err != nil {
 			return nil, err
 		}
-		return out.b, nil
+		return out.Bytes(), nil
 	}
 }
 
-// appender is a writer onto a slice.
-type appender struct{ b []byte }
-
-func (a *appender) Write(p []byte) (int, error) {
-	a.b = append(a.b, p...)
-	return len(p), nil
-}
-
-// maxKept is how large a buffer is kept for another batch: enough for the default limit of topics.
+// maxKept is the largest buffer that is reused for another batch: enough for the default limit of topics.
 const maxKept = 2 << 20
 
-// get returns an empty buffer, with room for n bytes unless it was used before.
 func (*Codec) get(from *sync.Pool, n int) []byte {
 	if b, ok := from.Get().(*[]byte); ok {
 		return (*b)[:0]
@@ -83,7 +74,6 @@ func (*Codec) get(from *sync.Pool, n int) []byte {
 	return make([]byte, 0, n)
 }
 
-// put takes a buffer back.
 func (*Codec) put(b *[]byte, to *sync.Pool) {
 	if kept := *b; cap(kept) > 0 && cap(kept) <= maxKept {
 		to.Put(&kept)

@@ -1,6 +1,9 @@
-package main
+package agent
 
 import (
+	"bytes"
+	"log/slog"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -47,12 +50,12 @@ func TestItemsOfTheFirstSnapshot(t *testing.T) {
 func TestHints(t *testing.T) {
 	for name, test := range map[string]struct {
 		bus   config.Bus
-		flags runFlags
+		flags Options
 		want  string
 	}{
 		"another bus": {
 			config.Bus{"nats": &nats.Config{URL: "nats://nats.example:4222"}},
-			runFlags{bus: "nats://nats.example:4222"},
+			Options{Bus: "nats://nats.example:4222"},
 			`
 In another terminal:
 
@@ -64,7 +67,7 @@ In another terminal:
 		},
 		"a bus that asks who one is": {
 			config.Bus{"nats": &nats.Config{URL: "tls://nats.example:4222", TLS: &publish.TLS{}}},
-			runFlags{config: "kubecdc.yaml"},
+			Options{Config: "kubecdc.yaml"},
 			`
 In another terminal:
 
@@ -76,7 +79,7 @@ In another terminal:
 		},
 		"Kafka": {
 			config.Bus{"kafka": &kafka.Config{Brokers: []string{"a:9092", "b:9092"}, Topic: "kubecdc.{cluster}"}},
-			runFlags{},
+			Options{},
 			`
 In another terminal:
 
@@ -87,7 +90,7 @@ In another terminal:
 		},
 		"Kafka with a topic for each resource": {
 			config.Bus{"kafka": &kafka.Config{Brokers: []string{"a:9092"}, Topic: "{cluster}.{resource}"}},
-			runFlags{},
+			Options{},
 			`
 In another terminal:
 
@@ -95,26 +98,22 @@ In another terminal:
 
 `,
 		},
-		"Kafka that asks who one is": {config.Bus{"kafka": &kafka.Config{Brokers: []string{"a:9092"}, TLS: &publish.TLS{}}}, runFlags{}, ""},
-		"HTTP":                       {config.Bus{"http": &publishhttp.Config{URL: "https://events.example.com/"}}, runFlags{}, ""},
-		"stdout":                     {config.Bus{"stdout": &publishstdout.Config{}}, runFlags{bus: "stdout:"}, ""},
+		"Kafka that asks who one is": {config.Bus{"kafka": &kafka.Config{Brokers: []string{"a:9092"}, TLS: &publish.TLS{}}}, Options{}, ""},
+		"HTTP":                       {config.Bus{"http": &publishhttp.Config{URL: "https://events.example.com/"}}, Options{}, ""},
+		"stdout":                     {config.Bus{"stdout": &publishstdout.Config{}}, Options{Bus: "stdout:"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var b buffer
+			var b bytes.Buffer
 			showHints(&terminal.Output{Writer: &b}, hintsFor(&config.Config{Bus: test.bus}, "prod", nil, &test.flags))
 			if diff := cmp.Diff(test.want, b.String()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
-	var narrow buffer
+	var narrow bytes.Buffer
 	showHints(&terminal.Output{Writer: &narrow, Width: 30}, []driver.Hint{{Command: "kubecdc tail", Purpose: "each change as it happens"}})
 	if diff := cmp.Diff("\nIn another terminal:\n\n  # each change as it happens\n  kubecdc tail\n\n", narrow.String()); diff != "" {
 		t.Errorf("narrow (-want +got):\n%s", diff)
-	}
-	tail := newTailCommand(&buffer{}, &buffer{})
-	if err := tail.ParseFlags([]string{"--diff", "--since", "1h", "--bus", "nats://nats.example:4222"}); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -122,19 +121,14 @@ func TestHintsForAnEmbeddedJetStream(t *testing.T) {
 	dir := t.TempDir()
 	for _, dataDir := range []string{"", dir} {
 		t.Setenv("XDG_DATA_HOME", t.TempDir())
-		api := fakeAPI(t, uidA, nil)
-		c, err := findCluster(&runFlags{kubeconfig: kubeconfig(t, api.URL)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		log, _ := newLogger(config.Default().Log, &terminal.Output{Writer: &buffer{}})
-		local, err := startLocalBus(t.Context(), dataDir, uidA, "http://127.0.0.1:8080", c, log)
+		apiServer := &url.URL{Scheme: "https", Host: "127.0.0.1:6443"}
+		local, err := startLocalBus(t.Context(), dataDir, uidA, "http://127.0.0.1:8080", apiServer, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg := config.Default()
 		cfg.Bus["nats"].(*nats.Config).URL = local.URL()
-		got := hintsFor(cfg, "prod", local, &runFlags{dataDir: dataDir})
+		got := hintsFor(cfg, "prod", local, &Options{DataDir: dataDir})
 		if err := local.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -155,8 +149,8 @@ func TestLogOfMachines(t *testing.T) {
 		config.LogJSON: `"msg":"ending","grace":"20s"`,
 		config.LogText: `msg=ending grace=20s`,
 	} {
-		var b buffer
-		log, people := newLogger(config.Log{Level: config.LogInfo, Format: format}, &terminal.Output{Writer: &b})
+		var b bytes.Buffer
+		log, people := NewLogger(config.Log{Level: config.LogInfo, Format: format}, slog.LevelInfo, &terminal.Output{Writer: &b})
 		log.Info("ending", "grace", 20*time.Second)
 		if got := b.String(); people || !strings.Contains(got, want) {
 			t.Errorf("%s: people %v, %s lacks %s", format, people, got, want)

@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"context"
@@ -14,29 +14,29 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// guide shows a person at a terminal how far the agent is, and what can be done with it.
-type guide struct {
-	out   *terminal.Output
-	set   *informers.Manager
-	queue *queue.Queue[*object.Delta]
+// startupUI shows a person at a terminal the progress of the agent and the next steps.
+type startupUI struct {
+	out       *terminal.Output
+	informers *informers.Manager
+	queue     *queue.Queue[*object.Delta]
 }
 
-// capturing shows the first snapshot until it is complete, and then the hints.
-func (g *guide) capturing(ctx context.Context, hints []driver.Hint) {
-	terminal.NewProgress(g.out, func() ([]terminal.Item, bool) {
+// capturing shows the progress of the first snapshot until it is complete, and then the next steps.
+func (u *startupUI) capturing(ctx context.Context, hints []driver.Hint) {
+	terminal.NewProgress(u.out, func() ([]terminal.Item, bool) {
 		select {
-		case <-g.set.Captured():
-			return items(g.set.Status()), true
+		case <-u.informers.Captured():
+			return items(u.informers.Status()), true
 		default:
-			return items(g.set.Status()), false
+			return items(u.informers.Status()), false
 		}
 	}).Run(ctx)
 	if ctx.Err() == nil {
-		showHints(g.out, hints)
+		showHints(u.out, hints)
 	}
 }
 
-// items is the status as people want to know it.
+// items returns the progress of each scope.
 func items(all []scope.Status) []terminal.Item {
 	out := make([]terminal.Item, 0, len(all))
 	for i := range all {
@@ -49,7 +49,7 @@ func items(all []scope.Status) []terminal.Item {
 			it.State = terminal.Sending
 		case st.Phase == scope.PhaseListing:
 			it.State, it.Sent = terminal.Reading, 0
-		default: // it waits, for its turn or for the bus
+		default: // it waits for its turn or for the bus
 			it.Sent = 0
 		}
 		it.Problem = strings.ReplaceAll(st.Reason, "_", " ")
@@ -64,23 +64,23 @@ func items(all []scope.Status) []terminal.Item {
 	return out
 }
 
-// draining shows how much is left in the queue until ctx ends.
-func (g *guide) draining(ctx context.Context) {
-	terminal.NewCounter(g.out, func() (string, bool) {
-		return "draining: " + terminal.Count(g.queue.Len()) + " events left", ctx.Err() != nil
+// draining shows the number of queued events until ctx ends.
+func (u *startupUI) draining(ctx context.Context) {
+	terminal.NewCounter(u.out, func() (string, bool) {
+		return "draining: " + terminal.Count(u.queue.Len()) + " events left", ctx.Err() != nil
 	}).Run(ctx)
 }
 
-// hintsFor returns the commands that show the records of an agent. name is the name of the cluster, local may be nil. Standard output and HTTP
+// hintsFor returns the commands that show an agent's records. name is the name of the cluster; local may be nil. Standard output and HTTP
 // receivers have no hints.
-func hintsFor(cfg *config.Config, name string, local *localbus.Bus, f *runFlags) []driver.Hint {
+func hintsFor(cfg *config.Config, name string, local *localbus.Bus, o *Options) []driver.Hint {
 	_, settings := cfg.Bus.Chosen()
 	h, ok := settings.(driver.Hinter)
 	if !ok {
 		return nil
 	}
-	// Without flags, tail finds the bus of an agent that keeps its records in the default place.
-	return h.Hints(&driver.Hinting{Cluster: name, ConfigFile: f.config, Embedded: local != nil, Found: local != nil && f.dataDir == ""})
+	// Without flags, tail finds the bus of an agent whose records are in the default location.
+	return h.Hints(&driver.Hinting{Cluster: name, ConfigFile: o.Config, Embedded: local != nil, Found: local != nil && o.DataDir == ""})
 }
 
 func showHints(out *terminal.Output, hints []driver.Hint) {
@@ -95,7 +95,7 @@ func showHints(out *terminal.Output, hints []driver.Hint) {
 	b := []byte("\nIn another terminal:\n\n")
 	for _, h := range hints {
 		b = append(b, "  "...)
-		if narrow { // then each purpose is a line of its own
+		if narrow { // each purpose is on a separate line
 			b = append(b, out.Paint(terminal.Dim, "# "+h.Purpose)+"\n  "...)
 			b = append(b, out.Paint(terminal.Bold, h.Command)+"\n"...)
 			continue
@@ -105,5 +105,5 @@ func showHints(out *terminal.Output, hints []driver.Hint) {
 		b = append(b, out.Paint(terminal.Dim, h.Purpose)...)
 		b = append(b, '\n')
 	}
-	_, _ = out.Write(append(b, '\n')) // a person's terminal: there is nobody to tell
+	_, _ = out.Write(append(b, '\n')) // the output is a terminal, so nothing can report the error
 }

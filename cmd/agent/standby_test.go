@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
 // ledAPI is an API server on which another agent leads, which renews its Lease before each look at it.
@@ -33,7 +34,7 @@ func newLedAPI(t *testing.T, damage func([]byte) []byte) *ledAPI {
 	d := &checkpoint.Document{
 		FormatVersion: checkpoint.FormatVersion, Writer: "test", Save: 1, Saved: time.Now(),
 		Identity: checkpoint.Identity{
-			ClusterUID: uidA, Cluster: "prod", Bus: busIdentity(&runFlags{config: "f"}, config.Default()), Epoch: 7,
+			ClusterUID: uidA, Cluster: "prod", Bus: "NATS, stream KUBECDC, subjects " + config.Default().Bus["nats"].(*nats.Config).Subject, Epoch: 7,
 		},
 	}
 	data, err := d.Encode()
@@ -89,7 +90,7 @@ func (a *ledAPI) stand(t *testing.T, more string) *command {
 
 // An agent that would end as soon as it leads does not stand by: an update would end the one that works for it.
 func TestWhoCouldNotLeadDoesNotStandBy(t *testing.T) {
-	const nats = "cluster: prod\nbus: {nats: {url: \"nats://127.0.0.1:1\"%s}}\n"
+	const bus = "cluster: prod\nbus: {nats: {url: \"nats://127.0.0.1:1\"%s}}\n"
 	for name, test := range map[string]struct {
 		config string
 		damage func([]byte) []byte
@@ -98,23 +99,23 @@ func TestWhoCouldNotLeadDoesNotStandBy(t *testing.T) {
 	}{
 		"headers":           {"cluster: prod\nbus: {http: {url: \"http://127.0.0.1:1\", headersFile: /none/headers}}", nil, exitUsage, `bus\.http: headersFile: .*/none/headers`},
 		"authority of HTTP": {"cluster: prod\nbus: {http: {url: \"https://127.0.0.1:1\", tls: {caFile: /none/ca}}}", nil, exitUsage, `bus\.http: .*/none/ca`},
-		"authority of NATS": {fmt.Sprintf(nats, ", tls: {caFile: /none/ca}"), nil, exitFailed, `bus\.nats\.tls.*/none/ca`},
-		"login of NATS":     {fmt.Sprintf(nats, ", auth: {credsFile: /none/creds}"), nil, exitFailed, `bus\.nats\.auth.*/none/creds`},
+		"authority of NATS": {fmt.Sprintf(bus, ", tls: {caFile: /none/ca}"), nil, exitFailed, `bus\.nats\.tls.*/none/ca`},
+		"login of NATS":     {fmt.Sprintf(bus, ", auth: {credsFile: /none/creds}"), nil, exitFailed, `bus\.nats\.auth.*/none/creds`},
 		"authority of Kafka": {
 			"cluster: prod\nbus: {kafka: {brokers: [\"127.0.0.1:1\"], tls: {caFile: /none/ca}}}", nil, exitFailed, `/none/ca`,
 		},
 		"collector of traces": {
-			fmt.Sprintf(nats, "") + "tracing: {enabled: true, endpoint: \"http://127.0.0.1:1\", headersFile: /none/headers}", nil, exitUsage, `tracing: .*/none/headers`,
+			fmt.Sprintf(bus, "") + "tracing: {enabled: true, endpoint: \"http://127.0.0.1:1\", headersFile: /none/headers}", nil, exitUsage, `tracing: .*/none/headers`,
 		},
 		"another name": {
-			strings.Replace(fmt.Sprintf(nats, ""), "prod", "renamed", 1), nil, exitFailed,
-			`checkpoint ConfigMap cdc/kubecdc-checkpoint: the cluster was named "prod" when it was written, and is named "renamed" now`,
+			strings.Replace(fmt.Sprintf(bus, ""), "prod", "renamed", 1), nil, exitFailed,
+			`checkpoint ConfigMap cdc/kubecdc-checkpoint: it was written for cluster name "prod", the name is now "renamed"`,
 		},
 		"another stream": {
-			fmt.Sprintf(nats, ", stream: {name: OTHER}"), nil, exitFailed, `it is of the records on NATS, stream KUBECDC.*, this is NATS, stream OTHER`,
+			fmt.Sprintf(bus, ", stream: {name: OTHER}"), nil, exitFailed, `it belongs to the records on NATS, stream KUBECDC.*, this is NATS, stream OTHER`,
 		},
-		"another subject": {fmt.Sprintf(nats, ", subject: \"other.{cluster}.{resource}\""), nil, exitFailed, `this is NATS, stream KUBECDC, subjects other`},
-		"damaged":         {fmt.Sprintf(nats, ""), func(b []byte) []byte { return b[:len(b)/2] }, exitFailed, `cdc/kubecdc-checkpoint: it is damaged`},
+		"another subject": {fmt.Sprintf(bus, ", subject: \"other.{cluster}.{resource}\""), nil, exitFailed, `this is NATS, stream KUBECDC, subjects other`},
+		"damaged":         {fmt.Sprintf(bus, ""), func(b []byte) []byte { return b[:len(b)/2] }, exitFailed, `cdc/kubecdc-checkpoint: it is damaged`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

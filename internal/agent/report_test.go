@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"context"
@@ -47,12 +47,12 @@ func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
 		if err := keeper.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		set, err := idleSet(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
+		informers, err := NewIdleInformers(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newReporter(&capture{
-			cfg: config.Default(), flags: new(runFlags), set: set, memory: &memory{}, stdout: io.Discard,
+		r := newReporter(&agent{
+			cfg: config.Default(), options: new(Options), informers: informers, keeper: &deferredKeeper{}, stdout: io.Discard,
 			queue: queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1, InFlight: 1}, prometheus.NewRegistry()),
 		})
 		r.keeper.Store(keeper)

@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"errors"
@@ -14,32 +14,31 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// reporter says how a capture is, to /readyz, /status and /metrics, also while its parts come to be.
+// reporter returns the state of an agent for /readyz, /status and /metrics, also while the agent starts.
 type reporter struct {
-	capture *capture
-	checks  *admin.Checks
-	began   time.Time
-	bus     string // in words, without secrets
+	agent  *agent
+	checks *admin.Checks
+	began  time.Time
+	bus    string // for people, without secrets
 
-	identity atomic.Pointer[identity]          // nil: the API server has not told yet
-	keeper   atomic.Pointer[checkpoint.Keeper] // nil: none is kept, or it is not read yet
+	identity atomic.Pointer[identity]          // nil until the API server has responded
+	keeper   atomic.Pointer[checkpoint.Keeper] // nil without a checkpoint, and until it is read
 }
 
-// identity is what the API server tells of a cluster.
+// identity is the name and the uid of the cluster.
 type identity struct{ name, uid string }
 
-// unsavedFor is how long the checkpoint may not be saved before it is said to be wrong: where only resourceVersions have
-// moved, it is saved every minute.
+// unsavedFor limits the age of the saved checkpoint: if only resourceVersions have moved, it is saved every minute.
 const unsavedFor = 2 * time.Minute
 
-// unsavableFor is how long attempts to save the checkpoint may fail until the agent is not ready.
+// unsavableFor is the time after which failing saves of the checkpoint make the agent unready.
 const unsavableFor = time.Minute
 
-func newReporter(c *capture) *reporter {
-	r := &reporter{capture: c, began: time.Now(), bus: busName(c.flags, c.cfg.Bus)}
+func newReporter(a *agent) *reporter {
+	r := &reporter{agent: a, began: time.Now(), bus: busName(a.options, a.cfg.Bus)}
 	var election admin.Election
-	if c.elector != nil {
-		election = c.elector
+	if a.elector != nil {
+		election = a.elector
 	}
 	r.checks = admin.NewChecks(election, r.probes()...)
 	return r
@@ -47,28 +46,28 @@ func newReporter(c *capture) *reporter {
 
 // probes returns the checks of /readyz.
 func (r *reporter) probes() []admin.Probe {
-	c := r.capture
+	a := r.agent
 	probes := []admin.Probe{
-		{Name: "informers", Ready: c.set.Ready, Detail: r.scopes},
-		{Name: "bus", Ready: c.busReady},
+		{Name: "informers", Ready: a.informers.Ready, Detail: r.scopes},
+		{Name: "bus", Ready: a.busReady},
 		{Name: "queue", Ready: r.room, Aside: true, Detail: r.filled},
-		{Name: "checkpoint", Ready: r.saved, Aside: true, Lasts: r.unsavable, Detail: r.place},
+		{Name: "checkpoint", Ready: r.saved, Aside: true, Lasts: r.unsavable, Detail: r.location},
 	}
-	if c.reload != nil {
-		probes = append(probes, admin.Probe{Name: "config", Ready: c.reload.Check, Aside: true, Detail: c.reload.Detail})
+	if a.reload != nil {
+		probes = append(probes, admin.Probe{Name: "config", Ready: a.reload.Check, Aside: true, Detail: a.reload.Detail})
 	}
-	return append(probes, c.relays.Probes()...)
+	return append(probes, a.relays.Probes()...)
 }
 
 // acquireLocks acquires and releases the locks that all stages need.
 func (r *reporter) acquireLocks() {
-	r.capture.queue.Len()
-	r.capture.set.Status()
+	r.agent.queue.Len()
+	r.agent.informers.Status()
 }
 
-// scopes is how many there are, and how many of them are not well.
+// scopes returns the number of scopes, and of those with problems.
 func (r *reporter) scopes() string {
-	all := r.capture.set.Status()
+	all := r.agent.informers.Status()
 	text := terminal.Count(len(all)) + " scopes"
 	problems := map[string]int{}
 	for i := range all {
@@ -85,9 +84,9 @@ func (r *reporter) scopes() string {
 	return text
 }
 
-// room is nil while no informer waits for it.
+// room returns an error while informers wait for space in the queue.
 func (r *reporter) room() error {
-	if s := r.capture.queue.Stats(); s.Waiting > 0 {
+	if s := r.agent.queue.Stats(); s.Waiting > 0 {
 		return fmt.Errorf("full, %s: %d informers wait for room, which the bus makes", r.filled(), s.Waiting)
 	}
 	return nil
@@ -98,9 +97,9 @@ func (r *reporter) filled() string {
 	return fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
 }
 
-// saved is nil while the checkpoint is saved as it should be.
+// saved returns an error while the checkpoint is not saved in time.
 func (r *reporter) saved() error {
-	if r.capture.memory == nil {
+	if r.agent.keeper == nil {
 		return nil
 	}
 	k := r.keeper.Load()
@@ -109,54 +108,54 @@ func (r *reporter) saved() error {
 	}
 	switch s := k.State(); {
 	case s.Failing >= unsavableFor && s.Trouble == nil:
-		return fmt.Errorf("%s cannot be saved, the attempt hangs for %s: a restart resumes where the agent was %s ago", whereOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved))
+		return fmt.Errorf("%s cannot be saved, the attempt hangs for %s: a restart resumes where the agent was %s ago", locationOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved))
 	case s.Failing >= unsavableFor:
-		return fmt.Errorf("%s cannot be saved for %s, a restart resumes where the agent was %s ago: %w", whereOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved), s.Trouble)
+		return fmt.Errorf("%s cannot be saved for %s, a restart resumes where the agent was %s ago: %w", locationOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved), s.Trouble)
 	case s.Trouble != nil:
-		return fmt.Errorf("%s cannot be reached, a restart would go back to what was so %s ago: %w", whereOf(s), terminal.Duration(s.Unsaved), s.Trouble)
+		return fmt.Errorf("%s cannot be reached, a restart would go back to what was so %s ago: %w", locationOf(s), terminal.Duration(s.Unsaved), s.Trouble)
 	case s.Unsaved > unsavedFor:
-		return fmt.Errorf("%s has not been saved for %s", whereOf(s), terminal.Duration(s.Unsaved))
+		return fmt.Errorf("%s has not been saved for %s", locationOf(s), terminal.Duration(s.Unsaved))
 	}
 	return nil
 }
 
-// unsavable reports whether attempts to save the checkpoint have failed for so long that the agent is not ready.
+// unsavable reports whether saves of the checkpoint have failed for so long that the agent is not ready.
 func (r *reporter) unsavable() bool {
 	k := r.keeper.Load()
 	return k != nil && k.State().Failing >= unsavableFor
 }
 
-func (r *reporter) place() string {
+func (r *reporter) location() string {
 	k := r.keeper.Load()
 	if k == nil {
 		return "none is kept"
 	}
 	s := k.State()
 	if s.Saved.IsZero() {
-		return whereOf(s) + ", not saved yet"
+		return locationOf(s) + ", not saved yet"
 	}
-	return fmt.Sprintf("%s, saved %s ago", whereOf(s), terminal.Duration(time.Since(s.Saved)))
+	return fmt.Sprintf("%s, saved %s ago", locationOf(s), terminal.Duration(time.Since(s.Saved)))
 }
 
-// whereOf is where the checkpoint is, for those who know that it is one.
-func whereOf(s checkpoint.State) string { return strings.TrimPrefix(s.Where, "checkpoint ") }
+// locationOf returns the location without the prefix "checkpoint ".
+func locationOf(s checkpoint.State) string { return strings.TrimPrefix(s.Where, "checkpoint ") }
 
 func (r *reporter) queue() admin.QueueStatus {
-	s := r.capture.queue.Stats()
+	s := r.agent.queue.Stats()
 	q := admin.QueueStatus{
 		Events: s.Events, Bytes: s.Bytes, InFlight: s.Inflight, Waiting: s.Waiting,
 		OldestSeconds: s.Oldest.Seconds(), BlockedSeconds: s.Blocked.Seconds(),
 	}
-	q.MaxEvents, q.MaxBytes = r.capture.queue.Bounds()
+	q.MaxEvents, q.MaxBytes = r.agent.queue.Bounds()
 	return q
 }
 
-// look is how all is now.
-func (r *reporter) look() admin.Status {
-	c, now := r.capture, time.Now()
+// status returns the current state.
+func (r *reporter) status() admin.Status {
+	a, now := r.agent, time.Now()
 	ready := r.checks.Look(now)
 	s := admin.Status{
-		Version: version, Mode: string(c.cfg.Mode), Cluster: c.cfg.Cluster, APIServer: c.cluster.host(), Started: r.began, Now: now, Socket: c.socket,
+		Version: a.options.Build.Version, Mode: string(a.cfg.Mode), Cluster: a.cfg.Cluster, APIServer: a.cluster.Host(), Started: r.began, Now: now, Socket: a.socket,
 		Ready: ready.Ready, Standby: ready.Standby, Checks: ready.Checks, Queue: r.queue(), Scopes: []admin.ScopeStatus{},
 		Bus: admin.BusStatus{Name: r.bus},
 	}
@@ -174,12 +173,12 @@ func (r *reporter) look() admin.Status {
 			}
 		}
 	}
-	if b := c.bus.Load(); b != nil && b.logs != nil {
+	if b := a.bus.Load(); b != nil && b.logs != nil {
 		s.Bus.Log = logStatusOf(b.logs.State())
 	}
 	if k := r.keeper.Load(); k != nil {
 		state := k.State()
-		s.Checkpoint = &admin.CheckpointStatus{Place: whereOf(state), UnsavedSeconds: state.Unsaved.Seconds()}
+		s.Checkpoint = &admin.CheckpointStatus{Place: locationOf(state), UnsavedSeconds: state.Unsaved.Seconds()}
 		if !state.Saved.IsZero() {
 			s.Checkpoint.Saved = &state.Saved
 		}
@@ -187,12 +186,12 @@ func (r *reporter) look() admin.Status {
 			s.Checkpoint.Problem = state.Trouble.Error()
 		}
 	}
-	if c.reload != nil {
-		s.Config = c.reload.Status()
+	if a.reload != nil {
+		s.Config = a.reload.Status()
 	}
-	s.Published = admin.PublishedStatus(c.metrics.Totals())
+	s.Published = admin.PublishedStatus(a.metrics.Totals())
 	if !ready.Standby {
-		s.AddScopes(c.set.Status())
+		s.AddScopes(a.informers.Status())
 	}
 	return s
 }

@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"context"
@@ -25,12 +25,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// electing is a capture with an election, outside of a pod.
-func electing() *capture {
+// electing is an agent with an election, outside of a pod.
+func electing() *agent {
 	cfg := config.Default()
 	cfg.LeaderElection.Enabled = true
-	return &capture{
-		cfg: cfg, flags: &runFlags{config: "kubecdc.yaml"}, cluster: &cluster{rest: &rest.Config{Host: "https://127.0.0.1:1"}},
+	return &agent{
+		cfg: cfg, options: &Options{Config: "kubecdc.yaml"}, cluster: &Cluster{REST: &rest.Config{Host: "https://127.0.0.1:1"}},
 		log: slog.New(slog.DiscardHandler), reg: prometheus.NewRegistry(),
 	}
 }
@@ -99,7 +99,7 @@ func TestRelayedRequestsPassTheFence(t *testing.T) {
 	if !ok {
 		t.Fatal("a URL is no target")
 	}
-	target, err := newRelayTarget(config.Default(), to, "c", io.Discard, f, slog.New(slog.DiscardHandler))
+	target, err := NewRelayTarget(config.Default(), to, "c", io.Discard, f, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestRelayedRequestsPassTheFence(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- target.Run(running) }()
 	done := make(chan error, 1)
-	target.Publish(publish.NewEvent(&encode.Event{ContentType: "application/cloudevents+json", Body: podRecord(1)}, func(err error) { done <- err }, nil))
+	target.Publish(publish.NewEvent(&encode.Event{ContentType: "application/cloudevents+json", Body: []byte(`{}`)}, func(err error) { done <- err }, nil))
 	if err := <-done; !errors.Is(err, leader.ErrLost) {
 		t.Errorf("ended with %v", err)
 	}

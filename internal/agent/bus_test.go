@@ -1,7 +1,9 @@
-package main
+package agent
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -27,7 +29,7 @@ func TestBuses(t *testing.T) {
 		logged string
 	}{
 		"NATS by default": {
-			kind: "*nats.Bus", claims: "*nats.ObjectStore", dead: "*nats.Bus", pump: "921600 [patch before reference]",
+			kind: "*nats.Bus", claims: "*nats.objectStore", dead: "*nats.Bus", pump: "921600 [patch before reference]",
 		},
 		"NATS without anything": {
 			file: "bus: {nats: {auth: {credsFile: /c}, tls: {}}}\nclaimCheck: {}\ndeadLetter: {}\nevent: {maxBytes: 1MiB}\n",
@@ -73,9 +75,9 @@ func TestBuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var logged buffer
-			log, _ := newLogger(cfg.Log, &terminal.Output{Writer: &logged})
-			b, err := newBus(cfg, "prod", false, &buffer{}, nil, log, nil)
+			var logged bytes.Buffer
+			log, _ := NewLogger(cfg.Log, cfg.Log.Level.Slog(), &terminal.Output{Writer: &logged})
+			b, err := newBus(cfg, "prod", false, io.Discard, nil, log, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +125,7 @@ func TestBusOfFlag(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := flagBus(c.flag, cfg.Bus)
+		b, err := BusFromURL(c.flag, cfg.Bus)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +162,7 @@ func TestBusWithoutItsFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newBus(cfg, "prod", false, &buffer{}, nil, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "/none/token") {
+		if _, err := newBus(cfg, "prod", false, io.Discard, nil, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "/none/token") {
 			t.Errorf("%s: %v", bus, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/localbus"
 )
 
-// dataDirectory is where an agent without a bus keeps records: what was named, or a directory for each cluster.
+// dataDirectory returns the directory of the embedded JetStream: the configured one, or one for each cluster.
 func dataDirectory(named string, uid func() (string, error)) (string, error) {
 	if named != "" {
 		return filepath.Abs(named)
@@ -29,29 +29,29 @@ func dataDirectory(named string, uid func() (string, error)) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := namesDirectory(id); err != nil {
+	if err := checkDirectoryName(id); err != nil {
 		return "", fmt.Errorf("%w: name one with --data-dir", err)
 	}
 	return filepath.Join(root, id), nil
 }
 
-// namesDirectory is nil where a cluster's uid can be a name in a directory.
-func namesDirectory(uid string) error {
+// checkDirectoryName returns an error if a cluster's uid cannot be the name of a directory.
+func checkDirectoryName(uid string) error {
 	if !filepath.IsLocal(uid) || filepath.Base(uid) != uid {
 		return fmt.Errorf("the API server says that the uid of namespace kube-system is %q, which cannot name a directory", uid)
 	}
 	return nil
 }
 
-// startLocalBus starts the bus of an agent that was given none. agent is the URL of its HTTP server.
-func startLocalBus(ctx context.Context, dataDir, uid, agent string, c *cluster, log *slog.Logger) (*localbus.Bus, error) {
+// startLocalBus starts the embedded JetStream. agent is the URL of the agent's HTTP server.
+func startLocalBus(ctx context.Context, dataDir, uid, agent string, apiServer *url.URL, log *slog.Logger) (*localbus.Bus, error) {
 	dataDir, err := dataDirectory(dataDir, func() (string, error) { return uid, nil })
 	if err != nil {
 		return nil, err
 	}
-	b, err := localbus.Start(ctx, localbus.Options{
-		Dir: dataDir, Cluster: uid, APIServer: withoutUser(serverURL(c.rest)), Agent: agent, Log: log,
-	})
+	bare := *apiServer
+	bare.User = nil
+	b, err := localbus.Start(ctx, localbus.Options{Dir: dataDir, Cluster: uid, APIServer: bare.String(), Agent: agent, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -59,16 +59,9 @@ func startLocalBus(ctx context.Context, dataDir, uid, agent string, c *cluster, 
 	return b, nil
 }
 
-// withoutUser is a URL without user and password.
-func withoutUser(u *url.URL) string {
-	bare := *u
-	bare.User = nil
-	return bare.String()
-}
-
-// listen listens where the agent's HTTP server is configured to be. Without a configuration, nobody relies on the port:
-// then it is the default one or one of the next, on the loopback interface.
-func listen(ctx context.Context, address string, configured bool) (net.Listener, error) {
+// Listen opens the port of the HTTP server at the configured address. Without a configuration file, it uses the loopback interface and the
+// default port, or one of the next ports.
+func Listen(ctx context.Context, address string, configured bool) (net.Listener, error) {
 	var config net.ListenConfig
 	if configured {
 		l, err := config.Listen(ctx, "tcp", address)

@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"fmt"
@@ -14,24 +14,24 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// newRelay makes one relay of the configuration, which is run once. cluster is the name of the cluster whose records it
-// relays; "": those of every one that the bus has.
-func newRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *relay.Metrics) (*relay.Relay, error) {
-	source, err := relaySource(cfg, r, cluster, log)
+// NewRelay returns one relay of the configuration, for a single run. cluster is the name of the cluster whose records it relays, "" for the
+// records of every cluster on the bus.
+func NewRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *relay.Metrics) (*relay.Relay, error) {
+	source, err := RelaySource(cfg, r, cluster, log)
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: %w", r.Name, err)
 	}
-	target, err := newRelayTarget(cfg, r.To, cluster, stdout, fence, log.With("relay", r.Name))
+	target, err := NewRelayTarget(cfg, r.To, cluster, stdout, fence, log.With("relay", r.Name))
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: to: %w", r.Name, err)
 	}
 	return relay.New(relay.Options{
-		Name: r.Name, Source: source, Target: target, Match: matchRelay(r, cluster), Refused: relay.Refused(r.Refused),
+		Name: r.Name, Source: source, Target: target, Match: MatchRelay(r, cluster), Refused: relay.Refused(r.Refused),
 	}, log, m), nil
 }
 
-// relaySource is the bus of the configuration as what a relay reads.
-func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger) (driver.RelaySource, error) {
+// RelaySource returns the bus of the configuration as the source of a relay.
+func RelaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger) (driver.RelaySource, error) {
 	d, settings := cfg.Bus.Chosen()
 	bus, ok := settings.(driver.Readable)
 	if !ok {
@@ -42,12 +42,12 @@ func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.
 		events = consume.ObjectEvents
 	}
 	return bus.Relay(&driver.Relaying{
-		Name: r.Name, Cluster: cluster, DeadLetter: cfg.DeadLetter.Of(d), Start: relay.Start(r.Start), Objects: objectsOf(r), Events: events, Log: log,
+		Name: r.Name, Cluster: cluster, DeadLetter: cfg.DeadLetter.Of(d), Start: driver.Start(r.Start), Objects: objectsOf(r), Events: events, Log: log,
 	})
 }
 
-// newRelayTarget is where a relay sends records. It asks fence before each attempt.
-func newRelayTarget(cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
+// NewRelayTarget returns the target of a relay. It checks fence before each attempt.
+func NewRelayTarget(cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
 	d, settings := to.Chosen()
 	b, err := settings.Open(&driver.Env{
 		Key: "to." + d.Name, Cluster: cluster, MaxEventBytes: int(cfg.Event.MaxBytes), Fence: fence, Stdout: stdout, Log: log,
@@ -67,8 +67,8 @@ func newRelayTarget(cfg *config.Config, to config.RelayTarget, cluster string, s
 	return relay.NewBus(b), nil
 }
 
-// objectsOf are the objects whose events a bus has to send for a relay, with the stream events of their resources: matchRelay is false for all
-// others.
+// objectsOf returns the objects whose events the bus has to send to a relay, with the stream events of their resources. MatchRelay is false
+// for all others.
 func objectsOf(r *config.Relay) []consume.Objects {
 	resources := []consume.Objects{{}}
 	if len(r.Resources) > 0 {
@@ -94,9 +94,9 @@ func objectsOf(r *config.Relay) []consume.Objects {
 	return out
 }
 
-// matchRelay tells which events a relay is asked for. Those about the stream come with their resource's, unless operations are
-// named: with some operations left out, they would say what does not hold.
-func matchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
+// MatchRelay returns a function that reports whether a relay selects an event. Stream events match with their resource, except if
+// operations are configured: without some operations, their statements would be wrong.
+func MatchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
 	return func(e *consume.Event) bool {
 		if cluster != "" && e.Cluster != "" && e.Cluster != cluster {
 			return false

@@ -1,0 +1,359 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+
+	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent/reload"
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/filter"
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+	"github.com/kubecdc/kubecdc/internal/leader"
+	"github.com/kubecdc/kubecdc/internal/localbus"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/queue"
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+// Run runs an agent until ctx ends and the queue is drained, or a stage fails permanently. The bus stdout writes its records to stdout; the
+// log goes to stderr.
+func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
+	first, err := o.load()
+	if err != nil {
+		return err
+	}
+	cfg := first.Config
+	cluster, err := o.FindCluster()
+	if err != nil {
+		return err
+	}
+	out := terminal.Detect(stderr, os.Getenv)
+	out.Writer = terminal.NewLogWriter(ctx, out.Writer)
+	level := new(slog.LevelVar)
+	level.Set(cfg.Log.Level.Slog())
+	log, people := NewLogger(cfg.Log, level, out)
+	klog.SetSlogLogger(log)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a := &agent{
+		cfg: cfg, options: o, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg),
+		relays: NewRelayHost(cfg.Relays, log),
+	}
+	if o.Config != "" {
+		hup := make(chan os.Signal, 1) // if full, a reload is already pending
+		signal.Notify(hup, syscall.SIGHUP)
+		defer signal.Stop(hup)
+		a.reload = reload.New(reload.Options{
+			File: o.Config, First: first, Parse: o.parse, Apply: a.apply, Standby: a.standby, HUP: hup, Log: log, Level: level, Registerer: reg,
+		})
+	}
+	if err := a.prepare(first); err != nil {
+		return err
+	}
+	listener, err := Listen(ctx, cfg.Server.Address, o.Config != "")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	socket, err := openSocket(ctx, log)
+	if err != nil {
+		return err
+	}
+	if socket != nil {
+		defer func() { _ = socket.Close() }()
+		a.socket = socket.Path()
+	}
+	log.Info("kubecdc starts", "version", o.Build.Version, "api_server", cluster.Host(), "from", cluster.From,
+		"bus", busName(o, cfg.Bus), "server_address", listener.Addr().String(), "socket", a.socket)
+	first.LogRedaction(log)
+
+	a.server = "http://" + listener.Addr().String()
+	// The redrawn lines would overwrite records on the same terminal.
+	if people && (!printsRecords(cfg) || !terminal.Detect(stdout, os.Getenv).Interactive) {
+		a.startup = &startupUI{out: out, informers: a.informers, queue: a.queue}
+	}
+	server := admin.New(admin.Options{
+		Registry: reg, Log: log, Build: o.Build, Checks: a.report.checks, AcquireLocks: a.report.acquireLocks, Informers: a.informers, Stuck: a.stuck,
+		Status: a.report.status, Profiles: cfg.Server.Pprof,
+	})
+	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
+	serving, stopServing := context.WithCancel(all)
+	g.Go(func() error { return server.Run(serving, listener, socket) })
+	g.Go(func() error {
+		defer stopServing()
+		capturing, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(all, stop)() // the server has failed
+		if a.reload == nil {
+			return a.run(capturing)
+		}
+		return Beside(func(ctx context.Context) error {
+			defer stop() // nothing is left to reload
+			return a.run(ctx)
+		}, a.reload.Run)(capturing)
+	})
+	return g.Wait()
+}
+
+// openSocket opens the command socket. Without one the agent captures all the same, unless $KUBECDC_SOCKET names it.
+func openSocket(ctx context.Context, log *slog.Logger) (*admin.Socket, error) {
+	if path := os.Getenv(admin.SocketVariable); path != "" {
+		s, err := admin.OpenSocket(ctx, path)
+		if err != nil {
+			return nil, ConfigError{fmt.Errorf("%s: %s: %w", admin.SocketVariable, path, err)}
+		}
+		return s, nil
+	}
+	s, err := admin.OpenDefaultSocket(ctx, os.Getenv)
+	if err != nil {
+		log.Warn("no socket for orders: kubecdc snapshot and profiles do not work with this agent", "err", err,
+			"advice", "set "+admin.SocketVariable+" to a path that the agent may write")
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return s, nil
+}
+
+// printsRecords reports whether the agent or one of its relays writes records to standard output.
+func printsRecords(cfg *config.Config) bool {
+	return cfg.Bus.Stdout() || slices.ContainsFunc(cfg.Relays, func(r config.Relay) bool {
+		to, _ := r.To.Chosen()
+		return to.Stdout
+	})
+}
+
+// agent is an agent without its HTTP server. The server runs before the API server has answered.
+type agent struct {
+	cfg       *config.Config
+	options   *Options
+	cluster   *Cluster
+	stdout    io.Writer
+	log       *slog.Logger
+	reg       *prometheus.Registry
+	metrics   *publish.Metrics
+	filters   *filter.Metrics
+	queue     *queue.Queue[*object.Delta]
+	informers *informers.Manager
+	server    string     // URL of the HTTP server
+	socket    string     // path of the command socket; "" without one
+	startup   *startupUI // nil without a terminal
+	relays    *RelayHost // nil without relays
+	report    *reporter
+	reload    *reload.Reloader // nil without a file
+	elector   *leader.Elector  // nil without an election
+	keeper    *deferredKeeper  // nil without a checkpoint
+
+	bus        atomic.Pointer[bus]                                            // nil until the uid of the cluster is known
+	dispatcher atomic.Pointer[publish.Dispatcher[*queue.Item[*object.Delta]]] // nil until this agent leads
+}
+
+// stuck returns the dispatcher, nil while nothing is published.
+func (a *agent) stuck() admin.StuckEvents {
+	if d := a.dispatcher.Load(); d != nil {
+		return d
+	}
+	return nil
+}
+
+// prepare creates the stages that do not depend on the cluster.
+func (a *agent) prepare(first *reload.Loaded) error {
+	a.queue = queue.New[*object.Delta](queue.Options{
+		Events: a.cfg.Queue.Events, Bytes: int64(a.cfg.Queue.Bytes), InFlight: publish.InFlight,
+		InFlightBytes: int64(a.cfg.Queue.InFlightBytes),
+	}, a.reg)
+	d, _ := a.cfg.Bus.Chosen()
+	copies := max(d.Copies, 1)
+	a.queue.WeighBy(func(d *object.Delta) int64 { return publish.Weigh(d, copies) })
+	a.queue.AgeBy(func(d *object.Delta) time.Time { return time.Unix(0, d.Observed) })
+	var err error
+	if a.elector, err = a.newElector(); err != nil {
+		return ConfigError{err}
+	}
+	o := informers.Options{
+		Config: a.cluster.REST, Log: a.log, Registerer: a.reg, Ignore: ignored(a.options, a.cfg, a.cluster), Replaced: a.replaced,
+		Lane: func(name string) store.Lane { return a.queue.Lane(name) }, ReleaseLane: a.queue.Release,
+	}
+	if KeepsCheckpoint(a.cfg) {
+		a.keeper = &deferredKeeper{}
+		o.Memory = a.keeper
+	}
+	if d.LastEvents {
+		o.LastEvent = a.lastEvent
+	}
+	if lease, ok := a.leaseName(); ok {
+		o.Ignore = append(o.Ignore, lease)
+	}
+	if err := CheckNode(a.cfg, os.Getenv); err != nil {
+		return ConfigError{err}
+	}
+	a.filters = filter.NewMetrics(a.reg)
+	if a.informers, err = NewInformers(first, o, a.filters); err != nil {
+		return ConfigError{err}
+	}
+	a.report = newReporter(a)
+	return nil
+}
+
+// apply switches the informers to another configuration.
+func (a *agent) apply(ctx context.Context, next *reload.Loaded) (reload.Scopes, error) {
+	return Apply(ctx, a.informers, next, a.log, a.filters)
+}
+
+// standby reports whether another agent leads.
+func (a *agent) standby() bool { return a.elector != nil && !a.elector.Status().Leading }
+
+// lastEvent returns the last stream event on the bus, which is set before the informers run.
+func (a *agent) lastEvent(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
+	bus, ok := a.bus.Load().Bus.(driver.LastEventer)
+	if !ok {
+		return scope.LastEvent{}, false, errors.New("the bus cannot be asked for its last event")
+	}
+	e, ok, err := bus.LastStreamEvent(ctx, r)
+	return scope.LastEvent(e), ok, err
+}
+
+// replaced returns the last replacement of a log of the bus, which is set before the informers run.
+func (a *agent) replaced(r *object.Resource, namespace string) (number uint64, since time.Time) {
+	if logs := a.bus.Load().logs; logs != nil {
+		return logs.Last(r, namespace)
+	}
+	return 0, time.Time{}
+}
+
+func (a *agent) busReady() error {
+	if b := a.bus.Load(); b != nil {
+		return b.Ready()
+	}
+	return errors.New("not connected to yet: the API server has to tell the cluster's uid first")
+}
+
+// run waits until this agent leads, and captures until ctx ends and the queue is drained.
+func (a *agent) run(ctx context.Context) (err error) {
+	uid, err := a.cluster.UID(ctx, a.informers, a.log)
+	if ctx.Err() != nil {
+		a.log.Info("told to stop before the API server has answered, kubecdc ends")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	id := &identity{cmp.Or(a.cfg.Cluster, uid), uid}
+	a.report.identity.Store(id)
+	var local *localbus.Bus
+	if a.options.Embedded() {
+		if local, err = startLocalBus(ctx, a.options.DataDir, uid, a.server, a.cluster.url(), a.log); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		defer func() {
+			err = errors.Join(err, local.Close())
+			a.log.Info("records are kept for the next run", "data_dir", local.Dir())
+		}()
+		if a.cfg.Bus, err = BusFromURL(local.URL(), a.cfg.Bus); err != nil {
+			return err
+		}
+	}
+	b, err := newBus(a.cfg, id.name, local != nil, a.stdout, a.fence(), a.log, a.metrics)
+	if err != nil {
+		return ConfigError{err}
+	}
+	b.retiring = a.informers.IsRetiring
+	if local != nil {
+		b.run = Beside(b.run, local.Wait)
+	}
+	if b.tracer, err = newTracer(a.cfg, id, a.options.Build.Version, a.log, a.reg); err != nil {
+		return ConfigError{err}
+	}
+	if b.tracer != nil {
+		b.run = Beside(b.run, b.tracer.Run)
+	}
+	a.bus.Store(b)
+	if err := a.preflight(ctx, id, b); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	hints := hintsFor(a.cfg, id.name, local, a.options)
+	return a.elect(ctx, func(ctx context.Context, epoch uint64) error { return a.lead(ctx, epoch, id, b, hints) })
+}
+
+// lead runs the stages and the relays. epoch is that of the election, 0 without one.
+func (a *agent) lead(ctx context.Context, epoch uint64, id *identity, b *bus, hints []driver.Hint) error {
+	epoch, err := a.loadCheckpoint(ctx, id, epoch)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	a.trackLogs(b.logs)
+	encoder := encode.New(encode.Options{
+		Cluster: id.name, ClusterUID: id.uid, Mode: encode.Mode(a.cfg.Event.Mode), Before: a.cfg.Event.Before, Patch: a.cfg.Event.Patch,
+		Epoch: epoch, SampleRatio: sampleRatio(&a.cfg.Tracing),
+	})
+	dispatcher := publish.NewDispatcher(a.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
+		encoder, b.Bus, b.options(a.cfg), a.log, a.metrics)
+	a.dispatcher.Store(dispatcher)
+	s := Stages{
+		Observe: a.informers.Run, Waiting: a.queue.Len, Drained: a.queue.Drained, Finish: a.informers.Finish, CloseQueue: a.queue.Close,
+		Dispatch: dispatcher.Run, Remember: UntilEnded, Bus: b.run,
+	}
+	if a.keeper != nil {
+		s.Remember = saveCheckpoint(a.keeper.Keeper)
+	}
+	if a.startup != nil {
+		s.Observe = Beside(a.informers.Run, func(ctx context.Context) error { a.startup.capturing(ctx, hints); return nil })
+		s.Draining = a.startup.draining
+	}
+	return a.runRelays(ctx, id.name, func(ctx context.Context) error { return RunStages(ctx, a.options.Grace, s, a.log) })
+}
+
+// runRelays runs the relays of the configuration concurrently with run. When ctx ends, the relays end without a drain, because the bus
+// still has the records that they have not delivered.
+func (a *agent) runRelays(ctx context.Context, cluster string, run func(context.Context) error) error {
+	if a.relays == nil {
+		return run(ctx)
+	}
+	if printsRecords(a.cfg) {
+		signal.Ignore(syscall.SIGPIPE) // a closed pipe must fail the relay, not end the agent
+	}
+	m := relay.NewMetrics(a.reg)
+	relaying, stop := context.WithCancel(ctx)
+	defer stop()
+	var g errgroup.Group
+	g.Go(func() error {
+		a.relays.Run(relaying, a.fence(), func(r *config.Relay) (Runner, error) {
+			return NewRelay(a.cfg, r, cluster, a.stdout, a.fence(), a.log, m)
+		})
+		return nil
+	})
+	g.Go(func() error {
+		defer stop()
+		return run(ctx)
+	})
+	return g.Wait()
+}

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/claim"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/trace"
+)
+
+// bus is a bus with the related parts that the agent needs.
+type bus struct {
+	publish.Bus
+	driver *driver.Driver
+	run    func(context.Context) error // runs the bus and the parts that run concurrently with it
+	// logs are the streams or topics of the bus; nil if it has none that can be distinguished.
+	logs *publish.Logs
+	// deadLetters accepts events that the bus refuses for good; nil without one, and then such an event ends the agent.
+	deadLetters publish.Bus
+	claims      publish.ClaimStore // stores events that are too large; nil without one
+	tracer      *trace.Tracer      // nil if tracing is off
+	// retiring reports whether a scope is no longer selected, so that it does not count for readiness. It is set before run is called.
+	retiring func(scope string) bool
+}
+
+// embeddedFull is the advice if the embedded JetStream is full.
+const embeddedFull = "there is no room for records on the disk of --data-dir, events wait: make room there, or run with another directory or a bus"
+
+// newBus returns the bus of the configuration and starts nothing. embedded reports whether it is the embedded JetStream. The bus checks
+// fence before each write.
+func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (*bus, error) {
+	d, settings := cfg.Bus.Chosen()
+	b := &bus{driver: d}
+	env := &driver.Env{
+		Key: "bus." + d.Name, Cluster: cluster, MaxEventBytes: int(cfg.Event.MaxBytes), DeadLetter: cfg.DeadLetter.Of(d),
+		Retiring: func(scope string) bool { return b.retiring != nil && b.retiring(scope) },
+		Fence:    fence, Stdout: stdout, Log: log, Metrics: m,
+	}
+	if embedded {
+		env.FullAdvice = embeddedFull
+	}
+	var err error
+	if b.Bus, err = settings.Open(env); err != nil {
+		return nil, fmt.Errorf("%s: %w", env.Key, err)
+	}
+	b.run = b.Run
+	if env.DeadLetter != "" {
+		b.deadLetters = b.Bus
+	}
+	if l, ok := b.Bus.(driver.Logger); ok {
+		b.logs = l.Logs()
+	}
+	if b.claims, err = b.openClaims(&cfg.ClaimCheck, fence, log, m); err != nil {
+		return nil, fmt.Errorf("claimCheck: %w", err)
+	}
+	return b, nil
+}
+
+// check returns the error with which run would end at once.
+func (b *bus) check() error {
+	if c, ok := b.Bus.(driver.Checker); ok {
+		return c.Check()
+	}
+	return nil
+}
+
+// openClaims opens the store for events that are too large; it returns nil without one.
+func (b *bus) openClaims(c *config.ClaimCheck, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (publish.ClaimStore, error) {
+	switch {
+	case c.ObjectStore != nil:
+		s, ok := b.Bus.(driver.ObjectStorer)
+		if !ok {
+			return nil, errors.New("objectStore: the bus has none") // impossible: the configuration was validated
+		}
+		store := driver.ObjectStore{Bucket: c.ObjectStore.Bucket, Create: c.ObjectStore.Create, MaxBytes: int64(c.ObjectStore.MaxBytes)}
+		return s.ObjectStore(store, log, m), nil
+	case c.Directory != nil:
+		return claim.NewDirectory(c.Directory.Path, fence, log, m)
+	case c.HTTP != nil:
+		client := *c.HTTP
+		client.Fence = fence
+		return publishhttp.NewClaimStore(client, log, m)
+	}
+	return nil, nil
+}
+
+// options returns the handling of events that the bus does not accept.
+func (b *bus) options(cfg *config.Config) publish.Options {
+	o := publish.Options{Copies: max(b.driver.Copies, 1), MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims, DeadLetters: b.deadLetters}
+	if b.driver.Stdout {
+		o.MaxEventBytes = 0 // standard output has no limit, and needless shortening would lose data
+	}
+	if b.tracer != nil {
+		o.Tracer = b.tracer
+	}
+	for _, part := range cfg.Oversize {
+		o.Oversize = append(o.Oversize, string(part))
+	}
+	return o
+}
+
+// busName returns the name of the bus for the log, without secrets.
+func busName(o *Options, b config.Bus) string {
+	if o.Embedded() {
+		return "embedded JetStream"
+	}
+	_, settings := b.Chosen()
+	return settings.Summary().Log
+}
+
+// newTracer returns the sender of spans, nil if tracing is off.
+func newTracer(cfg *config.Config, id *identity, version string, log *slog.Logger, reg prometheus.Registerer) (*trace.Tracer, error) {
+	c := &cfg.Tracing
+	if !c.Enabled {
+		return nil, nil
+	}
+	o := trace.Config{
+		Endpoint: c.Endpoint, HeadersFile: c.HeadersFile, Insecure: c.Insecure, TLS: c.TLS,
+		Version: version, Cluster: id.name, ClusterUID: id.uid,
+	}
+	o.Instance, _ = os.Hostname() // the name of the pod, if there is one
+	_, settings := cfg.Bus.Chosen()
+	bus := settings.Summary()
+	if o.Destination = cmp.Or(bus.Stream, bus.Topic); o.Destination != "" {
+		o.System = bus.Kind
+	}
+	t, err := trace.New(o, log, reg)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	return t, nil
+}
+
+// sampleRatio returns the fraction of events that is traced.
+func sampleRatio(c *config.Tracing) float64 {
+	if !c.Enabled {
+		return 0
+	}
+	return float64(c.SampleRatio)
+}

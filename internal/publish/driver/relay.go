@@ -1,0 +1,108 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Start is the start of a relay without a cursor.
+type Start string
+
+// The starts.
+const (
+	Live      Start = "live"      // at the first record after its first start
+	Beginning Start = "beginning" // at the oldest record on the bus
+)
+
+// Relaying is the input of a relay beside the settings.
+type Relaying struct {
+	Name       string // of the relay
+	Cluster    string // "": any
+	DeadLetter string // as in Env; not relayed
+	Start      Start  // "": Live
+	Objects    []consume.Objects
+	Events     consume.Events
+	Log        *slog.Logger
+}
+
+// Record is a record from a Source.
+type Record struct {
+	consume.Log
+	Position uint64 // the sequence in the stream, or the offset in the partition; it increases
+	Topic    bool   // Position is an offset in a topic
+
+	// Event is the content of the record; nil: Err is the reason why it cannot be read.
+	Event *consume.Event
+	Err   error
+
+	Copies int  // number of partitions with a copy of a stream event: 1 on JetStream
+	Sparse bool // there may be fewer copies: the cursor does not wait for the others
+	// LeftOut is the number of records before this one that the bus filtered out. With NoRecord these are all records up to Position, and
+	// there is nothing else.
+	LeftOut  uint64
+	NoRecord bool
+	Number   uint64 // number of records that the relay has read
+}
+
+// Where returns the location of the record: "stream KUBECDC, record 48211".
+func (r *Record) Where() string {
+	if r.Topic {
+		return fmt.Sprintf("topic %s, partition %d, offset %d", r.Name, r.Partition, r.Position)
+	}
+	return fmt.Sprintf("stream %s, record %d", r.Name, r.Position)
+}
+
+// Mark is the delivered part of a log: all records up to Position.
+type Mark struct {
+	consume.Log
+	Position uint64
+}
+
+// Source is a source of records, with the cursor that stores the delivered position.
+//
+// Open connects and takes the cursor. It is called again after a TransientError; another error is final.
+//
+// Next returns the next record. Its error is a *consume.MissedError if records are gone, and the next call continues after them; io.EOF
+// at the end; another one is final. An earlier record may come again, followed by its successors.
+//
+// Save stores the marks that have moved. Its error, with or without marks, wraps relay.ErrElsewhere if another relay has taken the
+// cursor; after other errors it is called again. Behind returns the number of records after the marks.
+//
+// Next and Close belong to one goroutine; after Open, others may call Save, Behind and Ready concurrently.
+type Source interface {
+	Open(ctx context.Context) error
+	Next(ctx context.Context) (*Record, error)
+	Save(ctx context.Context, marks []Mark) error
+	Behind(ctx context.Context, marks []Mark) (uint64, error)
+	Ready() error
+	Close() error
+}
+
+// TransientError is an error of Open after which a retry may succeed: the bus is away, or has no stream or topic yet.
+type TransientError struct{ error }
+
+// Transient returns err as a TransientError.
+func Transient(err error) error { return TransientError{err} }
+
+// Unwrap returns the cause.
+func (e TransientError) Unwrap() error { return e.error }
+
+// RelaySource is a relay's source that can report its cursor. Status is used in place of Open.
+type RelaySource interface {
+	Source
+	Status(ctx context.Context) ([]CursorStatus, error)
+}
+
+// CursorStatus is the position of a relay in one log.
+type CursorStatus struct {
+	Place   string    `json:"place"`             // "KUBECDC", "kubecdc.prod/3"
+	At      uint64    `json:"position"`          // all records up to here are delivered
+	Behind  uint64    `json:"behind"`            // number of records on the bus after it
+	Updated time.Time `json:"updated,omitzero"`  // when it was saved; zero on Kafka
+	Holder  string    `json:"holder,omitempty"`  // the host of the relay that saved it
+	Problem string    `json:"problem,omitempty"` // the problem that a start of the relay would report
+}

@@ -1,0 +1,230 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// relayGroup is the prefix of the consumer group whose offsets are a relay's cursor.
+const relayGroup = "kubecdc-relay-"
+
+// relaySource is the source of a relay that reads topics of Kafka.
+type relaySource struct {
+	start   driver.Start
+	topics  *Topics
+	brokers string // for the log
+	log     *slog.Logger
+	window  publish.Window
+	bus     *consume.Kafka
+	client  *kafka.Client
+	pool    *kafka.Transport // the client's
+	reader  *relay.Reading
+
+	partitions atomic.Pointer[map[string]int] // by topic
+}
+
+// Relay implements driver.Readable.
+func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
+	d, err := NewDialer(c)
+	if err != nil {
+		return nil, fmt.Errorf("bus.kafka: %w", err)
+	}
+	if r.Cluster == "" && strings.Contains(c.Topic, "{cluster}") {
+		return nil, driver.WithClusterAdvice(fmt.Errorf("bus.kafka: topic %q: the name of the cluster is not known", c.Topic), r.Cluster)
+	}
+	topics, err := NewTopics(c.Topic, cmp.Or(r.Cluster, "-"))
+	if err != nil {
+		return nil, fmt.Errorf("bus.kafka: %w", err)
+	}
+	dead := strings.ReplaceAll(r.DeadLetter, "{cluster}", r.Cluster)
+	pool := &kafka.Transport{ClientID: d.ClientID, Dial: d.DialFunc, DialTimeout: d.Timeout, SASL: d.SASLMechanism, MetadataTTL: time.Second}
+	return &relaySource{
+		start: r.Start, topics: topics, brokers: strings.Join(c.Brokers, ","), log: r.Log.With("relay", r.Name), pool: pool,
+		client: &kafka.Client{Addr: kafka.TCP(c.Brokers...), Timeout: publish.RequestTimeout, Transport: pool},
+		bus: &consume.Kafka{
+			Brokers: c.Brokers, Dialer: d, Group: relayGroup + r.Name,
+			Match: func(topic string) bool { return topic != dead && topics.Match(topic, nil) },
+		},
+	}, nil
+}
+
+// Open implements driver.Source. It finds the topics and joins the group.
+func (s *relaySource) Open(ctx context.Context) error {
+	if _, err := s.find(ctx); err != nil {
+		return driver.Transient(err)
+	}
+	q := consume.Query{
+		OnRetry: func(err error) {
+			if suppressed, ok := s.window.First("read"); ok {
+				s.log.Warn("bus cannot be read at present, trying on", "brokers", s.brokers, "err", err, "suppressed", suppressed)
+			}
+		},
+		OnResume: func() { s.log.Info("reading goes on where it was interrupted", "group", s.bus.Group) },
+	}
+	if s.start == driver.Beginning {
+		q.Start = consume.Beginning()
+	}
+	r, err := s.bus.Read(ctx, q)
+	if errors.Is(err, consume.ErrNoStream) {
+		s.start = driver.Beginning // a live start would skip no record
+		err = fmt.Errorf("no topic exists for %q: set bus.kafka.create, so that the agent creates it, or create it yourself", s.topics)
+	}
+	if err != nil {
+		return driver.Transient(err)
+	}
+	s.log.Info("relay begins", "group", s.bus.Group, "start", string(cmp.Or(s.start, driver.Live)))
+	s.reader = relay.NewReading(r, false)
+	return nil
+}
+
+// find looks up the topics and their numbers of partitions.
+func (s *relaySource) find(ctx context.Context) (map[string]int, error) {
+	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("look up topics at %s: %w", s.brokers, err)
+	}
+	found := map[string]int{}
+	for _, t := range meta.Topics {
+		if !t.Internal && t.Error == nil && len(t.Partitions) > 0 && s.bus.Match(t.Name) {
+			found[t.Name] = len(t.Partitions)
+		}
+	}
+	s.partitions.Store(&found)
+	return found, nil
+}
+
+func (s *relaySource) Next(ctx context.Context) (*driver.Record, error) {
+	r, err := s.reader.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.Topic = true
+	if e := r.Event; e != nil && e.Stream != nil {
+		// Every partition of every topic for objects of its resource has a copy. Progress goes to all of these topics only once an hour.
+		r.Copies, r.Sparse = 0, e.Type == consume.TypeProgress && s.topics.Varies()
+		resource := &object.Resource{Group: e.Group(), Name: e.Resource}
+		for name, n := range *s.partitions.Load() {
+			if name == r.Name || s.topics.Match(name, resource) {
+				r.Copies += n
+			}
+		}
+	}
+	return r, nil
+}
+
+// Save implements driver.Source. If another relay of the group has a partition by now, it may move that back, and records come again.
+func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
+	at := make([]consume.Position, len(marks))
+	for i, m := range marks {
+		at[i] = consume.Position{Log: m.Log, Next: m.Position + 1}
+	}
+	group, ok := s.reader.Reader.(consume.Committer)
+	if !ok {
+		return errors.New("the source reads without a group")
+	}
+	return group.Commit(ctx, at...)
+}
+
+// Behind implements driver.Source. The group has the marks, except those of the last second.
+func (s *relaySource) Behind(ctx context.Context, _ []driver.Mark) (n uint64, err error) {
+	all, err := s.Status(ctx)
+	for _, p := range all {
+		n += p.Behind
+	}
+	return n, err
+}
+
+func (*relaySource) Ready() error { return nil }
+
+func (s *relaySource) Close() error {
+	defer s.pool.CloseIdleConnections()
+	if s.reader == nil {
+		return nil
+	}
+	return s.reader.Close()
+}
+
+// Status implements driver.RelaySource, with a position for each partition.
+func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error) {
+	partitions, err := s.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fetch := &kafka.OffsetFetchRequest{GroupID: s.bus.Group, Topics: map[string][]int{}}
+	list := &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{}}
+	for topic, n := range partitions {
+		for p := range n {
+			fetch.Topics[topic] = append(fetch.Topics[topic], p)
+			list.Topics[topic] = append(list.Topics[topic], kafka.FirstOffsetOf(p), kafka.LastOffsetOf(p))
+		}
+	}
+	// Read the group's offsets first: otherwise a delivery in between would look like an offset beyond the end.
+	held, err := s.client.OffsetFetch(ctx, fetch)
+	if err == nil {
+		err = held.Error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up the offsets of group %s (may this user read it?): %w", s.bus.Group, err)
+	}
+	there, err := s.client.ListOffsets(ctx, list)
+	if err != nil {
+		return nil, fmt.Errorf("look up offsets: %w", err)
+	}
+	committed := map[consume.Log]int64{}
+	for topic, ps := range held.Topics {
+		for _, p := range ps {
+			if p.Error != nil {
+				return nil, fmt.Errorf("look up the offset of group %s in topic %s, partition %d: %w", s.bus.Group, topic, p.Partition, p.Error)
+			}
+			committed[consume.Log{Name: topic, Partition: p.Partition}] = p.CommittedOffset
+		}
+	}
+	var out []driver.CursorStatus
+	for _, topic := range slices.Sorted(maps.Keys(there.Topics)) {
+		ps := there.Topics[topic]
+		slices.SortFunc(ps, func(a, b kafka.PartitionOffsets) int { return cmp.Compare(a.Partition, b.Partition) })
+		for _, p := range ps {
+			if p.Error != nil {
+				return nil, fmt.Errorf("look up offsets of topic %s, partition %d: %w", topic, p.Partition, p.Error)
+			}
+			at, ok := committed[consume.Log{Name: topic, Partition: p.Partition}]
+			if !ok {
+				at = -1
+			}
+			out = append(out, cursorStatus(topic, p, at))
+		}
+	}
+	return out, nil
+}
+
+// cursorStatus returns the status of a partition; next is the group's next offset to deliver, negative: none.
+func cursorStatus(topic string, p kafka.PartitionOffsets, next int64) driver.CursorStatus {
+	s := driver.CursorStatus{Place: fmt.Sprintf("%s/%d", topic, p.Partition), At: uint64(max(next, 0))}
+	switch {
+	case next < 0:
+		s.Problem = "nothing has been delivered from it yet"
+	case next > p.LastOffset:
+		s.Problem = "the partition ends before it, its topic has been created anew: it begins at its beginning"
+		next = p.FirstOffset
+	case next < p.FirstOffset:
+		s.Problem = fmt.Sprintf("%d records are gone that it has not delivered", p.FirstOffset-next)
+	}
+	s.Behind = uint64(p.LastOffset - max(next, p.FirstOffset))
+	return s
+}
