@@ -304,7 +304,7 @@ func (p *process) line(t testing.TB) string {
 			t.Fatal("the program has ended")
 		}
 		return line
-	case <-time.After(time.Minute):
+	case <-time.After(2 * time.Minute): // A member that its Kafka group lost track of is waited for, 45 seconds by default.
 		t.Fatal("the program prints nothing")
 	}
 	return ""

@@ -41,14 +41,14 @@ func allFaults() []faultKind {
 			s.Agent.Again(t)
 		}},
 		{"bus killed", 5, func(t testing.TB, s *world.Stage) {
-			s.Bus.Kill()
+			s.Server.Kill()
 			s.Pause(t, 0, 2*time.Second)
-			s.Bus.Start(t)
+			s.Server.Start(t)
 		}},
 		{"bus stopped", 4, func(t testing.TB, s *world.Stage) {
-			s.Bus.Freeze(t)
+			s.Server.Freeze(t)
 			s.Pause(t, 100*time.Millisecond, 3*time.Second)
-			s.Bus.Thaw(t)
+			s.Server.Thaw(t)
 		}},
 		{"bus blackholed", 4, func(t testing.TB, s *world.Stage) {
 			s.BusProxy.Hold(true)
@@ -194,12 +194,12 @@ func allFaults() []faultKind {
 			}
 		}},
 		{"agent killed, bus stopped", 5, func(t testing.TB, s *world.Stage) {
-			s.Bus.Freeze(t)
+			s.Server.Freeze(t)
 			s.Pause(t, 100*time.Millisecond, time.Second)
 			s.Agent.Crash()
 			s.Agent.Again(t)
 			s.Pause(t, 100*time.Millisecond, time.Second)
-			s.Bus.Thaw(t)
+			s.Server.Thaw(t)
 		}},
 		{"agent killed, API blackholed", 4, func(t testing.TB, s *world.Stage) {
 			s.Agent.Crash()
@@ -212,10 +212,10 @@ func allFaults() []faultKind {
 			s.Agent.Again(t)
 		}},
 		{"bus killed, API cut", 4, func(t testing.TB, s *world.Stage) {
-			s.Bus.Kill()
+			s.Server.Kill()
 			s.API.Cut()
 			s.Pause(t, 100*time.Millisecond, time.Second)
-			s.Bus.Start(t)
+			s.Server.Start(t)
 			s.API.Cut()
 		}},
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/world"
 )
@@ -43,6 +44,19 @@ type faultsTold struct {
 //	FAULTS=200 FAULT_SEED=7 go test -v -run TestFaults ./e2e
 func TestFaults(t *testing.T) {
 	t.Parallel()
+	testFaults(t, world.NewStage)
+}
+
+// TestKafkaFaults is TestFaults with Kafka.
+func TestKafkaFaults(t *testing.T) {
+	slow(t)
+	kafka.Require(t)
+	t.Parallel()
+	testFaults(t, world.NewKafkaStage)
+}
+
+func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.Stage) {
+	t.Helper()
 	const objects = 1200 // Three pages of ConfigMaps.
 	n := world.EnvUint(t, "FAULTS", size[uint64](6, 12, 12))
 	luck := uint64(time.Now().UnixNano() % 1_000_000)
@@ -56,7 +70,7 @@ func TestFaults(t *testing.T) {
 	resources, selected := []string{"configmaps", "secrets"}, []string{oracle.Widgets}
 	namespaces := []string{"faults-a", "faults-b"}
 
-	s := world.NewStage(t, 2, rng)
+	s := newStage(t, 2, rng)
 	for _, ns := range namespaces {
 		s.NewNamespace(t, ns)
 	}

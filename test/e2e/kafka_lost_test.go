@@ -16,6 +16,7 @@ import (
 // send it so that the broker knows it.
 func TestKafkaLostResponse(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	lost := &lostResponses{rng: rand.New(rand.NewPCG(11, 11)), seen: make(map[[sha256.Size]byte]bool)}
 	k := world.StartKafka(t, kafka.Options{
 		Nodes: world.KafkaNodes(t),

@@ -18,12 +18,13 @@ func TestKafkaTruth(t *testing.T) {
 		{"binary", "event: {mode: binary}"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			k := world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t)})
 			var kills atomic.Int64
 			run := &busTruth{
 				To: k, Namespace: "truth-kafka-" + tc.name, Revisions: revisions(6_000), Extra: tc.event,
 				Trouble: func(ctx context.Context) error { return k.KillLeader(ctx, &kills) },
-				Enough:  func() bool { return kills.Load() >= 3 },
+				Enough:  func() bool { return kills.Load() >= size[int64](2, 2, 3) },
 			}
 			got := run.run(t, world.SharedPlane(t))
 			if got.Duplicates > 0 {

@@ -177,6 +177,7 @@ func TestLarge(t *testing.T) {
 // TestKafkaLarge is TestLarge for a topic whose limit is lower than events are large.
 func TestKafkaLarge(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	kafka.Require(t)
 	p := world.SharedPlane(t)
 	const limit = 128 << 10
@@ -188,6 +189,7 @@ func TestKafkaLarge(t *testing.T) {
 	}
 	steps := size(60, 60, 160)
 	t.Run("directory", func(t *testing.T) {
+		t.Parallel()
 		run := &largeRun{Steps: steps, busTruth: busTruth{
 			To: start(t), Namespace: "large-kafka", Reader: &oracle.Reader{Whole: readClaim},
 			Extra: event + fmt.Sprintf("claimCheck: {directory: {path: %q}}\n", t.TempDir()),
@@ -200,6 +202,7 @@ func TestKafkaLarge(t *testing.T) {
 		t.Logf("given up: %v", gave)
 	})
 	t.Run("dead letters", func(t *testing.T) {
+		t.Parallel()
 		run := &largeRun{Steps: steps, busTruth: busTruth{
 			To: start(t), Namespace: "large-kafka-dead", Letters: true, Extra: event,
 		}}

@@ -251,6 +251,7 @@ const storeFailed = 10049
 // TestTopicIsRecreated has an operator delete the topic under load and create it again, again and again.
 func TestTopicIsRecreated(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	k := world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t)})
 	w := beginLogWorld(t, k, "topic-recreated", "")
 	k.Read(t, w.Reader()).Completed(t, busResources...)
@@ -405,6 +406,7 @@ func TestStreamIsRestored(t *testing.T) {
 // TestKafkaIsExchanged has another Kafka cluster answer at the same address, as after a disaster.
 func TestKafkaIsExchanged(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	kafka.Require(t)
 	f := startForwarder(t)
 	at := func(backend *string) func(int, kafka.Listener, string) (string, error) {
@@ -428,6 +430,9 @@ func TestKafkaIsExchanged(t *testing.T) {
 		k.Stop()
 		f.to(second)
 	})
+	if err := w.agent.Stop(time.Minute); err != nil { // The second cluster ends before what was started before it.
+		t.Errorf("agent, asked to stop: %v", err)
+	}
 }
 
 // forwarder listens at one address for one backend after the other.

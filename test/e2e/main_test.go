@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if err := suite.Begin(5); err != nil { // Tests mostly wait, for a Lease that ends.
+	if err := suite.Begin(7); err != nil { // Tests mostly wait, for a Lease that ends; two do nothing else for two minutes.
 		panic(err)
 	}
 	// What client-go has to say about requests that end with their test is of no interest.

@@ -55,6 +55,7 @@ func TestPoisoned(t *testing.T) {
 // again, and hold up no others. When the way lets them through, they are stored: none is in the dead letters, and nothing is missing.
 func TestKafkaPoisoned(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	name := []byte(`"name":"` + poisoned + `"`)
 	var cuts atomic.Int64
 	var healed atomic.Bool

@@ -82,7 +82,7 @@ func TestKafkaRotation(t *testing.T) {
 	var rotations atomic.Int64
 	run := &busTruth{
 		To: k, Namespace: "rotation-kafka", Revisions: revisions(4_000),
-		Enough: func() bool { return rotations.Load() >= 3 },
+		Enough: func() bool { return rotations.Load() >= size[int64](2, 2, 3) },
 		Trouble: func(ctx context.Context) error {
 			for ctx.Err() == nil {
 				if err := sec.Renew(); err != nil {

@@ -104,65 +104,6 @@ func (c *certaintyStage) says(t *testing.T, what, moment, text string, certainti
 
 func stamp(at time.Time) string { return at.Format(time.RFC3339Nano) }
 
-// TestCertaintyOfSilence stops the agent, or blocks the bus, for longer than the stream events of a scope may be apart. The answer for a moment inside is
-// never exact and wrong, and outside of it is exact.
-func TestCertaintyOfSilence(t *testing.T) {
-	slow(t)
-	notRacing(t)
-	t.Parallel()
-	away := 125 * time.Second // more than the two minutes of the rule
-	if long() {
-		away = 10 * time.Minute
-	}
-	for _, tc := range []struct {
-		name       string
-		stop, back func(*testing.T, *certaintyStage)
-		inside     []string
-	}{
-		{
-			"the agent is stopped", func(_ *testing.T, c *certaintyStage) { c.Agent.Crash() },
-			func(t *testing.T, c *certaintyStage) { c.Agent.Again(t) },
-			[]string{"late"},
-		},
-		{
-			"the bus is blocked", func(_ *testing.T, c *certaintyStage) { c.BusProxy.Hold(true) },
-			func(_ *testing.T, c *certaintyStage) { c.BusProxy.Hold(false) },
-			[]string{"late", "exact"}, // the agent may have observed it
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			c := newCertaintyStage(t, world.BarePlane(t), fmt.Sprint("silence-", len(tc.inside)), "")
-			c.write(t, "before")
-			c.mark(t)
-			before := c.at(t)
-			c.mark(t)
-			stopped := time.Now()
-			tc.stop(t, c)
-			world.Pass(t.Context(), away/2)
-			c.write(t, "meanwhile")
-			meanwhile := c.at(t)
-			world.Pass(t.Context(), away/2)
-			back := time.Now()
-			tc.back(t, c)
-			c.Rewrite(t, c.namespace, "it-0", "after")
-			c.mark(t)
-			after := c.at(t)
-			c.mark(t)
-			c.StopAgent(t)
-			end := c.at(t)
-
-			c.says(t, "before", stamp(before), "before", "exact")
-			scope := c.says(t, "meanwhile", stamp(meanwhile), "meanwhile", tc.inside...)
-			if scope.Certainty == "late" && (scope.From.Time.After(meanwhile) || scope.To.Time.Before(back) || scope.From.Time.Before(before)) {
-				t.Errorf("late from %s to %s: it was stopped from %s to %s", scope.From.Time, scope.To.Time, stopped, back)
-			}
-			c.says(t, "after", stamp(after), "after", "exact")
-			c.says(t, "the end", stamp(end), "", "unknown")
-		})
-	}
-}
-
 // atRevision is a moment.
 func atRevision(rev uint64, history int) string {
 	if history > 0 {

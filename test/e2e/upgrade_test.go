@@ -98,6 +98,7 @@ func TestUpgrade(t *testing.T) {
 // TestKafkaUpgrade is TestUpgrade with Kafka.
 func TestKafkaUpgrade(t *testing.T) {
 	slow(t)
+	t.Parallel()
 	kafka.Require(t)
 	upgrade(t, &busTruth{To: world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t)}), Namespace: "upgrade-kafka"})
 }

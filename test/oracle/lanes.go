@@ -26,38 +26,61 @@ func (l Lanes) Split(records []Record) [][]Record {
 
 // Judge judges each lane as a stream of its own, by what is wanted of its objects, and that each has all stream events.
 func (l Lanes) Judge(want map[ObjectKey][]Expectation, records []Record, v View) Verdict {
-	wants := make([]map[ObjectKey][]Expectation, l.N)
-	for i := range wants {
-		wants[i] = make(map[ObjectKey][]Expectation)
-	}
-	for key, list := range want {
-		wants[l.Of(key)][key] = list
-	}
 	var sum Verdict
-	gaps := make(map[string]bool)
 	for i, lane := range l.Split(records) {
-		got := Judge(wants[i], lane, v)
-		sum.Expected += got.Expected
-		sum.Records += got.Records
-		sum.Duplicates += got.Duplicates
-		sum.Inferred += got.Inferred
-		sum.Late += got.Late
-		sum.Untold += got.Untold
-		sum.Swept += got.Swept
-		sum.InGaps += got.InGaps
-		sum.Shortened += got.Shortened
-		sum.Changers += got.Changers
-		sum.ChangersTold += got.ChangersTold
-		sum.Faults = append(sum.Faults, got.Faults...)
-		for _, g := range got.Gaps {
-			if !gaps[g.ID] {
-				gaps[g.ID] = true
-				sum.Gaps = append(sum.Gaps, g)
-			}
-		}
+		sum.add(Judge(l.wants(i, want), lane, v))
 	}
 	sum.Faults = append(sum.Faults, l.misplaced(records)...)
 	return sum
+}
+
+// JudgeLives judges each lane by what an agent sees whose records these are, over all its lives, and by JudgeLives. view returns
+// what has to be in the lanes, by the records of one.
+func (l Lanes) JudgeLives(
+	records []Record, view func([]Record) (map[ObjectKey][]Expectation, View), losses []Loss, asked func(started *Record) bool,
+) (Verdict, []Fault) {
+	var sum Verdict
+	var faults []Fault
+	reads := snapshotReads{lanes: l.N, of: map[string]*laneReads{}}
+	for i, lane := range l.Split(records) {
+		want, v := view(lane)
+		want = l.wants(i, want)
+		sum.add(Judge(want, lane, v))
+		faults = append(faults, judgeLives(want, lane, losses, asked, &reads)...)
+	}
+	return sum, append(slices.Clone(sum.Faults), faults...)
+}
+
+// wants is what has to be in a lane.
+func (l Lanes) wants(lane int, want map[ObjectKey][]Expectation) map[ObjectKey][]Expectation {
+	out := make(map[ObjectKey][]Expectation)
+	for key, list := range want {
+		if l.Of(key) == lane {
+			out[key] = list
+		}
+	}
+	return out
+}
+
+// add adds the verdict of another lane.
+func (v *Verdict) add(w Verdict) {
+	v.Expected += w.Expected
+	v.Records += w.Records
+	v.Duplicates += w.Duplicates
+	v.Inferred += w.Inferred
+	v.Late += w.Late
+	v.Untold += w.Untold
+	v.Swept += w.Swept
+	v.InGaps += w.InGaps
+	v.Shortened += w.Shortened
+	v.Changers += w.Changers
+	v.ChangersTold += w.ChangersTold
+	v.Faults = append(v.Faults, w.Faults...)
+	for _, g := range w.Gaps {
+		if !slices.ContainsFunc(v.Gaps, func(known Record) bool { return known.ID == g.ID }) {
+			v.Gaps = append(v.Gaps, g)
+		}
+	}
 }
 
 // misplaced is the objects that are in the wrong lane, and the stream events that are not in all of them.

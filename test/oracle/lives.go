@@ -87,7 +87,20 @@ const walkable = 1500
 //
 // asked tells whether a snapshot was asked for, and so needs no reason.
 func JudgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, asked func(started *Record) bool) []Fault {
-	l := &livesJudgement{losses: losses, asked: asked, scopes: make(map[string]*scopeLives), first: make(map[string]uint64)}
+	return judgeLives(want, records, losses, asked, &snapshotReads{lanes: 1, of: map[string]*laneReads{}})
+}
+
+// snapshotReads counts the reads of snapshots over all lanes.
+type snapshotReads struct {
+	lanes int
+	of    map[string]*laneReads // By the id of snapshot.completed.
+}
+
+type laneReads struct{ completed, reads int }
+
+// judgeLives is JudgeLives for one lane.
+func judgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, asked func(started *Record) bool, reads *snapshotReads) []Fault {
+	l := &livesJudgement{losses: losses, asked: asked, reads: reads, scopes: make(map[string]*scopeLives), first: make(map[string]uint64)}
 	for i := range records {
 		rec := &records[i]
 		if l.first[rec.ID] == 0 {
@@ -107,6 +120,7 @@ func JudgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Los
 type livesJudgement struct {
 	losses   []Loss
 	asked    func(*Record) bool
+	reads    *snapshotReads
 	scopes   map[string]*scopeLives
 	first    map[string]uint64 // The position of each id's first copy.
 	progress []*Record
@@ -209,8 +223,14 @@ func (l *livesJudgement) completed(rec *Record) {
 	if m.completed = rec; rec.Rev != m.started.Rev {
 		l.fault(rec, "snapshot", "%s: started at revision %d, completed at %d", rec.ID, m.started.Rev, rec.Rev)
 	}
-	if rec.Objects != m.reads || m.started.Objects != m.reads {
-		l.fault(rec, "snapshot", "%s: started says %d objects, completed %d, there are %d reads", rec.ID, m.started.Objects, rec.Objects, m.reads)
+	sum := l.reads.of[rec.ID]
+	if sum == nil {
+		sum = new(laneReads)
+		l.reads.of[rec.ID] = sum
+	}
+	sum.completed, sum.reads = sum.completed+1, sum.reads+m.reads
+	if sum.completed == l.reads.lanes && (rec.Objects != sum.reads || m.started.Objects != sum.reads) {
+		l.fault(rec, "snapshot", "%s: started says %d objects, completed %d, there are %d reads", rec.ID, m.started.Objects, rec.Objects, sum.reads)
 	}
 }
 

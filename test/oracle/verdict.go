@@ -152,12 +152,14 @@ func (j *judgement) record(rec *Record, v View) {
 			return
 		}
 	}
-	untold := rec.Inferred && rec.Rev <= v.Forgotten && j.gapAround(rec.Key, rec.Rev) == nil
-	if e == nil && untold {
+	forgotten := rec.Inferred && rec.Rev <= v.Forgotten
+	untold := forgotten && j.gapAround(rec.Key, rec.Rev) == nil
+	if e == nil && forgotten {
 		if e = j.untoldDeletion(rec); e != nil && j.seen[e.ID] != nil {
 			j.Duplicates++ // The bus knew better.
 			return
 		}
+		untold = e != nil // Also within a gap: after a crash, a watch from an older checkpoint can go through it.
 	}
 	if e == nil {
 		j.fault(rec, "unexpected", "op %s, id %s: etcd knows no such change", rec.Op, rec.ID)

@@ -50,6 +50,7 @@ type Agent struct {
 	Killed bool  // By the test: however it ended is no fault.
 	asked  bool  // By the test, to stop.
 	early  error // How it ended by itself, where the test wanted to kill it; else nil.
+	logged int64 // The size of Log when the process was started.
 }
 
 // StartAgent starts an agent and stops it when the test ends, which it has to survive with exit code 0.
@@ -173,9 +174,16 @@ func (a *Agent) explain(t testing.TB) {
 	t.Logf("goroutines of the agent (%v):\n%s", err, goroutines)
 }
 
-// Stop sends SIGTERM and returns how the process ended; after d it is killed.
+// Stop sends SIGTERM and returns how the process ended; after d it is killed. A process that has just been started is given time for its first
+// line of the log: until then SIGTERM may end it, because it does not handle the signal yet.
 func (a *Agent) Stop(d time.Duration) error {
 	a.running()
+	_ = wait.For(context.Background(), 10*time.Second, func() error {
+		if log, err := os.Stat(a.Log); err != nil || log.Size() > a.logged || a.Ended() {
+			return nil
+		}
+		return errors.New("nothing is logged yet")
+	})
 	a.asked = true
 	_ = a.Cmd.Process.Signal(syscall.SIGTERM) // Fails only if it has ended.
 	err := a.Wait(d)
@@ -264,7 +272,12 @@ func (a *Agent) Again(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stderr.Close()                          // The process has its own.
+	defer stderr.Close() // The process has its own.
+	log, err := stderr.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.logged = log.Size()
 	cmd := exec.Command(a.Argv[0], a.Argv[1:]...) //nolint:noctx // The test stops or kills it.
 	cmd.Env = a.Cmd.Env
 	cmd.Stderr = stderr

@@ -51,6 +51,33 @@ func (k *Kafka) Config() string {
 		`"`+strings.Join(k.Brokers, `", "`)+`"`, k.PartitionCount, min(3, k.Nodes()), k.Settings, more)
 }
 
+// Kill implements Server.
+func (k *Kafka) Kill() { k.Node(0).Kill() }
+
+// Start implements Server.
+func (k *Kafka) Start(t testing.TB) {
+	t.Helper()
+	if err := k.Node(0).Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Freeze implements Server.
+func (k *Kafka) Freeze(t testing.TB) {
+	t.Helper()
+	if err := k.Node(0).Pause(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Thaw implements Server.
+func (k *Kafka) Thaw(t testing.TB) {
+	t.Helper()
+	if err := k.Node(0).Continue(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // laneOf is the partition in which Java's producers would put the object.
 func (k *Kafka) laneOf(key oracle.ObjectKey) int {
 	plural, group := key.Split()

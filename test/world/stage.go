@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/proxy"
 	"github.com/kubecdc/kubecdc/test/wait"
@@ -33,13 +34,24 @@ func (a *Agent) endedWith() error {
 	return errors.New("exit status 0")
 }
 
+// Server is a bus in a process of its own.
+type Server interface {
+	Destination
+	Kill()              // Ends the process as a crash does.
+	Start(t testing.TB) // Starts it again with its data.
+	Freeze(t testing.TB)
+	Thaw(t testing.TB)
+}
+
 // Stage is a control plane, a bus and an agent, with a proxy wherever two of them talk.
 type Stage struct {
 	*Plane
 	Etcd     []*proxy.Proxy // Between each API server and etcd.
 	API      *proxy.Proxy   // Between the agent and the API servers.
 	BusProxy *proxy.Proxy   // Between the agent and the bus.
-	Bus      *Bus
+	Server   Server         // The bus.
+	Bus      *Bus           // The same, nil with Kafka.
+	via      Destination    // The bus as the agent reaches it.
 	Agent    *Agent
 	Stream   *Stream
 	RNG      *rand.Rand
@@ -51,8 +63,30 @@ type Stage struct {
 	Losses []oracle.Loss
 }
 
-// NewStage starts a control plane and a bus. The agent is left to begin.
+// NewStage starts a control plane and NATS. Begin starts the agent.
 func NewStage(t testing.TB, apiServers int, rng *rand.Rand) *Stage {
+	t.Helper()
+	p, etcd := planeBehindProxies(t, apiServers)
+	s := StageOn(t, p, rng)
+	s.Etcd = etcd
+	return s
+}
+
+// NewKafkaStage is NewStage with a Kafka broker.
+func NewKafkaStage(t testing.TB, apiServers int, rng *rand.Rand) *Stage {
+	t.Helper()
+	p, etcd := planeBehindProxies(t, apiServers)
+	s := &Stage{Plane: p, Etcd: etcd, RNG: rng, API: proxyOf(t, p)}
+	k := StartKafka(t, kafka.Options{Advertise: func(_ int, _ kafka.Listener, addr string) (string, error) {
+		s.BusProxy = RunProxy(t, addr)
+		return s.BusProxy.Addr(), nil
+	}})
+	s.Server, s.via = k, k
+	return s
+}
+
+// planeBehindProxies starts a control plane with a proxy between each API server and etcd.
+func planeBehindProxies(t testing.TB, apiServers int) (*Plane, []*proxy.Proxy) {
 	t.Helper()
 	var etcd []*proxy.Proxy
 	p := StartPlane(t, controlplane.Options{
@@ -63,22 +97,25 @@ func NewStage(t testing.TB, apiServers int, rng *rand.Rand) *Stage {
 			return "http://" + p.Addr(), nil
 		},
 	})
-	s := StageOn(t, p, rng)
-	s.Etcd = etcd
-	return s
+	return p, etcd
 }
 
 // StageOn is NewStage for a control plane that is there, without proxies before etcd.
 func StageOn(t testing.TB, p *Plane, rng *rand.Rand) *Stage {
 	t.Helper()
-	s := &Stage{Plane: p, RNG: rng, Bus: StartBusProcess(t)}
+	bus := StartBusProcess(t)
+	via := RunProxy(t, HostPort(bus.URL))
+	return &Stage{Plane: p, RNG: rng, API: proxyOf(t, p), Server: bus, Bus: bus, BusProxy: via, via: &Bus{URL: "nats://" + via.Addr()}}
+}
+
+// proxyOf runs a proxy in front of the API servers.
+func proxyOf(t testing.TB, p *Plane) *proxy.Proxy {
+	t.Helper()
 	var servers []string
-	for i := range s.APIServers() {
-		servers = append(servers, HostPort(s.APIServerURL(i)))
+	for i := range p.APIServers() {
+		servers = append(servers, HostPort(p.APIServerURL(i)))
 	}
-	s.API = RunProxy(t, servers...)
-	s.BusProxy = RunProxy(t, HostPort(s.Bus.URL))
-	return s
+	return RunProxy(t, servers...)
 }
 
 // Begin starts the agent, with its checkpoint in a file, and reads the stream.
@@ -91,11 +128,11 @@ func (s *Stage) Begin(t testing.TB, c AgentConfig) {
 // BeginWith is begin with a checkpoint elsewhere.
 func (s *Stage) BeginWith(t testing.TB, c AgentConfig, checkpoint string) {
 	t.Helper()
-	c.Bus = &Bus{URL: "nats://" + s.BusProxy.Addr()}
+	c.Bus = s.via
 	c.Kubeconfig = KubeconfigVia(t, s.Plane, s.API)
 	c.Checkpoint = "{" + checkpoint + "}"
 	s.Agent = StartAgent(t, s.Plane, c)
-	s.Stream = ReadStream(t, s.Bus, s.Reader())
+	s.Stream = s.Server.Read(t, s.Reader())
 }
 
 // Between is a while between two durations, which is a matter of luck.
@@ -169,15 +206,16 @@ func (s *Stage) Conclude(t testing.TB, idle time.Duration, asked func(*oracle.Re
 		}
 		if judged != count {
 			judged = count
-			want, v := s.wants(records, until, resources, selected)
-			v.Window = s.Window
-			for _, x := range s.Losses {
-				if x.Final {
-					v.Forgotten = max(v.Forgotten, x.Rev)
+			got, faults = s.Stream.lanes().JudgeLives(records, func(records []oracle.Record) (map[oracle.ObjectKey][]oracle.Expectation, oracle.View) {
+				want, v := s.wants(records, until, resources, selected)
+				v.Window = s.Window
+				for _, x := range s.Losses {
+					if x.Final {
+						v.Forgotten = max(v.Forgotten, x.Rev)
+					}
 				}
-			}
-			got = oracle.Judge(want, records, v)
-			faults = append(got.Faults, oracle.JudgeLives(want, records, s.Losses, asked)...)
+				return want, v
+			}, s.Losses, asked)
 		}
 		if len(faults) > 0 && time.Since(since) < idle {
 			return errors.New("faults are left, and records may come yet")

@@ -55,7 +55,7 @@ func WatchConfigMaps(namespace string) string {
 // Judge waits for what has to be there, reports what is wrong and returns the verdict. No snapshot may need a reason.
 func (s *Stage) Judge(t testing.TB, asked func(*oracle.Record) bool, resources ...string) oracle.Verdict {
 	t.Helper()
-	got, faults := s.Conclude(t, 10*time.Second, asked, resources, nil)
+	got, faults := s.Conclude(t, 45*time.Second, asked, resources, nil)
 	Report(t, s.Plane, s.Stream, faults)
 	s.TellStory(t, faults, resources, nil)
 	return got

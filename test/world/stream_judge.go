@@ -9,7 +9,15 @@ func (s *Stream) Judge(want map[oracle.ObjectKey][]oracle.Expectation, records [
 	if s.laneOf == nil {
 		return oracle.Judge(want, records, v)
 	}
-	return oracle.Lanes{N: s.Lanes(), Of: s.laneOf}.Judge(want, records, v)
+	return s.lanes().Judge(want, records, v)
+}
+
+// lanes are those of the bus.
+func (s *Stream) lanes() oracle.Lanes {
+	if s.laneOf == nil {
+		return oracle.Lanes{N: 1, Of: func(oracle.ObjectKey) int { return 0 }}
+	}
+	return oracle.Lanes{N: s.Lanes(), Of: s.laneOf}
 }
 
 // JudgeSnapshots judges the marks in all that has been read.
@@ -18,7 +26,7 @@ func (s *Stream) JudgeSnapshots(records []oracle.Record) []oracle.Fault {
 	if s.laneOf == nil {
 		return oracle.JudgeSnapshotsWith(letters, records)
 	}
-	return oracle.JudgeSnapshotsWith(letters, oracle.Lanes{N: s.Lanes(), Of: s.laneOf}.Split(records)...)
+	return oracle.JudgeSnapshotsWith(letters, s.lanes().Split(records)...)
 }
 
 // judgeLetters checks the dead letters, and that there is a gap for each and a letter for each gap.

@@ -73,7 +73,7 @@ secrets:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-secrets", "--values", values, "--wait", "--timeout", "120s")
+	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-secrets", "--values", values)
 	pods := w.ready(t, "kubecdc-secrets", "agent", 2)
 	n.leader(t, pods)
 	writing, stop := context.WithTimeout(t.Context(), time.Second)
@@ -137,7 +137,7 @@ func TestRunTrial(t *testing.T) {
 	}()
 	w.namespace(t, namespace, "restricted")
 	w.namespace(t, "shop-trial", "restricted")
-	w.mustHelm(t, "install", "try", w.chart, "--namespace", namespace, "--set", "nats.enabled=true", "--wait", "--timeout", "120s")
+	w.mustHelm(t, "install", "try", w.chart, "--namespace", namespace, "--set", "nats.enabled=true")
 	pods := w.ready(t, namespace, "agent", 2)
 	n.leader(t, pods)
 	writing, stop := context.WithTimeout(t.Context(), time.Second)
@@ -147,6 +147,8 @@ func TestRunTrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.wholeAt(t, "nats://"+l.Addr().String(), written)
+	w.scale(t, namespace, "try-kubecdc", 0) // The server is removed with the agents, which would wait for it for their grace.
+	w.ready(t, namespace, "agent", 0)
 	w.mustHelm(t, "uninstall", "try", "--namespace", namespace, "--wait", "--timeout", "120s")
 	w.ready(t, namespace, "agent", 0)
 }

@@ -76,7 +76,7 @@ func TestRunCluster(t *testing.T) {
 	n.whole(t, written)
 
 	// As the chart's README has it: the agents end before what they may do is taken from them.
-	w.scale(t, "kubecdc-run", 0)
+	w.scale(t, "kubecdc-run", "kubecdc", 0)
 	w.ready(t, "kubecdc-run", "agent", 0)
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
 	n.ended(t, "kubecdc-run", 6, true)
@@ -161,11 +161,11 @@ func TestRunWithoutRule(t *testing.T) {
 	w.ready(t, namespace, "agent", 0)
 }
 
-// scale the release's Deployment.
-func (w *world) scale(t *testing.T, namespace string, replicas int) {
+// scale the Deployment of a release.
+func (w *world) scale(t *testing.T, namespace, deployment string, replicas int) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-	_, err := w.client.AppsV1().Deployments(namespace).Patch(t.Context(), "kubecdc", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := w.client.AppsV1().Deployments(namespace).Patch(t.Context(), deployment, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

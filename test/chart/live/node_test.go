@@ -26,7 +26,6 @@ func TestRunNode(t *testing.T) {
 		args        []string
 		checkpoints []string // what is left of the agents on the nodes
 	}{
-		{"node", "privileged", []string{"--set", "mode=node"}, nil},
 		{"both", "privileged", []string{"--set", "mode=both"}, nil},
 		{
 			"restricted", "restricted",
@@ -44,7 +43,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	namespace, shop := "kubecdc-"+name, "shop-"+name
 	w.namespace(t, namespace, level)
 	w.namespace(t, shop, "restricted")
-	all := []string{"install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL, "--wait", "--timeout", "120s"}
+	all := []string{"install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL}
 	w.mustHelm(t, append(all, args...)...)
 	agents := w.ready(t, namespace, "node", 2)
 	central := w.ready(t, namespace, "agent", 2)
@@ -108,8 +107,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 		}
 	}
 
-	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set", "config.queue.events=5000",
-		"--wait", "--timeout", "180s")
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set", "config.queue.events=5000")
 	wait.Eventually(t, time.Minute, func() error {
 		for _, p := range w.ready(t, namespace, "node", 2) {
 			if p.Name == agents[0].Name || p.Name == agents[1].Name {
@@ -118,7 +116,14 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 		}
 		return nil
 	})
-	w.ready(t, namespace, "agent", 2)
+	wait.Eventually(t, time.Minute, func() error {
+		for _, p := range w.ready(t, namespace, "agent", 2) {
+			if p.Name == central[0].Name || p.Name == central[1].Name {
+				return fmt.Errorf("%s has outlived the upgrade so far", p.Name)
+			}
+		}
+		return nil
+	})
 
 	n.ended(t, namespace, 4, true)
 	w.audit.nothingRefused(t, namespace, agents[0].Spec.ServiceAccountName)
@@ -126,7 +131,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 
 	if checkpoints != nil {
 		// As the chart's README has it, for those that need a role for their checkpoint.
-		w.scale(t, namespace, 0)
+		w.scale(t, namespace, "kubecdc", 0)
 		foreground := metav1.DeletePropagationForeground
 		err := w.client.AppsV1().DaemonSets(namespace).Delete(t.Context(), "kubecdc-node", metav1.DeleteOptions{PropagationPolicy: &foreground})
 		if err != nil {

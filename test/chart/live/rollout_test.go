@@ -44,7 +44,7 @@ func TestRolloutThatCannotLead(t *testing.T) {
 				next = p
 			}
 		}
-		if said := n.Log(namespace, next.Name); next.Name == "" || !strings.Contains(said, `and is named "renamed" now`) {
+		if said := n.Log(namespace, next.Name); next.Name == "" || !strings.Contains(said, `the name is now "renamed"`) {
 			return fmt.Errorf("%d pods; the new one, %q, does not say that the cluster has another name:\n%s", len(pods.Items), next.Name, said)
 		}
 		return nil
@@ -64,7 +64,7 @@ func TestRolloutThatCannotLead(t *testing.T) {
 	if still := w.ready(t, namespace, "agent", 1)[0]; still.Name != leader.Name {
 		t.Errorf("%s has to be there still, and %s is", leader.Name, still.Name)
 	}
-	w.scale(t, namespace, 0)
+	w.scale(t, namespace, "kubecdc", 0)
 	w.ready(t, namespace, "agent", 0)
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", namespace, "--wait", "--timeout", "120s")
 }
