@@ -40,9 +40,13 @@ FAILOVERS ?= 20
 # test-log-identity: how often the stream, and the topic, is deleted and created again
 RECREATIONS ?= 50
 
+# The agent's packages. The tests that take longest mostly wait, so four packages run at a time.
+UNITS := -p 4 ./...
+
 # What takes more than Go, and has targets of its own: helm and root, Prometheus, buildah.
 APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
-TESTS  = $$(go list ./... | grep -vxFf <(go list $(APART)))
+# e2e is by far the longest: it is first, and the others run beside it.
+TESTS  = ./e2e $$(go list ./... | grep -vxFf <(go list $(APART)))
 
 # Of the test module, what the fast tier runs.
 CHECKED := ./e2e ./oracle/... ./process ./prose ./proxy ./wait
@@ -69,11 +73,11 @@ build: ## Build the agent: bin/kubecdc
 check: export GOTEST_FLAKY = 0
 check: export KUBECDC_KAFKA = skip
 check: lint docs control-plane ## The fast tier, before each commit: lint, docs, and the short tests, those of each guarantee with a real API server included
-	failed=0; $(GOTEST) -short ./... ./.ci/gotest || failed=1; cd test && $(GOTEST) -short -count=1 -timeout 10m $(CHECKED) || failed=1; exit $$failed
+	failed=0; $(GOTEST) -short $(UNITS) ./.ci/gotest || failed=1; cd test && $(GOTEST) -short -count=1 -timeout 10m $(CHECKED) || failed=1; exit $$failed
 
 .PHONY: test
 test: control-plane kafka ## Run all tests that need no more than Go (and, for Kafka, JDK 17 and Maven), those against a real API server and JetStream included
-	failed=0; $(GOTEST) ./... ./.ci/gotest || failed=1; cd test && $(GOTEST) -count=1 -timeout 40m -p 1 $(TESTS) || failed=1; exit $$failed
+	failed=0; $(GOTEST) $(UNITS) ./.ci/gotest || failed=1; cd test && $(GOTEST) -count=1 -timeout 40m -p 2 $(TESTS) || failed=1; exit $$failed
 
 .PHONY: test-long
 test-long: ## The long tier, each night: all tests in their long form, three Kafka nodes, all under the race detector, fuzzing, mutants (hours)
@@ -82,10 +86,11 @@ test-long: ## The long tier, each night: all tests in their long form, three Kaf
 		if [[ -n $$failed ]]; then echo "failed: $${failed#, }"; exit 1; fi
 
 .PHONY: test-faults
-test-faults: control-plane ## Do FAULTS (200) bad things in a row to a running agent, drawn from FAULT_SEED, and the long tests of resuming (half an hour)
+test-faults: export KUBECDC_KAFKA = require
+test-faults: control-plane kafka ## Do FAULTS (200) bad things in a row to an agent on NATS and one on Kafka, drawn from FAULT_SEED, and the long tests of resuming (half an hour)
 	go test -count=1 -timeout 1h -run '^TestMachine$$' ./internal/informers -rapid.checks=$$((10 * $(FAULTS)))
 	cd test && FAULTS=$(FAULTS) $(if $(FAULT_SEED),FAULT_SEED=$(FAULT_SEED)) go test -v -count=1 -timeout 3h \
-		-run '^Test(Faults|Restart|QuietAgent|KilledInsideSnapshot|APIServers|CompactedWhileDown|Snapshot(OnDemand|Every)|BlackholedWatch|Checkpoint|ReplacedWhileDown|Rewound|DefinitionChanged|ServedVersionChanged|SelectionChanged)$$' ./e2e
+		-run '^Test(Faults|KafkaFaults|Restart|QuietAgent|KilledInsideSnapshot|APIServers|CompactedWhileDown|Snapshot(OnDemand|Every)|BlackholedWatch|Checkpoint|ReplacedWhileDown|Rewound|DefinitionChanged|ServedVersionChanged|SelectionChanged)$$' ./e2e
 
 .PHONY: test-selection
 test-selection: control-plane ## Tell agents what to send in SELECTIONS (50) ways, drawn from SELECTION_SEED, and compare with what the rules say (ten minutes)
@@ -203,11 +208,12 @@ helm: ## Build the helm that the chart is tested with (minutes, once)
 
 HELM_DOCS_RUN = $(HELM_DOCS) --chart-search-root charts/kubecdc --chart-to-generate charts/kubecdc --sort-values-order file --skip-version-footer -l warning
 
+# chart/live takes longest: it is first.
 .PHONY: chart
 chart: export KUBECDC_CHART = require
 chart: control-plane helm $(HELM_DOCS) ## Check the chart: lint, what it renders, and install, run, upgrade and remove it on a real API server (Linux, root)
 	@$(HELM_DOCS_RUN) --dry-run | diff charts/kubecdc/README.md - || { echo 'charts/kubecdc/README.md is not current, run: make chart-readme'; exit 1; }
-	cd test && $(GOTEST) -count=1 -timeout 30m -p 2 ./kubelet ./chart/...
+	cd test && $(GOTEST) -count=1 -timeout 30m -p 2 ./chart/live ./chart/... ./kubelet
 
 .PHONY: chart-readme
 chart-readme: $(HELM_DOCS) ## Write charts/kubecdc/README.md from the values' comments
