@@ -101,39 +101,45 @@ func TestReplayIntoItsSourceIsRefused(t *testing.T) {
 func TestReplayWithoutPermissionAtTheTarget(t *testing.T) {
 	t.Parallel()
 	file, _ := recorded(t)
-	url := "nats://" + startNATS(t, &server.Options{Users: []*server.User{
-		{Username: "admin", Password: "admin"},
-		{Username: "reader", Password: "hunter2", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"kubecdc.>", "$JS.API.STREAM.CREATE.>"}}}},
-	}})
-	conn, err := nats.Connect(url, nats.UserInfo("admin", "admin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	dir := t.TempDir()
-	password, cfg := filepath.Join(dir, "password"), filepath.Join(dir, "target.yaml")
-	if err := os.WriteFile(password, []byte("hunter2"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\nbus:\n  nats:\n    url: %s\n    auth: {user: reader, passwordFile: %s, insecure: true}\n", url, password)
-	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, stream := range []bool{false, true} {
-		if stream { // and only the events are denied
+	for name, streams := range map[string][]jetstream.StreamConfig{
+		"to create the stream": nil,
+		"to publish":           {{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := "nats://" + startNATS(t, &server.Options{Users: []*server.User{
+				{Username: "admin", Password: "admin"},
+				{Username: "reader", Password: "hunter2", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"kubecdc.>", "$JS.API.STREAM.CREATE.>"}}}},
+			}})
+			conn, err := nats.Connect(url, nats.UserInfo("admin", "admin"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
 			js, err := jetstream.New(conn)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
+			for _, stream := range streams {
+				if _, err := js.CreateStream(t.Context(), stream); err != nil {
+					t.Fatal(err)
+				}
+			}
+			dir := t.TempDir()
+			password, cfg := filepath.Join(dir, "password"), filepath.Join(dir, "target.yaml")
+			if err := os.WriteFile(password, []byte("hunter2"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}
-		began := time.Now()
-		got := answerOf(t, "replay", "--from", replayFrom, "--bus", "file:"+file, "--target-config", cfg)
-		if got.Code != exitFailed || !strings.Contains(got.Err, "ermission") || strings.Contains(got.Err, "hunter2") || time.Since(began) > time.Minute {
-			t.Errorf("stream: %v: after %s: %+v", stream, time.Since(began), got)
-		}
+			text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\nbus:\n  nats:\n    url: %s\n    auth: {user: reader, passwordFile: %s, insecure: true}\n", url, password)
+			if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			got := answerOf(t, "replay", "--from", replayFrom, "--bus", "file:"+file, "--target-config", cfg)
+			if got.Code != exitFailed || !strings.Contains(got.Err, "ermission") || strings.Contains(got.Err, "hunter2") || time.Since(began) > time.Minute {
+				t.Errorf("after %s: %+v", time.Since(began), got)
+			}
+		})
 	}
 }
 
