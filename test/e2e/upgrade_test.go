@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,9 @@ import (
 
 // beforeCommit is the agent that an upgrade starts from. KUBECDC_UPGRADE_FROM names another commit.
 const beforeCommit = "c44b7cbff0e123a8b4090fba40f90ffd3ecfdd84"
+
+// buildingBefore is held while a test builds that agent: tests run in parallel, and one build is enough.
+var buildingBefore sync.Mutex
 
 // agentBefore is the path of the binary of the commit that an upgrade starts from. It is built once for each user of the machine. If the
 // clone is shallow, the test is skipped.
@@ -39,6 +43,8 @@ func agentBefore(t testing.TB) string {
 	}
 	dir := filepath.Join(cache, "kubecdc")
 	path := filepath.Join(dir, "agent-"+commit[:12])
+	buildingBefore.Lock()
+	defer buildingBefore.Unlock()
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
@@ -50,7 +56,7 @@ func agentBefore(t testing.TB) string {
 	archive := filepath.Join(scratch, "src.tar")
 	command(t, filepath.Join("..", ".."), "git", "archive", "--output", archive, commit)
 	command(t, scratch, "tar", "-xf", archive)
-	building := fmt.Sprintf("%s.%d", path, os.Getpid()) // Renamed when it is whole: other tests may look for it.
+	building := fmt.Sprintf("%s.%d", path, os.Getpid()) // Renamed when it is whole: other processes may look for it.
 	command(t, scratch, "go", "build", "-trimpath", "-ldflags", "-X main.version=before", "-o", building, "./cmd/agent")
 	if err := os.Rename(building, path); err != nil {
 		t.Fatal(err)
