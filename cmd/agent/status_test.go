@@ -177,6 +177,7 @@ relays:
 		return string(body)
 	}
 	waitUntil(t, func() bool { return strings.Contains(get("/readyz?o=json"), `"ready": true`) })
+	waitUntil(t, func() bool { return strings.Contains(get("/metrics"), `kubecdc_relay_up{relay="hook"}`) }) // relays begin beside the agent
 
 	metrics := get("/metrics")
 	problems, err := promlint.New(strings.NewReader(metrics)).Lint()
