@@ -114,6 +114,9 @@ func TestSnapshotEvery(t *testing.T) {
 		return nil
 	})
 	stop()
+	s.Now(t) // the oracle has read the last write
+	last := s.History.LatestOf(namespace)
+	s.Await(t, "the last write", func(rec *oracle.Record) bool { return rec.Rev >= last }) // a run that ends sends what it has read
 	s.StopAgent(t)
 	got := s.Judge(t, func(*oracle.Record) bool { return true }, "configmaps")
 	got.NoGaps(t)
@@ -128,7 +131,7 @@ func TestSnapshotEvery(t *testing.T) {
 	if told < 3 {
 		t.Errorf("%d progress events in two minutes and a shutdown, want at least 3", told)
 	}
-	if last := s.Stream.All()[len(s.Stream.All())-1]; last.Stream != oracle.Progress || last.Rev < s.History.LatestOf(namespace) {
-		t.Errorf("the last record is %s, want progress up to revision %d or later", last.ID, s.History.LatestOf(namespace))
+	if rec := s.Stream.All()[len(s.Stream.All())-1]; rec.Stream != oracle.Progress || rec.Rev < last {
+		t.Errorf("the last record is %s, want progress up to revision %d or later", rec.ID, last)
 	}
 }
