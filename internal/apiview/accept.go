@@ -15,9 +15,10 @@ type form struct {
 	as      string // "": objects as they are; Table, PartialObjectMetadata, PartialObjectMetadataList, APIGroupDiscoveryList
 	group   string
 	version string
+	yaml    bool // not JSON
 }
 
-// accepted returns the first form that the client accepts, of those that allow does. The client has to accept JSON.
+// accepted returns the first form that the client accepts: JSON as it is, or a form that allow accepts.
 func accepted(r *http.Request, allow func(form) bool) (form, error) {
 	type clause struct {
 		form
@@ -30,11 +31,11 @@ func accepted(r *http.Request, allow func(form) bool) (form, error) {
 	}
 	for part := range strings.SplitSeq(header, ",") {
 		kind, params, err := mime.ParseMediaType(part)
-		if err != nil || !slices.Contains([]string{"application/json", "application/*", "*/*"}, kind) {
+		if err != nil || !slices.Contains([]string{"application/json", "application/yaml", "application/*", "*/*"}, kind) {
 			continue
 		}
-		f := form{params["as"], params["g"], params["v"]}
-		if f.as != "" && !allow(f) {
+		f := form{params["as"], params["g"], params["v"], kind == "application/yaml"}
+		if (f.as != "" || f.yaml) && !allow(f) {
 			continue
 		}
 		q := 1.0
@@ -42,7 +43,7 @@ func accepted(r *http.Request, allow func(form) bool) (form, error) {
 			q = n
 		}
 		if f.as == "" {
-			f = form{}
+			f = form{yaml: f.yaml}
 		}
 		clauses = append(clauses, clause{f, q})
 	}
@@ -56,15 +57,21 @@ func accepted(r *http.Request, allow func(form) bool) (form, error) {
 		return 0
 	})
 	if len(clauses) == 0 || clauses[0].q <= 0 {
-		return form{}, failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-			"only the following media types are accepted: application/json")
+		types := "application/json"
+		if allow(form{yaml: true}) {
+			types += ", application/yaml"
+		}
+		return form{}, failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: %s", types)
 	}
 	return clauses[0].form, nil
 }
 
 // ofObjects reports whether objects can be answered in a form.
-func ofObjects(f form) bool {
-	if f.group != "meta.k8s.io" || f.version != "v1" && f.version != "v1beta1" {
+func ofObjects(f form) bool { return f == form{yaml: true} || ofEvents(f) }
+
+// ofEvents reports whether the objects of a watch can be answered in a form.
+func ofEvents(f form) bool {
+	if f.yaml || f.group != "meta.k8s.io" || f.version != "v1" && f.version != "v1beta1" {
 		return false
 	}
 	return slices.Contains([]string{"Table", "PartialObjectMetadata", "PartialObjectMetadataList"}, f.as)
@@ -72,5 +79,5 @@ func ofObjects(f form) bool {
 
 // ofDiscovery reports whether a form is that of aggregated discovery.
 func ofDiscovery(f form) bool {
-	return f == form{"APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2"}
+	return f == form{as: "APIGroupDiscoveryList", group: "apidiscovery.k8s.io", version: "v2"}
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -34,11 +35,29 @@ func (v *View) newAnswer(f form, res *resource, query url.Values) (*answer, erro
 	return a, nil
 }
 
+// write answers with JSON, or with the YAML of it.
+func (f form) write(w http.ResponseWriter, body []byte) error {
+	kind := "application/json"
+	if f.yaml {
+		kind = "application/yaml"
+		var err error
+		if body, err = yaml.JSONToYAML(body); err != nil {
+			return err
+		}
+	}
+	w.Header().Set("Content-Type", kind)
+	_, _ = w.Write(body) // the client has gone
+	return nil
+}
+
 // write writes a list.
 func (a *answer) write(w io.Writer, meta *metav1.ListMeta, objects []*object.Object) error {
 	var b bytes.Buffer
 	switch {
 	case a.table != nil:
+		if err := a.table.markDefault(objects); err != nil {
+			return err
+		}
 		a.table.begin(&b, meta)
 	default:
 		kind, version := a.resource.name+"List", a.resource.groupVersion()

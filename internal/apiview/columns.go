@@ -88,11 +88,7 @@ func builtinGroupColumns(k *kind) *columns {
 	case "apiextensions.k8s.io/v1 customresourcedefinitions":
 		return typed("Scope Versions Created_At:date +Group +Kind +ShortNames +Established:boolean", definitionCells)
 	case "apiregistration.k8s.io/v1 apiservices":
-		return customColumns([]printerColumn{
-			{Name: "Service", Type: "string", JSONPath: ".spec.service.name"}, // completed by the server's own code
-			{Name: "Available", Type: "string", JSONPath: `.status.conditions[?(@.type=="Available")].status`},
-			{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
-		})
+		return typed("Service Available Age", apiServiceCells)
 	case "admissionregistration.k8s.io/v1 mutatingwebhookconfigurations", "admissionregistration.k8s.io/v1 validatingwebhookconfigurations":
 		return typed("Webhooks:integer Age", webhookCells)
 	case "certificates.k8s.io/v1 certificatesigningrequests":

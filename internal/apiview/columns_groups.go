@@ -328,12 +328,8 @@ func roleBindingCells(o *rbacv1.RoleBinding, now time.Time) []any {
 }
 
 func storageClassCells(o *storagev1.StorageClass, now time.Time) []any {
-	name := o.Name
-	if o.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
-		name += " (default)"
-	}
 	return []any{
-		name, o.Provisioner, string(deref(o.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
+		o.Name, o.Provisioner, string(deref(o.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
 		string(deref(o.VolumeBindingMode, storagev1.VolumeBindingImmediate)), deref(o.AllowVolumeExpansion, false), ago(o.CreationTimestamp.Time, now),
 	}
 }
@@ -352,6 +348,33 @@ func webhookCells(o *struct {
 }, now time.Time,
 ) []any {
 	return []any{o.Name, len(o.Webhooks), ago(o.CreationTimestamp.Time, now)}
+}
+
+// apiService is the part of an APIService that its columns show.
+type apiService struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Service *struct{ Namespace, Name string }
+	}
+	Status struct {
+		Conditions []struct{ Type, Status, Reason string }
+	}
+}
+
+func apiServiceCells(o *apiService, now time.Time) []any {
+	service, available := "Local", "Unknown"
+	if s := o.Spec.Service; s != nil {
+		service = s.Namespace + "/" + s.Name
+	}
+	for _, c := range o.Status.Conditions {
+		if c.Type != "Available" {
+			continue
+		}
+		if available = c.Status; c.Status != "True" && c.Reason != "" {
+			available += " (" + c.Reason + ")"
+		}
+	}
+	return []any{o.Name, service, available, ago(o.CreationTimestamp.Time, now)}
 }
 
 func signingRequestCells(o *certificatesv1.CertificateSigningRequest, now time.Time) []any {

@@ -49,9 +49,7 @@ func (v *View) get(w http.ResponseWriter, r *http.Request, res *resource, namesp
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b.Bytes()) // the client has gone
-	return nil
+	return f.write(w, b.Bytes())
 }
 
 // serveList answers with the objects of a resource, page by page if the client asks for it.
@@ -76,6 +74,13 @@ func (v *View) serveList(w http.ResponseWriter, r *http.Request, res *resource, 
 	found, err := p.fill(s)
 	if err != nil {
 		return err
+	}
+	if f.yaml {
+		var b bytes.Buffer
+		if err := a.write(&b, &p.meta, found); err != nil {
+			return err
+		}
+		return f.write(w, b.Bytes())
 	}
 	w.Header().Set("Content-Type", "application/json")
 	b := bufio.NewWriterSize(w, 64<<10)

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // table writes objects as a Table of meta.k8s.io: what kubectl prints.
@@ -19,6 +21,7 @@ type table struct {
 	version  string // v1 or v1beta1
 	include  string // of the object: "", None, Metadata, Object
 	headless bool   // the columns have been sent
+	marked   string // name of the default of the list, "" if there is none
 }
 
 func (t *table) begin(b *bytes.Buffer, meta *metav1.ListMeta) {
@@ -48,6 +51,9 @@ func (t *table) row(b *bytes.Buffer, body []byte) error {
 	if r.Cells, r.Conditions, err = t.resource.columns.cells(body, t.view.clock()); err != nil {
 		return fmt.Errorf("a row of %s: %w", t.resource, err)
 	}
+	if t.marked != "" && r.Cells[0] == t.marked {
+		r.Cells[0] = t.marked + " (default)"
+	}
 	switch t.include {
 	case "None":
 		r.Object = json.RawMessage("null")
@@ -61,6 +67,30 @@ func (t *table) row(b *bytes.Buffer, body []byte) error {
 	raw, err := json.Marshal(r)
 	b.Write(raw)
 	return err
+}
+
+// markDefault finds the default StorageClass of a list, the newest one: kube-apiserver marks it in lists, and in no other answer.
+func (t *table) markDefault(objects []*object.Object) error {
+	if t.resource.String() != "storageclasses.storage.k8s.io" {
+		return nil
+	}
+	var newest metav1.Time
+	for _, o := range objects {
+		body, err := o.AppendJSON(nil)
+		if err != nil {
+			return err
+		}
+		var class metav1.PartialObjectMetadata
+		if json.Unmarshal(body, &class) != nil {
+			continue // a redacted value has another type than the field
+		}
+		isDefault := class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" ||
+			class.Annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true"
+		if isDefault && (t.marked == "" || class.CreationTimestamp.After(newest.Time)) {
+			t.marked, newest = class.Name, class.CreationTimestamp
+		}
+	}
+	return nil
 }
 
 // columns are those of one kind.

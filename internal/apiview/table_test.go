@@ -3,11 +3,13 @@ package apiview_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
 )
@@ -68,6 +70,82 @@ func TestTables(t *testing.T) {
 		w := ask(t.Context(), s, "GET", path, asTable, "")
 		if diff := cmp.Diff(want, lines(t, w.Body.Bytes())); diff != "" {
 			t.Errorf("%s: -want +got\n%s", path, diff)
+		}
+	}
+}
+
+// A list of StorageClasses marks the newest default, as kube-apiserver does. A single one is not marked.
+func TestDefaultStorageClass(t *testing.T) {
+	t.Parallel()
+	class := func(name, created, annotation string) string {
+		return fmt.Sprintf(`{"kind":"StorageClass","metadata":{"name":%q,"creationTimestamp":%q,"annotations":{%q:"true"}},"provisioner":"p"}`, name, created, annotation)
+	}
+	r := &record{}
+	r.resource("storage.k8s.io/v1", "storageclasses", class("a", "2026-11-20T12:00:00Z", "storageclass.kubernetes.io/is-default-class"),
+		class("b", "2026-11-20T13:00:00Z", "storageclass.beta.kubernetes.io/is-default-class"),
+		class("c", "2026-11-20T13:00:00Z", "storageclass.kubernetes.io/is-default-class"), class("d", "2026-11-20T13:30:00Z", "x"))
+	s := &apiview.Server{Root: r.view(), Token: token}
+	const columns = "Name | Provisioner | ReclaimPolicy | VolumeBindingMode | AllowVolumeExpansion | Age"
+	for path, want := range map[string][]string{
+		"": {
+			columns, "a | p | Delete | Immediate | false | 120m", "b (default) | p | Delete | Immediate | false | 60m",
+			"c | p | Delete | Immediate | false | 60m", "d | p | Delete | Immediate | false | 30m",
+		},
+		"?fieldSelector=metadata.name%3Da": {columns, "a (default) | p | Delete | Immediate | false | 120m"},
+		"/b":                               {columns, "b | p | Delete | Immediate | false | 60m"},
+	} {
+		w := ask(t.Context(), s, "GET", "/apis/storage.k8s.io/v1/storageclasses"+path, asTable, "")
+		if diff := cmp.Diff(want, lines(t, w.Body.Bytes())); diff != "" {
+			t.Errorf("%s: -want +got\n%s", path, diff)
+		}
+	}
+}
+
+// An APIService shows its Service, and why it is not available.
+func TestAPIServiceColumns(t *testing.T) {
+	t.Parallel()
+	service := func(name, rest string) string {
+		return fmt.Sprintf(`{"kind":"APIService","metadata":{"name":%q},%s}`, name, rest)
+	}
+	r := &record{}
+	r.resource("apiregistration.k8s.io/v1", "apiservices",
+		service("v1.", `"spec":{},"status":{"conditions":[{"type":"Available","status":"True","reason":"Local"}]}`),
+		service("v1.metrics", `"spec":{"service":{"namespace":"kube-system","name":"metrics"}},"status":{"conditions":[{"type":"Available","status":"False","reason":"MissingEndpoints"}]}`),
+		service("v2.new", `"spec":{"service":{"namespace":"a","name":"b"}}`))
+	w := ask(t.Context(), &apiview.Server{Root: r.view(), Token: token}, "GET", "/apis/apiregistration.k8s.io/v1/apiservices", asTable, "")
+	want := []string{
+		"Name | Service | Available | Age", "v1. | Local | True | 120m",
+		"v1.metrics | kube-system/metrics | False (MissingEndpoints) | 120m", "v2.new | a/b | Unknown | 120m",
+	}
+	if diff := cmp.Diff(want, lines(t, w.Body.Bytes())); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// A client that accepts YAML gets the objects, and lists, of the JSON answer. A watch cannot be YAML.
+func TestYAML(t *testing.T) {
+	t.Parallel()
+	s := &apiview.Server{Root: cluster().view(), Token: token}
+	for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/shop/pods/web-0"} {
+		w := ask(t.Context(), s, "GET", path, "application/yaml", "")
+		if kind := w.Header().Get("Content-Type"); kind != "application/yaml" || strings.HasPrefix(w.Body.String(), "{") {
+			t.Errorf("%s: %s: %s", path, kind, w.Body)
+		}
+		want, err := yaml.JSONToYAML(ask(t.Context(), s, "GET", path, "application/json", "").Body.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), w.Body.String()); diff != "" {
+			t.Errorf("%s: -JSON +YAML\n%s", path, diff)
+		}
+	}
+	for path, accept := range map[string]string{
+		"/api/v1/pods?watch=true": "application/yaml",
+		"/api/v1/pods":            "application/yaml;as=Table;g=meta.k8s.io;v=v1",
+		"/apis":                   "application/yaml",
+	} {
+		if w := ask(t.Context(), s, "GET", path, accept, ""); w.Code != http.StatusNotAcceptable {
+			t.Errorf("%s with %s: %d %s", path, accept, w.Code, w.Body)
 		}
 	}
 }

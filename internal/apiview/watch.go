@@ -19,7 +19,7 @@ const bookmarkEvery = time.Minute
 
 // serveWatch answers with the objects of the moment if the client does not have them, and then with the changes of a replay, and bookmarks.
 func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource, namespace string) error {
-	f, err := accepted(r, ofObjects)
+	f, err := accepted(r, ofEvents)
 	if err != nil {
 		return err
 	}
