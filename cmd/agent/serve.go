@@ -18,7 +18,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -167,7 +166,7 @@ func (f *serveFlags) span() (at timeline.Moment, to *timeline.Moment, speed floa
 func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
 	var view *apiview.View
 	err := q.during(ctx, func(ctx context.Context) error {
-		s, versions, scopes, reading, err := readSpan(ctx, q, at, to)
+		s, log, scopes, reading, err := readSpan(ctx, q, at, to)
 		if err != nil {
 			return err
 		}
@@ -185,13 +184,13 @@ func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment, 
 		}
 		end := newCertainty(*to, scopes, reading)
 		q.say(&end)
-		return errors.Join(view.Follow(versions), f.judge(&sure), f.judge(&end))
+		return errors.Join(view.Follow(log), f.judge(&sure), f.judge(&end))
 	})
 	return view, err
 }
 
 // readSpan returns the state of a moment and, unless to is nil, the versions up to it with the certainty of the end.
-func readSpan(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*timeline.State, []*timeline.Version, []timeline.Scope, *history.Reading, error) {
+func readSpan(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*timeline.State, *apiview.Log, []timeline.Scope, *history.Reading, error) {
 	if to == nil {
 		states, reading, err := q.record.States(ctx, q.wanted, at)
 		if err != nil {
@@ -199,13 +198,9 @@ func readSpan(ctx context.Context, q *question, at timeline.Moment, to *timeline
 		}
 		return states[0], nil, nil, reading, nil
 	}
-	var versions []*timeline.Version
-	s, scopes, reading, err := q.record.Span(ctx, q.wanted, at, *to, func(v *timeline.Version) {
-		kept := *v
-		kept.Before, kept.Patch, kept.After = nil, nil, slices.Clone(v.After)
-		versions = append(versions, &kept)
-	})
-	return s, versions, scopes, reading, err
+	var log apiview.Log
+	s, scopes, reading, err := q.record.Span(ctx, q.wanted, at, *to, log.Add)
+	return s, &log, scopes, reading, err
 }
 
 // warnings returns the warnings for a client that lists a scope without certainty.

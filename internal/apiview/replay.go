@@ -1,6 +1,7 @@
 package apiview
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +22,6 @@ type change struct {
 	version        uint64
 	time           time.Time
 	before, object *object.Object // nil: it did not exist, it is gone
-	gone           []byte         // the last state of an object that is gone, with the resourceVersion of its deletion
 }
 
 // replay shows changes one after the other.
@@ -42,19 +43,52 @@ type step struct {
 	time     time.Time
 }
 
-// Follow adds what happened after the moment, to be shown by Play: versions in the order of the record. It must be called before the view is
-// served. Objects of resources that the view does not have are left out.
-func (v *View) Follow(versions []*timeline.Version) error {
+// Log collects what happened after a moment, for View.Follow. It keeps objects compressed.
+type Log struct {
+	entries map[string][]entry // by resource, in the order of the record
+	packers map[string]*packer
+}
+
+// entry is a version of an object.
+type entry struct {
+	version uint64
+	time    time.Time
+	history uint32
+	ref     *object.Ref
+	object  *object.Object // nil: it is gone, or the record does not have it
+	gone    bool
+}
+
+// Add adds the next version of the record. It keeps no reference to it.
+func (l *Log) Add(v *timeline.Version) {
+	if l.packers == nil {
+		l.entries, l.packers = map[string][]entry{}, map[string]*packer{}
+	}
+	p := l.packers[v.Resource]
+	if p == nil {
+		plural, group, _ := strings.Cut(v.Resource, ".")
+		p = &packer{resource: &object.Resource{Group: group, Name: plural}}
+		l.packers[v.Resource] = p
+	}
+	e := entry{version: number(v.ResourceVersion), time: v.Time, history: v.History, gone: v.Gone()}
+	if !e.gone && v.After != nil {
+		e.object = p.pack(v, v.After)
+		e.ref = e.object.Ref
+	} else {
+		e.ref = object.NewRef(p.resource, v.Namespace, v.Name, v.UID)
+	}
+	l.entries[v.Resource] = append(l.entries[v.Resource], e)
+}
+
+// Follow adds what happened after the moment, to be shown by Play. It must be called before the view is served. Objects of resources that the
+// view does not have are left out. The log is not needed afterwards.
+func (v *View) Follow(l *Log) error {
 	if v.replay != nil {
 		return errors.New("a view is replayed once")
 	}
-	byResource := map[string][]*timeline.Version{}
-	for _, x := range versions {
-		byResource[x.Resource] = append(byResource[x.Resource], x)
-	}
 	v.replay = &replay{shown: map[*resource]int{}, now: v.now, moved: make(chan struct{}), watched: make(chan struct{})}
 	for _, r := range v.resources {
-		if err := r.follow(byResource[r.String()]); err != nil {
+		if err := r.follow(l.entries[r.String()]); err != nil {
 			return err
 		}
 		for i := range r.log {
@@ -66,40 +100,26 @@ func (v *View) Follow(versions []*timeline.Version) error {
 }
 
 // follow makes the log of a resource.
-func (r *resource) follow(versions []*timeline.Version) error {
-	slices.SortStableFunc(versions, func(a, b *timeline.Version) int {
-		switch x, y := number(a.ResourceVersion), number(b.ResourceVersion); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
-	if r.history == nil && len(versions) > 0 {
-		r.history = &versions[0].History
+func (r *resource) follow(entries []entry) error {
+	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.version, b.version) })
+	if r.history == nil && len(entries) > 0 {
+		first := entries[0].history
+		r.history = &first
 	}
 	current := map[string]*object.Object{}
 	for _, o := range r.first.objects {
 		current[o.Ref.Key] = o
 	}
-	for _, v := range versions {
-		if v.History != *r.history {
-			return fmt.Errorf("etcd was restored at %s: replay the time before it or after it", v.Time.Format(time.RFC3339))
+	for _, e := range entries {
+		if e.history != *r.history {
+			return fmt.Errorf("etcd was restored at %s: replay the time before it or after it", e.time.Format(time.RFC3339))
 		}
-		key := object.NewRef(r.packer.resource, v.Namespace, v.Name, v.UID).Key
-		c := change{version: max(number(v.ResourceVersion), r.first.version+1), time: v.Time, before: current[key]}
+		c := change{version: max(e.version, r.first.version+1), time: e.time, before: current[e.ref.Key], object: e.object}
 		switch {
-		case !v.Gone() && v.After != nil:
-			c.object = r.packer.pack(v, v.After)
-			current[key] = c.object
-		case v.Gone() && c.before != nil && c.before.Ref.UID == v.UID:
-			body, err := c.before.AppendJSON(nil)
-			if err != nil {
-				return err
-			}
-			c.gone = withVersion(body, c.version)
-			delete(current, key)
+		case e.object != nil:
+			current[e.ref.Key] = e.object
+		case e.gone && c.before != nil && c.before.Ref.UID == e.ref.UID:
+			delete(current, e.ref.Key)
 		default:
 			continue // it was not there, or the record does not have it
 		}

@@ -2,8 +2,10 @@ package apiview_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -35,17 +37,17 @@ func rollout(t *testing.T) *apiview.View {
 	r.object(consume.Updated, "v1", "configmaps", labelled("a", "web", "3"))
 	r.stream("progress", "v1", "configmaps")
 	state, fold := timeline.NewState(from, timeline.Options{}), timeline.NewFold(timeline.Now(start), timeline.Options{})
-	var versions []*timeline.Version
+	var log apiview.Log
 	for _, e := range r.events {
 		state.Add(e)
 		for _, v := range fold.Add(e) {
 			if !from.Includes(e) {
-				versions = append(versions, v)
+				log.Add(v)
 			}
 		}
 	}
 	v := apiview.NewView(state, apiview.Options{Now: start})
-	if err := v.Follow(versions); err != nil {
+	if err := v.Follow(&log); err != nil {
 		t.Fatal(err)
 	}
 	return v
@@ -165,8 +167,40 @@ func TestReplayOfARestore(t *testing.T) {
 	r := &record{}
 	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", "a", ""))
 	v := apiview.NewView(r.state(timeline.Now(start)), apiview.Options{Now: start})
-	err := v.Follow([]*timeline.Version{{Object: consume.Object{Resource: "configmaps", Namespace: "shop", Name: "a"}, History: 1, ResourceVersion: "2", Time: start}})
+	var log apiview.Log
+	log.Add(&timeline.Version{Object: consume.Object{Resource: "configmaps", Namespace: "shop", Name: "a"}, History: 1, ResourceVersion: "2", Time: start})
+	err := v.Follow(&log)
 	if err == nil || !strings.Contains(err.Error(), "etcd was restored at 2026-11-20T14:00:00Z: replay the time before it or after it") {
 		t.Errorf("%v", err)
 	}
+}
+
+// BenchmarkLog adds versions of Pods of 3 KB to a log, and reports the memory that each keeps.
+func BenchmarkLog(b *testing.B) {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var log apiview.Log
+	size := 0
+	var env strings.Builder
+	for i := range 45 {
+		fmt.Fprintf(&env, `{"name":"VARIABLE_%d","value":"%x"},`, i, i*i*7919)
+	}
+	for i := range b.N {
+		body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-%d","namespace":"shop","uid":"%x","resourceVersion":"%d","annotations":{"text":%q}},`+
+			`"spec":{"nodeName":"node-%d","containers":[{"name":"app","image":"web:1","env":[%s{"name":"LAST"}]}]},"status":{"phase":"Running","podIP":"10.0.%d.%d"}}`,
+			i%1000, sha256.Sum256(fmt.Append(nil, i%1000)), i, strings.Repeat("text of all Pods ", 40), i%7,
+			env.String(), i%250, i%1000/4)
+		size += len(body)
+		log.Add(&timeline.Version{
+			Object: consume.Object{Resource: "pods", Namespace: "shop", Name: fmt.Sprint("web-", i%1000), UID: fmt.Sprint(i % 1000)},
+			Op:     consume.Updated, ResourceVersion: fmt.Sprint(i), Time: start, After: body,
+		})
+	}
+	b.StopTimer()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(size)/float64(b.N), "JSON-B/version")
+	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/float64(b.N), "kept-B/version")
+	runtime.KeepAlive(&log)
 }

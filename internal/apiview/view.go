@@ -29,7 +29,6 @@ type resource struct {
 	log      []change // what a replay shows after it, by resourceVersion
 	warnings []string
 	columns  *columns
-	packer   *packer
 	history  *uint32 // how often etcd had been restored, nil: there are no objects
 
 	mu   sync.Mutex
@@ -98,7 +97,6 @@ func NewView(s *timeline.State, o Options) *View {
 // add packs the objects of the resource.
 func (r *resource) add(versions []*timeline.Version) {
 	p := &packer{resource: &object.Resource{Group: r.group, Version: r.apiVersion, Name: r.plural, Kind: r.name, Namespaced: r.namespaced}}
-	r.packer = p
 	lost := 0
 	for _, v := range versions {
 		if v.After == nil {

@@ -159,7 +159,7 @@ func (o *watchWriter) objects(l *list, s *selector) error {
 // change writes a change, as far as the objects before and after it are selected.
 func (o *watchWriter) change(c *change, s *selector) error {
 	o.version = c.version
-	was, _, err := selected(c.before, s)
+	was, before, err := selected(c.before, s)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (o *watchWriter) change(c *change, s *selector) error {
 	case is:
 		return o.event("ADDED", c.version, body)
 	case was && c.object == nil:
-		return o.event("DELETED", c.version, c.gone)
+		return o.event("DELETED", c.version, withVersion(before, c.version))
 	case was:
 		return o.event("DELETED", c.version, body)
 	}
