@@ -90,6 +90,17 @@ kind: Role
 metadata: {name: reader, namespace: shop}
 rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
 ---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: standard, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: example.com/disk
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast}
+provisioner: example.com/disk
+allowVolumeExpansion: true
+---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: gadgets.past.example.com}
@@ -153,7 +164,7 @@ func TestKubectlAgainstThePast(t *testing.T) {
 	bus := world.StartBus(t)
 	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: `  - resources: [pods, deployments.apps, replicasets.apps, services, configmaps, namespaces, nodes, resourcequotas, limitranges,
       jobs.batch, ingresses.networking.k8s.io, roles.rbac.authorization.k8s.io, customresourcedefinitions.apiextensions.k8s.io,
-      gadgets.past.example.com, gizmos.past.example.com, widgets.e2e.kubecdc.dev]`})
+      storageclasses.storage.k8s.io, apiservices.apiregistration.k8s.io, gadgets.past.example.com, gizmos.past.example.com, widgets.e2e.kubecdc.dev]`})
 	a.Ready(t)
 
 	pod := func() string {
@@ -181,6 +192,9 @@ func TestKubectlAgainstThePast(t *testing.T) {
 			live.do(t, "", "delete", "job", "import", "-n", "shop")
 			live.do(t, "", "patch", "svc", "web", "-n", "shop", "-p", `{"spec":{"type":"LoadBalancer"}}`)
 		},
+	}
+	for k := len(steps); k < size(5, 5, 20); k++ {
+		steps = append(steps, laterStep(t, &live, k))
 	}
 	type asked struct {
 		rev     uint64
@@ -224,6 +238,31 @@ func TestKubectlAgainstThePast(t *testing.T) {
 	t.Logf("%d answers of kubectl compared at %d moments", compared, len(moments))
 }
 
+// laterStep returns the changes before moment k, of the moments that only the long form has.
+func laterStep(t *testing.T, live *client, k int) func() {
+	text := fmt.Sprint(k)
+	return func() {
+		switch k % 5 {
+		case 0:
+			live.do(t, "", "scale", "-n", "shop", "deploy/web", "--replicas="+fmt.Sprint(1+k%4))
+			live.do(t, "", "annotate", "sc", "fast", "storageclass.kubernetes.io/is-default-class="+fmt.Sprint(k%2 == 0), "--overwrite")
+		case 1:
+			live.do(t, "", "set", "image", "-n", "shop", "deploy/web", "app=web:"+text)
+			live.do(t, "", "patch", "node", "node-1", "-p", `{"spec":{"unschedulable":`+fmt.Sprint(k%2 == 0)+`}}`)
+		case 2:
+			live.do(t, "", "patch", "gadget", "gear", "-n", "shop", "--type=merge", "-p", `{"spec":{"size":`+text+`,"color":"color-`+text+`"}}`)
+			live.do(t, strings.ReplaceAll(shopGadgets, "gizmo-1", "gizmo-"+text), "apply", "--server-side", "--force-conflicts", "-f", "-")
+		case 3:
+			live.do(t, "", "create", "cm", "-n", "shop", "extra-"+text, "--from-literal=k="+text)
+			live.do(t, "", "label", "cm", "-n", "shop", "extra-"+text, "app=web")
+			live.do(t, "", "delete", "pods", "-n", "shop", "-l", "app=web", "--wait=false")
+		case 4:
+			live.do(t, "", "create", "job", "-n", "shop", "job-"+text, "--image=import:"+text)
+			live.do(t, "", "patch", "ingress", "web", "-n", "shop", "--type=json", "-p", `[{"op":"remove","path":"/spec/rules/0"},{"op":"add","path":"/spec/rules/-","value":{"host":"h`+text+`.example.com"}}]`)
+		}
+	}
+}
+
 // pastCommands are those that kubectl runs at each moment.
 func pastCommands() [][]string {
 	const all = "pods,deployments,replicasets,services,configmaps,namespaces,nodes,jobs,ingresses,roles,gadgets,gizmos,widgets,crd"
@@ -248,6 +287,9 @@ func pastCommands() [][]string {
 		{"get", "gadgets,jobs", "-n", "none"},
 		{"get", "deploy", "none", "-n", "shop"},
 		{"get", "nothings"},
+		{"get", "sc"},
+		{"get", "sc", "standard", "-o", "wide"},
+		{"get", "apiservices"},
 		{"describe", "cm,gd,ns,role", "-A"},
 		{"api-resources", "--namespaced", "--api-group=past.example.com"},
 	}
@@ -308,6 +350,13 @@ func (c *client) answer(t *testing.T, args []string) string {
 // servePast starts `kubecdc serve` and returns its address and its kubeconfig.
 func servePast(t *testing.T, args ...string) (url, kubeconfig string) {
 	t.Helper()
+	_, url, kubeconfig = servePastAs(t, args...)
+	return url, kubeconfig
+}
+
+// servePastAs also returns the process.
+func servePastAs(t *testing.T, args ...string) (pid int, url, kubeconfig string) {
+	t.Helper()
 	cmd := exec.Command(build.SharedAgent(t), append([]string{"serve"}, args...)...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
@@ -332,5 +381,5 @@ func servePast(t *testing.T, args ...string) (url, kubeconfig string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return regexp.MustCompile(`https://[0-9.:]+`).FindString(string(raw)), kubeconfig
+	return cmd.Process.Pid, regexp.MustCompile(`https://[0-9.:]+`).FindString(string(raw)), kubeconfig
 }
