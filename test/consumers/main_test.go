@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/suite"
 )
 
@@ -16,6 +17,7 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(suite.Tests(func() int {
 		defer func() { _ = os.RemoveAll(filepath.Join(os.TempDir(), goProgramsDir)) }() // What is left fails the tests.
+		defer build.Remove()
 		return m.Run()
 	}))
 }
