@@ -49,7 +49,7 @@ type Scope struct {
 
 	// Snapshot is the snapshot that the bus does not have completely; nil if there is none.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
-	// Sweep reports that a snapshot of the whole scope must follow, since consumers may hold objects that no longer exist.
+	// Sweep reports that a snapshot of the whole scope must follow: consumers may hold objects that no longer exist, or lack some.
 	Sweep bool `json:"sweep,omitempty"`
 	// SnapshotBegan is when the last snapshot of the whole scope began; zero if there was none.
 	SnapshotBegan time.Time `json:"snapshotBegan,omitzero"`

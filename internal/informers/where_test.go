@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
@@ -149,6 +150,71 @@ func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
 				first.end()
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(nil) })
 				eventually(t, "what was kept back to be read", func() bool { return second.has("r a uid-1 -→hidden") })
+			})
+		})
+	}
+}
+
+// A condition that is set and taken back before its snapshot has begun: what it withheld meanwhile is sent by another snapshot.
+func TestConditionIsTakenBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		snapshot, restart bool
+		completed         int // snapshots of the run in which the first condition returns
+	}{
+		"before its snapshot began": {completed: 2},
+		"inside another snapshot":   {snapshot: true, completed: 3},
+		"by a restart":              {restart: true, completed: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("a", "hidden", nil)
+				s.put("c", "1", nil)
+				all := func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(nil) }
+				l := live(t, s, m, all)
+				l.awaitCaptured(t)
+				l.mu.Lock()
+				l.holds = func(d *object.Delta) bool { return d.Stream == nil && d.Ref.Name() == "c" }
+				l.mu.Unlock()
+				if tc.snapshot {
+					if _, err := l.set.Snapshot(t.Context(), "", ""); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					s.put("c", "2", nil) // the bus does not have it: no snapshot can begin
+				}
+				pass(time.Second)
+				l.reload(t, specOf(rule(keepsBack("hidden"))))
+				s.put("new", "hidden", nil) // withheld
+				s.delete("a")               // withheld
+				pass(time.Second)
+				if tc.restart {
+					pass(25 * time.Second) // its snapshot is given up, and tried again later
+					l.acknowledge()
+					pass(time.Second)
+					if err := m.Flush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					l.end()
+					l = live(t, s, m, all)
+				} else {
+					l.reload(t, specOf(rule(nil)))
+				}
+				pass(time.Minute) // longer than the snapshot of the condition waits for the bus
+				l.acknowledge()
+				pass(3 * time.Minute)
+				if !l.has("c new uid-3 -→hidden") && !l.has("r new uid-3 -→hidden") {
+					t.Error("the object that is selected again was never sent")
+				}
+				completed := 0
+				for _, d := range l.ofScope("configmaps") {
+					if d.Stream != nil && d.Stream.Kind == object.SnapshotCompleted {
+						completed++
+					}
+				}
+				if completed != tc.completed && !l.has("d a uid-1 hidden→-") {
+					t.Errorf("%d snapshots, want %d: the deletion was never sent, and no later snapshot sweeps the object", completed, tc.completed)
+				}
 			})
 		})
 	}

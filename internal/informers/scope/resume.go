@@ -18,7 +18,9 @@ import (
 // watch resumes there. If that is not possible, it returns errRestart.
 func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
-	i.store.Resume(&c.Scope, !c.Inherited)
+	if !c.Inherited {
+		i.store.Resume(&c.Scope)
+	}
 	// If the resourceVersion is in the future, only a list without one distinguishes a lagging API server from a restored etcd.
 	i.state.asks(time.Now())
 	now, err := i.Latest(ctx)

@@ -53,7 +53,7 @@ func (s *Store) review() (completed <-chan struct{}, first bool) {
 	}
 	switch snap := s.snaps.current; {
 	case snap == nil:
-		first = sent && !s.snaps.due && !s.conditionChangedLocked() && !s.caughtUp
+		first = sent && !s.snaps.due && !s.caughtUp
 		s.caughtUp = s.caughtUp || first
 		return nil, first
 	case s.log.owes(): // it will be given up

@@ -191,7 +191,7 @@ func (s *Store) startReadsLocked(snap *snapshot) {
 	if snap.resumed {
 		return
 	}
-	snap.where, snap.objects, s.snaps.lastAsked = s.Where(), len(s.known.order), snap.began
+	snap.objects, s.snaps.lastAsked = len(s.known.order), snap.began
 	if snap.namespace == "" {
 		s.snaps.due, s.snaps.began = false, snap.began
 	}

@@ -254,9 +254,13 @@ type filtering struct {
 	where string // name of the condition that withholds whole objects, "" if there is none
 }
 
-// SetFilter replaces the filter; nil withholds nothing. where names the condition that withholds whole objects; if it changes, a snapshot
-// follows. The counts of withheld versions remain.
+// SetFilter replaces the filter; nil withholds nothing. where names the condition that withholds whole objects. If it changes after the
+// first list has begun, a snapshot must follow: also if it changes back, because consumers lack what was withheld in between. The counts
+// of withheld versions remain.
 func (s *Store) SetFilter(f Filter, where string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snaps.due = s.snaps.due || s.o.Snapshots && !s.gone && s.list.at != unlisted && where != s.Where()
 	s.filters.Store(&filtering{by: f, where: where})
 	if f != nil {
 		s.filtered.Store(true)
@@ -272,10 +276,6 @@ func (s *Store) CopyFilter(other *Store) {
 
 // Where returns the name of the condition that withholds whole objects, "" if there is none.
 func (s *Store) Where() string { return s.filters.Load().where }
-
-func (s *Store) conditionChangedLocked() bool {
-	return s.o.Snapshots && !s.gone && s.snaps.where != s.Where()
-}
 
 // Recount returns the notice of a progress event at rv, or none if nothing was withheld. After a restart the number of versions withheld
 // since an object's last event is unknown. After a stream event consumers expect none. filtered: the previous run may have withheld some.

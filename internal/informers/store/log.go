@@ -24,15 +24,10 @@ type replacements struct { // numbers of replacements
 
 func (l *replacements) owes() bool { return l.owed > l.announced }
 
-// Resume sets the condition of the previous run's last snapshot. ofScope: c belongs to this scope, not to another selection of the
-// resource, so a replacement of the log since then counts.
-func (s *Store) Resume(c *checkpoint.Scope, ofScope bool) {
+// Resume makes a replacement of the log since the scope's checkpoint c count.
+func (s *Store) Resume(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.snaps.where = c.Where
-	if !ofScope {
-		return
-	}
 	s.log.announced = c.Log
 	if !c.LastSeen.IsZero() && (!s.log.owes() || c.LastSeen.Before(s.log.since)) { // zero: the API server had not answered then
 		s.log.since = c.LastSeen

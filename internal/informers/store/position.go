@@ -57,20 +57,13 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	m, acked := s.pos.ledger.Mark()
 	p := checkpoint.Position{Acked: acked}
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.pos.history, s.snaps.began
-	p.Log, p.Filtered = s.log.announced, s.filtered.Load()
+	p.Log, p.Filtered, p.Where = s.log.announced, s.filtered.Load(), s.Where()
 	shown := s.snaps.current
 	if shown != nil && m.rv < shown.rv {
 		shown = nil // it is not announced: a restart does not resume it
 	}
 	p.Sweep = s.snaps.due || s.snaps.current != nil && shown == nil && s.snaps.current.before.sweep
-	p.Where = s.snaps.where
-	if !s.o.Snapshots {
-		p.Where = s.Where()
-	}
 	if snap := shown; snap != nil {
-		if s.o.Snapshots && snap.namespace == "" {
-			p.Where = snap.where
-		}
 		cursor, reads := snap.reads.Mark()
 		p.Acked += reads
 		snap.withheld = slices.DeleteFunc(snap.withheld, func(key string) bool { return key <= cursor }) // later keys are withheld again

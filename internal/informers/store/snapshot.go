@@ -29,7 +29,6 @@ type snapshot struct {
 	cursor   string
 	filtered bool     // a change may have been withheld before the bus had the read of that object
 	withheld []string // keys of reads that were withheld, and may be withheld again after a restart
-	where    string   // the condition under which whole objects are sent, see SetFilter
 	sending  bool     // its start was handed to the lane
 
 	// Used by a snapshot of the last-known objects, until the bus has acknowledged its start.
@@ -46,7 +45,6 @@ type snapshots struct {
 	began     time.Time    // of the last snapshot of the whole scope
 	lastAsked time.Time    // time in the id of the last requested one
 	orphan    acknowledged // closed when the bus has the start of the last one that was given up; nil if there is none
-	where     string       // the condition of the last one
 }
 
 // NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList.
@@ -61,7 +59,7 @@ func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
 	snap := &snapshot{
 		id: c.Snapshot.ID, scope: scope, namespace: c.Snapshot.Namespace, rv: c.Snapshot.ResourceVersion, objects: c.Snapshot.Objects,
 		reads: newCursor(c.Snapshot.Cursor), resumed: true, cursor: c.Snapshot.Cursor,
-		filtered: c.Filtered, where: c.Where,
+		filtered: c.Filtered,
 	}
 	if snap.cursor == "" { // it may not have been announced
 		return s.started(snap)
@@ -139,9 +137,6 @@ func (s *Store) complete(ctx context.Context) error {
 	defer s.mu.Unlock()
 	if s.snaps.current == snap {
 		s.snaps.current = nil
-		if snap.namespace == "" {
-			s.snaps.where = snap.where
-		}
 	}
 	return nil
 }
@@ -339,7 +334,7 @@ func (s *Store) begin(ctx context.Context, r *request) {
 func (s *Store) giveUpLocked(err error) {
 	snap := s.snaps.current
 	s.dropSnapshotLocked()
-	s.snaps.began, s.snaps.due = snap.before.began, snap.before.sweep
+	s.snaps.began, s.snaps.due = snap.before.began, s.snaps.due || snap.before.sweep
 	snap.request.answer <- begun{err: fmt.Errorf("%w: %w", ErrNotBegun, err)}
 	snap.request = nil
 }
@@ -390,5 +385,5 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 func (s *Store) due() (now bool, began time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.snaps.current == nil && s.busyLocked() == nil && (s.snaps.due || s.conditionChangedLocked()), s.snaps.began
+	return s.snaps.current == nil && s.busyLocked() == nil && s.snaps.due, s.snaps.began
 }
