@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 
@@ -178,5 +179,41 @@ func TestResumeOnEmptyBus(t *testing.T) {
 			}
 		})
 		second.waitPerName(t, "snapshot.started 1", "r a uid-1 -→1", "u a uid-1 1→2", "snapshot.completed 1")
+	})
+}
+
+// An agent ends while the bus lacks a change, and history is compacted beyond it: the gap begins no later than that change.
+func TestGapBeginsBeforeWhatTheBusLacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		first := live(t, s, m, func(*informers.Options, *recorder) {})
+		first.awaitCaptured(t)
+		first.mu.Lock()
+		first.held = true
+		first.mu.Unlock()
+		s.put("lost", "1", nil)
+		lost := time.Now()
+		s.delete("lost")
+		for range 120 {
+			pass(time.Minute)
+			s.bookmark()
+		}
+		pass(time.Second)
+		_ = m.Flush(t.Context())
+		first.end()
+		s.put("a", "2", nil)
+		s.compact()
+		second := live(t, s, m, func(*informers.Options, *recorder) {})
+		second.awaitCaptured(t)
+		for _, d := range second.ofScope("configmaps") {
+			if e := d.Stream; e != nil && e.Kind == object.Gap {
+				if early := lost.Sub(e.Since); early < 0 || early > time.Second {
+					t.Errorf("the gap begins at %v, and the change that is missing was made at %v", e.Since, lost)
+				}
+				return
+			}
+		}
+		t.Error("no gap")
 	})
 }

@@ -232,7 +232,9 @@ func (i *Informer) Position() (checkpoint.Position, bool) {
 	i.selection.Record(&p.Scope)
 	p.Aggregated, p.Definition = i.IsAggregated(), i.Definition()
 	p.Ignored = i.spec.OwnNames
-	p.LastSeen = i.LastSeen()
+	if last := i.LastSeen(); p.LastSeen.IsZero() || last.Before(p.LastSeen) {
+		p.LastSeen = last
+	}
 	return p, true
 }
 

@@ -46,6 +46,7 @@ func newCount() *checkpoint.Ledger[struct{}] {
 }
 
 // Position returns where a restart resumes, or false if it starts over. Resource and selection are set only in the position of Continue.
+// LastSeen is the time of the oldest change that the bus has not acknowledged, zero if there is none.
 func (s *Store) Position() (checkpoint.Position, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,8 +55,10 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	} else if !s.pos.own {
 		return checkpoint.Position{}, false
 	}
+	var p checkpoint.Position
+	p.LastSeen = s.pos.oldest() // before Mark: an acknowledgement in between may advance that
 	m, acked := s.pos.ledger.Mark()
-	p := checkpoint.Position{Acked: acked}
+	p.Acked = acked
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.pos.history, s.snaps.began
 	p.Log, p.Filtered, p.Where = s.log.announced, s.filtered.Load(), s.Where()
 	shown := s.snaps.current
@@ -78,10 +81,18 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 func (s *Store) Lag() time.Duration {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if m, ok := s.pos.ledger.Oldest(); ok {
-		return max(0, time.Since(time.Unix(0, m.since)))
+	if at := s.pos.oldest(); !at.IsZero() {
+		return max(0, time.Since(at))
 	}
 	return 0
+}
+
+// oldest returns the time of the oldest change that the bus has not acknowledged, zero if there is none.
+func (p *position) oldest() (at time.Time) {
+	if m, ok := p.ledger.Oldest(); ok {
+		at = time.Unix(0, m.since)
+	}
+	return at
 }
 
 // Continue makes the checkpoint c the position until the store has one of its own, and adopts its history number.
