@@ -328,6 +328,9 @@ func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.list.at.isLoading() {
+		return 0, false // another list has begun
+	}
 	for key, d := range s.known.pending {
 		if d.gap == s.list.gaps && !backfill.Leads(d.base, byKey[key], s.known.objects[key].last) {
 			return 0, false

@@ -99,3 +99,17 @@ func TestFoundAll(t *testing.T) {
 		})
 	}
 }
+
+// A search that ends after etcd was found to be restored adds none of its steps to the new list.
+func TestStepsOfAnotherListAreNotAdded(t *testing.T) {
+	s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics()})
+	s.BeginList(Fresh)
+	s.EndList(10)
+	s.BeginList(Relist)
+	s.Lose(Loss{From: 10, Reason: object.Expired, SkipIfRecovered: true})
+	s.EndList(20)
+	s.Restart(Loss{From: 20, Reason: object.Rewound})
+	if _, ok := s.AddAllSteps(map[string][]backfill.Step{"configmaps/shop/b": stepsOf("b", "11 2, 13 gone")}); ok || s.known.pendingKeys > 0 {
+		t.Errorf("added: %t, %d keys are pending, and no object is known", ok, s.known.pendingKeys)
+	}
+}
