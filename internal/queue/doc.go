@@ -36,8 +36,6 @@
 //     never takes a slot that a live delta waits for.
 //   - A call ends with its context and leaves no state behind. If the context ends at the very moment in which a waiting
 //     call is served, either the call succeeds or it has no effect.
-//   - A call ends with its context and leaves nothing behind. Should the context end at the very moment in which a waiting
-//     call is served, then either the call succeeds or nothing has happened.
 //
 // The package starts no goroutines. All state is under one mutex, and each freed slot wakes only the caller that gets it.
 // The package never inspects the values, and never retries, drops or times out anything: an item without Done keeps its
