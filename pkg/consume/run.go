@@ -85,8 +85,14 @@ type service struct {
 	failures int
 	told     bool // OnRetry was called more often than OnResume
 
-	handled [2 * inFlight]uint64 // sequences of the last handled records
+	handled [2 * inFlight]stored // the last handled records
 	oldest  int                  // among them
+}
+
+// stored is a record of the stream. The time differs if the stream lost a record and used its sequence again.
+type stored struct {
+	seq uint64
+	at  int64 // ns since 1970
 }
 
 // fatal is an error that no retry repairs.
@@ -248,7 +254,8 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 	}
 	// A record that waited here for too long is delivered again.
 	seq := meta.Sequence.Stream
-	if slices.Contains(s.handled[:], seq) {
+	record := stored{seq, meta.Timestamp.UnixNano()}
+	if slices.Contains(s.handled[:], record) {
 		return m.Ack()
 	}
 	at := Position{Log{Name: s.o.Stream, ID: s.id}, seq + 1}
@@ -267,7 +274,7 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 	defer s.sayWorking(m)()
 	for attempt := 0; ; attempt++ {
 		if err = s.handler(ctx, e); err == nil {
-			s.handled[s.oldest] = seq
+			s.handled[s.oldest] = record
 			s.oldest = (s.oldest + 1) % len(s.handled)
 			return m.Ack()
 		}
