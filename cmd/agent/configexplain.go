@@ -109,7 +109,7 @@ type fate struct {
 	Topic        string `json:"topic,omitempty"`   // template
 	StreamEvents string `json:"streamEvents,omitempty"`
 
-	clusterScoped bool
+	ClusterScoped bool `json:"clusterScoped,omitempty"` // its objects have no namespace
 }
 
 func everyNamespace(clusterScoped bool) string {
@@ -154,7 +154,7 @@ func (e *explanation) captured(c *config.Config, rules []config.Taking, r config
 	summary := settings.Summary()
 	e.Captured, e.fate = true, &fate{
 		Part: agent.PartInWords(c, r.Group, r.Name), Redaction: string(c.Redaction.Mode), Before: c.Event.Before, Patch: c.Event.Patch,
-		Bus: summary.Text, Subject: summary.Subject, Topic: summary.Topic, clusterScoped: r.ClusterScoped,
+		Bus: summary.Text, Subject: summary.Subject, Topic: summary.Topic, ClusterScoped: r.ClusterScoped,
 	}
 	if e.Why = fmt.Sprintf("watch[%d] names it as %s", rules[0].Rule, c.Watch[rules[0].Rule].Resources[rules[0].Pattern]); len(rules) > 1 {
 		e.Why = fmt.Sprintf("by the first of %d rules that matches the object", len(rules))
@@ -276,7 +276,7 @@ func (e *explanation) place() string {
 }
 
 func (t *taking) add(table facts, f *fate) {
-	table.add("namespaces", orText(strings.Join(t.Namespaces, ", "), everyNamespace(f.clusterScoped)))
+	table.add("namespaces", orText(strings.Join(t.Namespaces, ", "), everyNamespace(f.ClusterScoped)))
 	if t.LabelSelector != "" {
 		table.add("labels", t.LabelSelector)
 	}
