@@ -156,7 +156,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 	if to.file != nil {
 		r.Sync = to.file.Sync
 	}
-	return errors.Join(f.send(ctx, q, r, to, o, log), to.Close())
+	return errors.Join(f.send(ctx, q, r, to.Target, o, log), to.Close())
 }
 
 // copies returns a function that returns how many partitions have a copy of a stream event.

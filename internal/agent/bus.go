@@ -83,8 +83,7 @@ func (b *bus) openClaims(c *config.ClaimCheck, fence publish.Fence, log *slog.Lo
 		if !ok {
 			return nil, errors.New("objectStore: the bus has none") // impossible: the configuration was validated
 		}
-		store := driver.ObjectStore{Bucket: c.ObjectStore.Bucket, Create: c.ObjectStore.Create, MaxBytes: int64(c.ObjectStore.MaxBytes)}
-		return s.ObjectStore(store, log, m), nil
+		return s.ObjectStore(*c.ObjectStore, log, m), nil
 	case c.Directory != nil:
 		return claim.NewDirectory(c.Directory.Path, fence, log, m)
 	case c.HTTP != nil:

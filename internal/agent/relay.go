@@ -49,22 +49,13 @@ func RelaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.
 // NewRelayTarget returns the target of a relay. It checks fence before each attempt.
 func NewRelayTarget(cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
 	d, settings := to.Chosen()
-	b, err := settings.Open(&driver.Env{
+	target, err := settings.Open(&driver.Env{
 		Key: "to." + d.Name, Cluster: cluster, MaxEventBytes: int(cfg.Event.MaxBytes), Fence: fence, Stdout: stdout, Log: log,
 	})
-	if err != nil {
-		if _, named := settings.(driver.Named); named {
-			err = driver.WithClusterAdvice(err, cluster)
-		}
-		return nil, err
+	if _, named := settings.(driver.Named); named {
+		err = driver.WithClusterAdvice(err, cluster)
 	}
-	if t, ok := b.(relay.Target); ok {
-		return t, nil
-	}
-	if d.Stdout {
-		return relay.NewWriter(b), nil
-	}
-	return relay.NewBus(b), nil
+	return target, err
 }
 
 // objectsOf returns the objects whose events the bus has to send to a relay, with the stream events of their resources. MatchRelay is false

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubecdc/kubecdc/internal/config/check"
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/internal/publish/http"
@@ -33,9 +32,9 @@ func (Oversize) Values() []string {
 // ClaimCheck is the place where an event that is too large for the bus is stored, at most one. In a file, `claimCheck: {}` is
 // none.
 type ClaimCheck struct {
-	ObjectStore *ObjectStore       `yaml:"objectStore,omitempty"`
-	Directory   *ClaimDirectory    `yaml:"directory,omitempty"`
-	HTTP        *http.ClientConfig `yaml:"http,omitempty"` // a server that stores files by PUT below a URL
+	ObjectStore *driver.ObjectStore `yaml:"objectStore,omitempty"`
+	Directory   *ClaimDirectory     `yaml:"directory,omitempty"`
+	HTTP        *http.ClientConfig  `yaml:"http,omitempty"` // a server that stores files by PUT below a URL
 }
 
 // SetDefaults removes the default claim check, as Bus does.
@@ -43,22 +42,6 @@ func (c *ClaimCheck) SetDefaults() { *c = ClaimCheck{} }
 
 // none reports whether there is no place.
 func (c *ClaimCheck) none() bool { return *c == ClaimCheck{} }
-
-// ObjectStore is a bucket of JetStream's object store on the servers of bus.nats. The replicas and the age of a created bucket
-// follow those of the stream, whose records refer to it.
-type ObjectStore struct {
-	Bucket   string        `yaml:"bucket"`
-	Create   bool          `yaml:"create"`   // if it does not exist
-	MaxBytes yamldoc.Bytes `yaml:"maxBytes"` // 0: not bounded
-}
-
-// DefaultBucket is the name of the bucket if the file has none.
-const DefaultBucket = "KUBECDC_LARGE"
-
-// SetDefaults sets the defaults of the bucket.
-func (o *ObjectStore) SetDefaults() { *o = defaultObjectStore() }
-
-func defaultObjectStore() ObjectStore { return ObjectStore{Bucket: DefaultBucket, Create: true} }
 
 // ClaimDirectory is a directory, for example one that consumers can read.
 type ClaimDirectory struct {
@@ -105,8 +88,9 @@ func (b Bus) defaultClaimCheck() ClaimCheck {
 	if !b.hasObjectStore() {
 		return ClaimCheck{}
 	}
-	store := defaultObjectStore()
-	return ClaimCheck{ObjectStore: &store}
+	store := new(driver.ObjectStore)
+	store.SetDefaults()
+	return ClaimCheck{ObjectStore: store}
 }
 
 // defaultDeadLetter returns the default destination for a bus.
@@ -154,10 +138,10 @@ func (c *Config) validateOversize(path *field.Path) field.ErrorList {
 	list := check.Unique(c.Oversize, path)
 	for i, o := range c.Oversize {
 		switch at := path.Index(i); {
-		case !slices.Contains(o.Values(), string(o)):
-			list = append(list, field.Invalid(at, string(o), "must be "+yamldoc.OneOf(o)))
 		case o == OversizeReference && c.ClaimCheck.none():
 			list = append(list, field.Forbidden(at, "needs a place for the whole event: name one under claimCheck, or leave reference out"))
+		default:
+			list = append(list, check.InEnum(at, o)...)
 		}
 	}
 	return list

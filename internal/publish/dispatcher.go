@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,11 +94,8 @@ type Dispatcher[I comparable] struct {
 // NewDispatcher returns a dispatcher. delta returns the delta of an item.
 func NewDispatcher[I comparable](source Source[I], delta func(I) *object.Delta, encoder Encoder, bus Bus, o Options, log *slog.Logger, m *Metrics) *Dispatcher[I] {
 	o.Copies = max(o.Copies, 1)
-	if m == nil {
-		m = NewMetrics(nil)
-	}
 	d := &Dispatcher[I]{
-		source: source, delta: delta, encoder: encoder, bus: bus, o: o, log: log, metrics: m,
+		source: source, delta: delta, encoder: encoder, bus: bus, o: o, log: log, metrics: cmp.Or(m, NewMetrics(nil)),
 		results: newInbox[*flight[I]](), steps: newInbox[*flight[I]](), retries: newRetries[I](), resources: map[*object.Resource]prometheus.Counter{},
 	}
 	d.flights.New = func() any { return newFlight(d) }
@@ -216,13 +214,13 @@ func (d *Dispatcher[I]) complete(ctx context.Context) error {
 
 // inbox hands items from many goroutines to one. It is bounded by the items in flight.
 type inbox[F any] struct {
-	ready chan struct{} // capacity 1; has an element if there are items. Never closed.
+	ready Signal // there are items
 
 	mu    sync.Mutex
 	items []F
 }
 
-func newInbox[F any]() *inbox[F] { return &inbox[F]{ready: make(chan struct{}, 1)} }
+func newInbox[F any]() *inbox[F] { return &inbox[F]{ready: NewSignal()} }
 
 func (b *inbox[F]) put(item F) {
 	b.mu.Lock()
@@ -230,15 +228,7 @@ func (b *inbox[F]) put(item F) {
 	first := len(b.items) == 1
 	b.mu.Unlock()
 	if first {
-		b.wake()
-	}
-}
-
-// wake wakes the receiver as if there were items.
-func (b *inbox[F]) wake() {
-	select {
-	case b.ready <- struct{}{}:
-	default: // a signal is pending
+		b.ready.Raise()
 	}
 }
 

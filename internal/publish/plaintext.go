@@ -5,10 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 )
 
 // ErrPlaintext means that a password, a token or a client secret would have left this machine unencrypted.
 var ErrPlaintext = errors.New("the password or token would be sent unencrypted: use TLS, or set insecure: true beside it")
+
+// ReadSecret reads a file with one secret, without final line ends. Errors contain only the file's name.
+func ReadSecret(what, file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", what, err)
+	}
+	secret := strings.TrimRight(string(b), "\r\n")
+	if secret == "" {
+		return "", fmt.Errorf("read %s: %s is empty", what, file)
+	}
+	return secret, nil
+}
 
 // dialFunc has the type of net.Dialer.DialContext.
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)

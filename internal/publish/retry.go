@@ -2,10 +2,10 @@ package publish
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -87,7 +87,7 @@ func (d *Dispatcher[I]) DeadLetter(id string) error {
 	if alone {
 		d.metrics.alone.Dec()
 	}
-	d.results.wake()
+	d.results.ready.Raise()
 	return nil
 }
 
@@ -97,8 +97,8 @@ type retries[I comparable] struct {
 
 	mu      sync.Mutex
 	waiting map[I]*waiting[I] // includes resumed ones until Get returns them
-	order   byDue[I]          // those not sent alone and not resumed
-	alone   byDue[I]          // those sent alone
+	order   []*waiting[I]     // those not sent alone and not resumed, by due time
+	alone   []*waiting[I]     // those sent alone, by due time
 	busy    bool              // an event sent alone is in flight
 	pause   time.Time         // no event is sent alone before this time
 }
@@ -127,10 +127,16 @@ func (r *retries[I]) add(item I, f *flight[I], last *RetryError, due time.Time) 
 	r.waiting[item] = w
 	r.n.Add(1)
 	if f.alone {
-		heap.Push(&r.alone, w)
+		r.alone = insert(r.alone, w)
 	} else {
-		heap.Push(&r.order, w)
+		r.order = insert(r.order, w)
 	}
+}
+
+// insert adds an attempt in the order of due times. The items in flight bound the attempts.
+func insert[I comparable](attempts []*waiting[I], w *waiting[I]) []*waiting[I] {
+	i := sort.Search(len(attempts), func(i int) bool { return attempts[i].due.After(w.due) })
+	return slices.Insert(attempts, i, w)
 }
 
 // take returns the progress of an item from Get, or nil if Get returned it for the first time.
@@ -153,12 +159,14 @@ func (r *retries[I]) take(item I) *progress {
 func (r *retries[I]) due(now time.Time) (items []I, alone *waiting[I]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.order) > 0 && !r.order[0].due.After(now) {
-		items = append(items, heap.Pop(&r.order).(*waiting[I]).item)
+	for len(items) < len(r.order) && !r.order[len(items)].due.After(now) {
+		items = append(items, r.order[len(items)].item)
 	}
+	r.order = slices.Delete(r.order, 0, len(items))
 	if len(r.alone) > 0 && !r.busy && !r.alone[0].due.After(now) && !r.pause.After(now) {
 		r.busy = true
-		alone = heap.Pop(&r.alone).(*waiting[I]) //nolint:forcetypeassert // nothing else is there
+		alone = r.alone[0]
+		r.alone = slices.Delete(r.alone, 0, 1)
 		delete(r.waiting, alone.item)
 		r.n.Add(-1)
 	}
@@ -224,30 +232,15 @@ func (r *retries[I]) giveUp(id string, now time.Time) (wasAlone bool, err error)
 		case w.stage >= letter:
 			return false, fmt.Errorf("event %s is on its way to the dead letters", id)
 		}
-		heap.Remove(list, i)
+		*list = slices.Delete(*list, i, i+1)
 		w.next(letter)
 		wasAlone = w.alone
 		w.alone, w.reason, w.due = false, letterRefused, now
 		w.cause = fmt.Errorf("%w, after %w", errOperator, w.last)
 		w.short.Reason = letterRefused + ": " + w.cause.Error()
 		w.left = []string{GiveUpPatch, GiveUpBefore, "after"}
-		heap.Push(&r.order, w)
+		r.order = insert(r.order, w)
 		return wasAlone, nil
 	}
 	return false, fmt.Errorf("%w: %s", ErrNotStuck, id)
-}
-
-// byDue is a heap, with the earliest due time on top.
-type byDue[I comparable] []*waiting[I]
-
-func (h byDue[I]) Len() int           { return len(h) }
-func (h byDue[I]) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h byDue[I]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *byDue[I]) Push(x any)        { *h = append(*h, x.(*waiting[I])) } //nolint:forcetypeassert // of package heap
-func (h *byDue[I]) Pop() any {
-	s := *h
-	last := s[len(s)-1]
-	s[len(s)-1] = nil
-	*h = s[:len(s)-1]
-	return last
 }

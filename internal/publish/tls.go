@@ -126,7 +126,7 @@ func (t *TLS) pair(ctx context.Context) (*tls.Certificate, error) {
 		if pathErr := new(os.PathError); errors.As(err, &pathErr) { // it names the file itself
 			err = fmt.Errorf("tls: read certFile and keyFile: %w", err)
 		} else {
-			err = &PairError{cert: t.CertFile, key: t.KeyFile, err: err}
+			err = PairError{fmt.Errorf("tls: certFile %s and keyFile %s: %w", t.CertFile, t.KeyFile, err)}
 		}
 		if attempt == pairAttempts {
 			return nil, err
@@ -138,16 +138,7 @@ func (t *TLS) pair(ctx context.Context) (*tls.Certificate, error) {
 }
 
 // PairError means that certificate and key were read, but cannot be used.
-type PairError struct {
-	cert, key string
-	err       error
-}
-
-func (e *PairError) Error() string {
-	return fmt.Sprintf("tls: certFile %s and keyFile %s: %s", e.cert, e.key, e.err)
-}
-
-func (e *PairError) Unwrap() error { return e.err }
+type PairError struct{ error }
 
 // Dialer returns a dialler of *tls.Conn that have completed the handshake, or dial itself if t is nil. It verifies the host of the
 // dialled address.

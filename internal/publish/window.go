@@ -83,5 +83,5 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// BusyBackoff is the backoff for a bus that rejects an event for now.
+// BusyBackoff is the backoff for a bus that is away, or rejects an event for now.
 func BusyBackoff() Backoff { return Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second} }

@@ -112,7 +112,7 @@ func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
 		if !saves {
 			source = unsaved{source}
 		}
-		return start(t, relay.Options{Name: "r", Source: source, Target: relay.NewBus(target), Grace: time.Millisecond})
+		return start(t, relay.Options{Name: "r", Source: source, Target: target, Grace: time.Millisecond})
 	}
 	sent := 0
 	send := func() {

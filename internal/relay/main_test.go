@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -149,9 +150,21 @@ func inNamespace(namespace string) []consume.Objects {
 	return []consume.Objects{{Namespace: namespace}}
 }
 
-func (b *bus) source(name string, start driver.Start) *relay.JetStream {
+func (b *bus) source(name string, start driver.Start) driver.RelaySource {
 	b.tb.Helper()
-	s, err := relay.NewJetStream(relay.JetStreamConfig{Relay: name, URL: b.url, Start: start}, slog.New(slog.DiscardHandler))
+	return b.sourceOf(&driver.Relaying{Name: name, Start: start, Log: slog.New(slog.DiscardHandler)})
+}
+
+// sourceOf changes the settings of the bus with each of change.
+func (b *bus) sourceOf(r *driver.Relaying, change ...func(*natsbus.Config)) driver.RelaySource {
+	b.tb.Helper()
+	c := new(natsbus.Config)
+	c.SetDefaults()
+	c.URL = b.url
+	for _, f := range change {
+		f(c)
+	}
+	s, err := c.Relay(r)
 	if err != nil {
 		b.tb.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -17,7 +18,7 @@ type marks struct {
 	windows map[logID]*window
 	ahead   int            // slots in all windows
 	busy    map[string]int // records in flight, by resource
-	changed chan struct{}  // capacity 1: the state changed. Only the reader waits. Never closed.
+	changed publish.Signal // the state changed; only the reader waits
 }
 
 // logID is a Log without its identity: only the latest log of a name is tracked.
@@ -44,7 +45,7 @@ type slot struct {
 }
 
 func newMarks() *marks {
-	return &marks{windows: map[logID]*window{}, busy: map[string]int{}, changed: make(chan struct{}, 1)}
+	return &marks{windows: map[logID]*window{}, busy: map[string]int{}, changed: publish.NewSignal()}
 }
 
 // stuck reports whether the limit of records beyond a mark is reached, and no record in flight can change that.
@@ -91,14 +92,7 @@ func (m *marks) end(resource string) {
 	if m.busy[resource]--; m.busy[resource] == 0 {
 		delete(m.busy, resource)
 	}
-	m.wake()
-}
-
-func (m *marks) wake() {
-	select {
-	case m.changed <- struct{}{}:
-	default: // a signal is pending
-	}
+	m.changed.Raise()
 }
 
 // done marks a record as finished.
@@ -125,7 +119,7 @@ func (m *marks) done(s *slot) {
 		w.slots = append(w.slots[:0], w.slots[w.head:]...)
 		w.head = 0
 	}
-	m.wake()
+	m.changed.Raise()
 }
 
 func (m *marks) idle(ctx context.Context, resource string) error {

@@ -1,6 +1,9 @@
 package relay
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // Metrics are the metrics of all relays of a process, with the label relay.
 type Metrics struct {
@@ -21,13 +24,14 @@ const (
 
 // NewMetrics registers the metrics with reg, unless that is nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	f := promauto.With(reg)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help}, append([]string{"relay"}, labels...))
+		return f.NewCounterVec(prometheus.CounterOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help}, append([]string{"relay"}, labels...))
 	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help}, []string{"relay"})
+		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help}, []string{"relay"})
 	}
-	m := &Metrics{
+	return &Metrics{
 		delivered: counter("delivered_total", "Records that the relay's target has acknowledged."),
 		passed: counter("passed_over_total", "Records that were not delivered, by reason: not asked for (filter), no event of kubecdc (unreadable), "+
 			"refused by the target and skipped as configured (refused).", "reason"),
@@ -36,10 +40,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		saved:  gauge("cursor_saved_timestamp_seconds", "When the relay's cursor was saved last."),
 		up:     gauge("up", "1 while the relay runs; 0: it has ended, its log says why."),
 	}
-	if reg != nil {
-		reg.MustRegister(m.delivered, m.passed, m.missed, m.behind, m.saved, m.up)
-	}
-	return m
 }
 
 // begin creates the relay's metrics in advance, so that a query for an increase sees the first one.

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -69,15 +70,11 @@ func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 			t.Logf("log of the relays:\n%s", log)
 		}
 	})
-	source := func() *relay.JetStream {
-		s, err := relay.NewJetStream(relay.JetStreamConfig{
-			Relay: "r", URL: url, Domain: domain, Start: driver.Beginning, Objects: inNamespace("shop"),
-			Options: []nats.Option{nats.UserInfo("relay", "secret"), nats.CustomInboxPrefix(strings.TrimSuffix(inbox, "."))},
-		}, log.logger())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+	source := func() driver.RelaySource {
+		r := &driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()}
+		return b.sourceOf(r, func(c *natsbus.Config) {
+			c.URL, c.Domain, c.InboxPrefix = strings.Replace(url, "://", "://relay:secret@", 1), domain, strings.TrimSuffix(inbox, ".")
+		})
 	}
 	for rv := 1; rv < 4; rv++ {
 		b.sendTo("kubecdc.prod.object.core.configmaps.shop.web", event("shop", "web", rv))

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,22 +75,21 @@ type Relay struct {
 	copies  copies
 	problem atomic.Pointer[error] // why it cannot read; nil: it reads
 	number  uint64                // of records read; belongs to the reader
+
+	objectsOnly bool // the target does not want stream events
 }
 
 // New returns a relay; Run starts it. Several relays may share m; nil: no metrics.
 func New(o Options, log *slog.Logger, m *Metrics) *Relay {
-	if o.Refused == "" {
-		o.Refused = Stop
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	stream, inFlight := true, publish.InFlight
+	if t, ok := o.Target.(Limited); ok {
+		stream, inFlight = t.Stream(), t.InFlight()
 	}
-	if o.Grace <= 0 {
-		o.Grace = DefaultGrace
-	}
-	if m == nil {
-		m = NewMetrics(nil)
-	}
-	q := queue.New[*object.Delta](queue.Options{Events: queueEvents, Bytes: queueBytes, InFlight: o.Target.InFlight()}, nil)
+	m = cmp.Or(m, NewMetrics(nil))
+	q := queue.New[*object.Delta](queue.Options{Events: queueEvents, Bytes: queueBytes, InFlight: inFlight}, nil)
 	m.begin(o.Name)
-	r := &Relay{o: o, log: log.With("relay", o.Name), metrics: m, queue: q, lane: q.Lane(o.Name), marks: newMarks()}
+	r := &Relay{o: o, log: log.With("relay", o.Name), metrics: m, queue: q, lane: q.Lane(o.Name), marks: newMarks(), objectsOnly: !stream}
 	r.problem.Store(&errNotOpen)
 	return r
 }
@@ -275,7 +275,7 @@ func (r *Relay) take(ctx context.Context, rec *driver.Record, s *slot) error {
 		r.marks.done(s)
 		return nil
 	// Dead letters are for inspection, and not part of the stream.
-	case e.DeadLetterReason != "", r.o.Match != nil && !r.o.Match(e), e.Stream != nil && !r.o.Target.Stream():
+	case e.DeadLetterReason != "", r.o.Match != nil && !r.o.Match(e), e.Stream != nil && r.objectsOnly:
 		r.passOver(rec, passedFilter)
 		r.marks.done(s)
 		return nil

@@ -27,6 +27,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
+// A relay writes lines in order, and no stream events to Slack.
+var _, _ relay.Limited = (*stdout.Bus)(nil), (*relay.Slack)(nil)
+
 func TestOrderPerObjectSurvivesATargetThatFails(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	to.before = func(ctx context.Context, _ *driver.Record) error {
@@ -62,10 +65,7 @@ func TestCursorGoesOnWhereItEnded(t *testing.T) {
 	}
 	b.send(event("shop", "a", 2))
 	var log logBuffer
-	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: driver.Beginning}, log.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Log: log.logger()})
 	second := start(t, relay.Options{Name: "r", Source: source, Target: to})
 	to.wait(t, 2)
 	if err := second.stop(); err != nil {
@@ -141,10 +141,7 @@ func TestLiveStartBeforeTheStreamIsMadeLeavesNothingOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log logBuffer
-	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: driver.Live}, log.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Live, Log: log.logger()})
 	r := startLogging(t, relay.Options{Name: "r", Source: source, Target: to}, log.logger())
 	waitFor(t, func() bool { return strings.Contains(log.String(), "there is no stream") })
 	b.create()
@@ -409,10 +406,7 @@ func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
 	b.send(event("shop", "b", 11), event("shop", "b", 12), event("shop", "b", 13), event("shop", "b", 14))
 	var log logBuffer
 	again := newTarget()
-	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url}, log.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := b.sourceOf(&driver.Relaying{Name: "r", Log: log.logger()})
 	r = startLogging(t, relay.Options{Name: "r", Source: source, Target: again}, log.logger())
 	again.wait(t, 4)
 	if err := r.stop(); err != nil {
@@ -463,10 +457,7 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics := relay.NewMetrics(registry)
 	run := func() *running {
-		s, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: driver.Beginning, Objects: inNamespace("shop")}, log.logger())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()})
 		ctx, cancel := context.WithCancel(t.Context())
 		r := &running{cancel, make(chan error, 1)}
 		go func() {
@@ -539,11 +530,8 @@ func TestCursorInAnotherStreamIsAnError(t *testing.T) {
 	if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other.>"}}); err != nil {
 		t.Fatal(err)
 	}
-	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Stream: "OTHER"}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = start(t, relay.Options{Name: "r", Source: source, Target: to}).wait(t)
+	source := b.sourceOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) { c.Stream.Name = "OTHER" })
+	err := start(t, relay.Options{Name: "r", Source: source, Target: to}).wait(t)
 	if err == nil || !strings.Contains(err.Error(), "is one in stream KUBECDC") {
 		t.Errorf("error: %v", err)
 	}
@@ -571,7 +559,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	}
 	pr, pw := io.Pipe()
 	defer pr.Close()
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: relay.NewWriter(stdout.New(pw, nil))})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: stdout.New(pw, nil)})
 	got, err := consume.NewLines("", pr, consume.Query{}).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -591,11 +579,11 @@ func TestRelayToAnotherJetStream(t *testing.T) {
 	}
 	raw := []string{streamEvent("snapshot.started", 1), event("shop", "a", 1), event("shop", "a", 2), streamEvent("snapshot.completed", 1)}
 	b.send(raw...)
-	to, err := natsbus.New(natsbus.Config{URL: other.url, Cluster: "prod", Stream: natsbus.Stream{Create: true}}, slog.New(slog.DiscardHandler), nil)
+	to, err := natsbus.New(natsbus.Config{URL: other.url, Env: driver.Env{Cluster: "prod"}, Stream: natsbus.Stream{Create: true}}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: relay.NewBus(to)})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
 	waitFor(t, func() bool {
 		s, err := other.js.Stream(t.Context(), "KUBECDC")
 		return err == nil && s.CachedInfo().State.Msgs == uint64(len(raw))
@@ -627,11 +615,11 @@ func TestTargetThatFailsForGoodEndsTheRelayWithItsError(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.send(event("shop", "a", 1))
-	to, err := natsbus.New(natsbus.Config{URL: other.url, Cluster: "prod", Subject: "q.{namespace}", Stream: natsbus.Stream{Name: "QUEUE"}}, slog.New(slog.DiscardHandler), nil)
+	to, err := natsbus.New(natsbus.Config{URL: other.url, Env: driver.Env{Cluster: "prod"}, Subject: "q.{namespace}", Stream: natsbus.Stream{Name: "QUEUE"}}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: relay.NewBus(to)}).wait(t)
+	err = start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to}).wait(t)
 	if !errors.Is(err, publish.ErrStream) {
 		t.Errorf("error: %v", err)
 	}

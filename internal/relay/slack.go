@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,20 +19,64 @@ import (
 
 	"github.com/slack-go/slack"
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
-// SlackConfig names the destination of messages: the channel of an incoming webhook, or a channel by a token.
+// SlackConfig is a channel of Slack, by an incoming webhook or by a token and the channel's name. Only relays send to it.
 type SlackConfig struct {
-	URLFile string // contains the webhook's URL, which is a secret
+	URLFile   string `yaml:"urlFile,omitempty"`   // contains the webhook's URL, which is a secret
+	TokenFile string `yaml:"tokenFile,omitempty"` // contains a bot's token with the scope chat:write
+	Channel   string `yaml:"channel,omitempty"`   // "#deploys" or its id, with TokenFile
 
-	TokenFile string // contains a bot's token with the scope chat:write
-	Channel   string // "#deploys" or its id
+	APIURL string        `yaml:"-"` // "": slack.APIURL; for tests
+	Every  time.Duration `yaml:"-"` // between two messages; 0: a second, Slack's limit
+	Fence  publish.Fence `yaml:"-"` // checked before each message; nil permits everything
+}
 
-	APIURL string        // "": slack.APIURL; for tests
-	Every  time.Duration // between two messages; 0: a second, Slack's limit
-	Fence  publish.Fence // checked before each message; nil permits everything
+// SlackDriver returns the driver of the target "slack".
+func SlackDriver() *driver.Driver {
+	return &driver.Driver{
+		Name: "slack", Schemes: []string{"slack"}, URL: "slack:FILE", ObjectsOnly: true,
+		Default: func() driver.Config { return new(SlackConfig) },
+	}
+}
+
+// SetURL implements driver.Config.
+func (c *SlackConfig) SetURL(url string) (err error) {
+	name := strings.TrimPrefix(url, "slack:")
+	if name == "" || strings.HasPrefix(name, "http") {
+		return errors.New("must be slack:FILE, with the URL of a webhook in the file")
+	}
+	c.URLFile, err = filepath.Abs(name)
+	return err
+}
+
+// Validate implements driver.Config.
+func (c *SlackConfig) Validate(path *field.Path, _ *driver.Facts) field.ErrorList {
+	list := check.OnlyOne(path, "way", true, check.Choice{Name: "urlFile", Is: c.URLFile != ""}, check.Choice{Name: "tokenFile", Is: c.TokenFile != ""})
+	switch {
+	case len(list) > 0:
+	case c.TokenFile != "" && c.Channel == "":
+		list = append(list, field.Required(path.Child("channel"), `is missing: with tokenFile, the channel has to be named, such as "#deploys"`))
+	case c.URLFile != "" && c.Channel != "":
+		list = append(list, field.Forbidden(path.Child("channel"), "is of no use with urlFile: a webhook belongs to one channel; leave it out"))
+	}
+	list = append(list, check.SecretFile(path.Child("urlFile"), c.URLFile)...)
+	return append(list, check.SecretFile(path.Child("tokenFile"), c.TokenFile)...)
+}
+
+// Summary implements driver.Config.
+func (*SlackConfig) Summary() driver.Summary { return driver.Summary{Kind: "slack"} }
+
+// Open implements driver.Config.
+func (c *SlackConfig) Open(e *driver.Env) (publish.Bus, error) {
+	o := *c
+	o.Fence = e.Fence
+	return NewSlack(o, e.Log), nil
 }
 
 const (
@@ -53,9 +98,9 @@ type Slack struct {
 	problem atomic.Pointer[error]
 
 	mu      sync.Mutex
-	waiting []*letter     // bounded by InFlight
-	over    bool          // Run has ended
-	came    chan struct{} // capacity 1: letters wait. Never closed.
+	waiting []*letter      // bounded by InFlight
+	over    bool           // Run has ended
+	came    publish.Signal // letters wait
 }
 
 type letter struct {
@@ -67,9 +112,7 @@ type letter struct {
 // NewSlack returns a target. The files and the channel of cfg must be valid.
 func NewSlack(cfg SlackConfig, log *slog.Logger) *Slack {
 	cfg.APIURL = cmp.Or(cfg.APIURL, slack.APIURL)
-	if cfg.Every <= 0 {
-		cfg.Every = time.Second
-	}
+	cfg.Every = cmp.Or(cfg.Every, time.Second)
 	transport := http.DefaultTransport
 	if t, ok := transport.(*http.Transport); ok {
 		transport = t.Clone()
@@ -84,17 +127,17 @@ func NewSlack(cfg SlackConfig, log *slog.Logger) *Slack {
 		},
 		limit: rate.NewLimiter(rate.Every(cfg.Every), 1),
 		fence: publish.NewFencing(cfg.Fence),
-		came:  make(chan struct{}, 1),
+		came:  publish.NewSignal(),
 	}
 }
 
-// Stream implements Target: people need no stream events.
+// Stream implements Limited: people need no stream events.
 func (s *Slack) Stream() bool { return false }
 
-// InFlight implements Target: events for one message gather while another is sent.
+// InFlight implements Limited: events for one message gather while another is sent.
 func (s *Slack) InFlight() int { return 4 * maxGathered }
 
-// Ready implements Target. It returns Slack's last error, if Slack did not accept the last message.
+// Ready implements publish.Bus. It returns Slack's last error, if Slack did not accept the last message.
 func (s *Slack) Ready() error {
 	if p := s.problem.Load(); p != nil {
 		return fmt.Errorf("slack: %w", *p)
@@ -120,10 +163,7 @@ func (s *Slack) Publish(e *publish.Event) {
 		e.Done(publish.ErrClosed)
 		return
 	}
-	select {
-	case s.came <- struct{}{}:
-	default: // a signal is pending
-	}
+	s.came.Raise()
 }
 
 // Run implements publish.Bus.
@@ -248,10 +288,11 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 // post sends a message once. Its error contains no secret.
 func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) error {
 	if s.cfg.URLFile != "" {
-		address, err := secret(s.cfg.URLFile)
+		address, err := publish.ReadSecret("urlFile", s.cfg.URLFile)
 		if err != nil {
 			return err
 		}
+		address = strings.TrimSpace(address)
 		if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 			return fmt.Errorf("%s does not hold a URL", s.cfg.URLFile)
 		} else if u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
@@ -263,27 +304,15 @@ func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) err
 		})
 		return publish.WithoutURL(err)
 	}
-	token, err := secret(s.cfg.TokenFile)
+	token, err := publish.ReadSecret("tokenFile", s.cfg.TokenFile)
 	if err != nil {
 		return err
 	}
-	client := slack.New(token, slack.OptionHTTPClient(s.client), slack.OptionAPIURL(s.cfg.APIURL))
+	client := slack.New(strings.TrimSpace(token), slack.OptionHTTPClient(s.client), slack.OptionAPIURL(s.cfg.APIURL))
 	_, _, _, err = client.SendMessageContext(ctx, s.cfg.Channel,
 		slack.MsgOptionText(text, false), slack.MsgOptionBlocks(blocks...),
 		slack.MsgOptionDisableLinkUnfurl(), slack.MsgOptionDisableMediaUnfurl())
 	return publish.WithoutURL(err)
-}
-
-func secret(file string) (string, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	text := strings.TrimSpace(string(b))
-	if text == "" {
-		return "", fmt.Errorf("%s is empty", file)
-	}
-	return text, nil
 }
 
 // adviceOf returns the fix for an error, "" if none is necessary, and whether Slack will never accept the message. Unknown errors are

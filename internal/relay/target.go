@@ -11,28 +11,15 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Target is the bus that receives the records, each as an event; [RecordOf] returns its record.
-type Target interface {
-	publish.Bus
-	// Stream reports whether the target wants stream events.
+// Target is the bus that receives the records, each as an event; [RecordOf] returns its record. It gets events in structured mode, even
+// those that were read in binary mode. It may implement Limited.
+type Target = publish.Bus
+
+// Limited is a Target that does not want stream events, or wants fewer than publish.InFlight records in flight.
+type Limited interface {
 	Stream() bool
-	// InFlight returns the maximum number of records in flight.
 	InFlight() int
 }
-
-// NewBus relays to a bus of package publish. It sends events in structured mode, even those that were read in binary mode.
-func NewBus(b publish.Bus) Target { return bus{b, publish.InFlight} }
-
-// NewWriter relays to a bus that writes lines, in the order of the records.
-func NewWriter(b publish.Bus) Target { return bus{b, 1} }
-
-type bus struct {
-	publish.Bus
-	inFlight int
-}
-
-func (bus) Stream() bool    { return true }
-func (b bus) InFlight() int { return b.inFlight }
 
 // delivery is a record in flight to the target. It is the Acker of its delta.
 type delivery struct {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
@@ -75,11 +76,11 @@ func BenchmarkReplay(b *testing.B) {
 		return time.Since(began)
 	}
 	bus := func(url string) relay.Target {
-		n, err := natsbus.New(natsbus.Config{URL: url, Cluster: "c", Stream: natsbus.Stream{Create: true}}, slog.New(slog.DiscardHandler), nil)
+		n, err := natsbus.New(natsbus.Config{URL: url, Env: driver.Env{Cluster: "c"}, Stream: natsbus.Stream{Create: true}}, slog.New(slog.DiscardHandler), nil)
 		if err != nil {
 			b.Fatal(err)
 		}
-		return relay.NewBus(n)
+		return n
 	}
 	file := &history.Record{Source: lines(record.String())}
 	for b.Loop() {
@@ -98,7 +99,7 @@ func BenchmarkReplay(b *testing.B) {
 		reading := time.Since(began)
 		_ = r.Close()
 		both := run(&history.Record{Source: stream, Seek: true}, bus(target))
-		lined := run(&history.Record{Source: stream, Seek: true}, relay.NewWriter(stdout.New(io.Discard, nil)))
+		lined := run(&history.Record{Source: stream, Seek: true}, stdout.New(io.Discard, nil))
 		rate := func(d time.Duration) float64 { return events / d.Seconds() }
 		b.ReportMetric(rate(reading), "read/s")
 		b.ReportMetric(rate(writing), "write/s")

@@ -21,7 +21,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
-	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -111,7 +110,7 @@ func once(ctx context.Context, file, record string, o replay.Options, w io.Write
 	if err != nil {
 		return err
 	}
-	return r.Run(ctx, relay.NewWriter(stdout.New(w, nil)), slog.New(slog.DiscardHandler))
+	return r.Run(ctx, stdout.New(w, nil), slog.New(slog.DiscardHandler))
 }
 
 // limited calls end after so many lines.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/wait"
@@ -123,7 +124,7 @@ func (b *bus) fill(t testing.TB, records []record) {
 func (b *bus) publish(t testing.TB, o encode.Options, deltas ...*object.Delta) {
 	t.Helper()
 	n, err := natsbus.New(natsbus.Config{
-		URL: b.URL, Cluster: o.Cluster, MaxEventBytes: 512 << 10, Stream: natsbus.Stream{Create: true},
+		URL: b.URL, Env: driver.Env{Cluster: o.Cluster, MaxEventBytes: 512 << 10}, Stream: natsbus.Stream{Create: true},
 	}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/kafka"
@@ -140,7 +141,7 @@ func TestSDKsKafka(t *testing.T) {
 func publishKafka(t testing.TB, brokers []string, topic string, mode encode.Mode) {
 	t.Helper()
 	p, err := kafkabus.New(kafkabus.Config{
-		Brokers: brokers, Cluster: options(mode).Cluster, Topic: topic, MaxEventBytes: 512 << 10,
+		Brokers: brokers, Topic: topic, Env: driver.Env{Cluster: options(mode).Cluster, MaxEventBytes: 512 << 10},
 	}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,7 @@ type Retry struct {
 
 // NewRetry returns a Retry for the claim store at where, which is logged and must not contain a secret.
 func NewRetry(where string, log *slog.Logger, m *publish.Metrics) *Retry {
-	if m == nil {
-		m = publish.NewMetrics(nil)
-	}
-	return &Retry{where: where, Log: log, metrics: m}
+	return &Retry{where: where, Log: log, metrics: cmp.Or(m, publish.NewMetrics(nil))}
 }
 
 // Do calls attempt until it returns nil, an error that wraps publish.ErrRefused, publish.ErrClosed or publish.ErrFenced, or ctx ends.

@@ -109,12 +109,16 @@ type ObjectStorer interface {
 	ObjectStore(c ObjectStore, log *slog.Logger, m *publish.Metrics) publish.ClaimStore
 }
 
-// ObjectStore names a bucket of a bus's object store.
+// ObjectStore is a bucket of a bus's object store. The replicas and the age of a created bucket follow those of the stream, whose records
+// refer to it.
 type ObjectStore struct {
-	Bucket   string
-	Create   bool  // if it does not exist; an existing one is never changed
-	MaxBytes int64 // of a new bucket; 0: unlimited
+	Bucket   string        `yaml:"bucket"`
+	Create   bool          `yaml:"create"`   // if it does not exist; an existing one is never changed
+	MaxBytes yamldoc.Bytes `yaml:"maxBytes"` // of a new bucket; 0: unlimited
 }
+
+// SetDefaults implements yamldoc.Defaulter.
+func (o *ObjectStore) SetDefaults() { *o = ObjectStore{Bucket: "KUBECDC_LARGE", Create: true} }
 
 // Named is the Config of a bus with subjects or topics. Destinations returns a function that returns the destination of an event, stream
 // events included. It fails if the template cannot be used for the cluster.

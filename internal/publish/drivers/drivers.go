@@ -11,6 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
+	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
 // Buses returns the drivers. The first one is the bus of the default configuration.
@@ -24,7 +25,7 @@ func Buses() []*driver.Driver {
 }
 
 // Targets returns the targets of relays: the buses and Slack.
-func Targets() []*driver.Driver { return append([]*driver.Driver{slackDriver()}, Buses()...) }
+func Targets() []*driver.Driver { return append([]*driver.Driver{relay.SlackDriver()}, Buses()...) }
 
 // Readable returns the buses that store records.
 func Readable() []*driver.Driver {

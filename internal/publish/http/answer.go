@@ -110,6 +110,6 @@ func (c *client) judgeError(ctx context.Context, err error, hidden []string) out
 // isTLS reports whether err concerns certificates, including their files: RoundTrip returns the error of GetClientCertificate unchanged.
 func isTLS(err error) bool {
 	verify, record, authority := new(tls.CertificateVerificationError), tls.RecordHeaderError{}, x509.UnknownAuthorityError{}
-	path, pair := new(fs.PathError), new(publish.PairError)
+	path, pair := new(fs.PathError), publish.PairError{}
 	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) || errors.As(err, &path) || errors.As(err, &pair)
 }

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -19,9 +20,7 @@ type Bus struct {
 
 // New returns a bus for valid settings. It reads the files they name; Run opens the connections.
 func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
-	if m == nil {
-		m = publish.NewMetrics(nil)
-	}
+	m = cmp.Or(m, publish.NewMetrics(nil))
 	b := &Bus{cfg: cfg, log: log, metrics: m}
 	var err error
 	if b.events, err = newEndpoint(cfg, log, m); err != nil || cfg.DeadLetterURL == "" {

@@ -1,6 +1,8 @@
 package http
 
 import (
+	"cmp"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -44,11 +46,8 @@ func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
 	if err != nil {
 		return nil, publish.WithoutURL(err)
 	}
-	if cfg.Timeout.Duration <= 0 {
-		cfg.Timeout.Duration = defaultTimeout
-	}
 	c := &client{
-		url: u, origin: originOf(u), timeout: cfg.Timeout.Duration, fence: publish.NewFencing(cfg.Fence),
+		url: u, origin: originOf(u), timeout: cmp.Or(cfg.Timeout.Duration, defaultTimeout), fence: publish.NewFencing(cfg.Fence),
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile, endpoint: secretsOf(u)},
 		links:       &links{tls: cfg.TLS, idle: connections, buffer: buffer},
 	}
@@ -64,13 +63,6 @@ func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
 
 // originOf returns scheme, host and port, even if the URL has no port.
 func originOf(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	host := strings.ToLower(u.Hostname())
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	return u.Scheme + "://" + host + ":" + port
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }

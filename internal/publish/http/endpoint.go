@@ -1,9 +1,11 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,22 +48,20 @@ type endpoint struct {
 	throttle  throttle
 	due       *time.Timer // fires when the throttle lets a probe through
 	denials   int         // consecutive, with no event accepted in between
-	spare     *task       // tasks for reuse
+	spare     sync.Pool   // of *task
 	senders   sync.WaitGroup
 }
 
 // newEndpoint returns an endpoint, and reads the files that cfg names.
 func newEndpoint(cfg Config, log *slog.Logger, m *publish.Metrics) (*endpoint, error) {
-	p := &endpoint{log: log, metrics: m, batched: cfg.Batch > 1, lanes: [...]lane{
+	p := &endpoint{log: log, metrics: m, batched: cfg.Batch > 1, spare: sync.Pool{New: func() any { return new(task) }}, lanes: [...]lane{
 		singles: {limit: maxSingles, events: 1}, batches: {limit: maxBatches, events: cfg.Batch}, seconds: {limit: 1, events: 1},
 	}}
 	limit, buffer := &p.lanes[singles].limit, singleBuffer
 	if p.batched {
 		limit, buffer = &p.lanes[batches].limit, batchBuffer
 	}
-	if cfg.InFlight > 0 {
-		*limit = cfg.InFlight
-	}
+	*limit = cmp.Or(cfg.InFlight, *limit)
 	var err error
 	if p.client, err = newClient(cfg.client(), p.lanes[singles].limit, buffer); err != nil {
 		return nil, err
@@ -86,9 +86,8 @@ func (p *endpoint) close() {
 	p.running, p.closed = false, true
 	var left []*task
 	for i := range p.lanes {
-		for l := &p.lanes[i]; l.head != nil; {
-			left = append(left, l.pop())
-		}
+		left = append(left, p.lanes[i].waiting...)
+		p.lanes[i].waiting = nil
 	}
 	p.due.Stop()
 	p.mu.Unlock()
@@ -100,31 +99,20 @@ func (p *endpoint) close() {
 	p.links.close() // for good: connections that a request returns later are closed too
 }
 
-// publish accepts e.
+// publish appends e to its lane.
 func (p *endpoint) publish(e *publish.Event) {
-	if !p.add(e) {
-		e.Done(publish.ErrClosed)
-	}
-}
-
-// add appends e to its lane. It reports false after close.
-func (p *endpoint) add(e *publish.Event) bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.closed {
-		return false
+		p.mu.Unlock()
+		e.Done(publish.ErrClosed)
+		return
 	}
-	t := p.spare
-	if t == nil {
-		t = new(task)
-	} else {
-		p.spare = t.next
-	}
+	t := p.spare.Get().(*task) //nolint:forcetypeassert // nothing else is put there
 	*t = task{e: e, single: e.Alone || len(e.Attributes) > 0}
 	l := p.laneOf(t)
-	l.pushBack(t)
+	l.waiting = append(l.waiting, t)
 	p.start(l, 1)
-	return true
+	p.mu.Unlock()
 }
 
 func (p *endpoint) laneOf(t *task) *lane {
@@ -139,7 +127,7 @@ func (p *endpoint) laneOf(t *task) *lane {
 
 // start starts up to n senders of a lane, if an event waits there and may be sent. It must be called with mu held.
 func (p *endpoint) start(l *lane, n int) {
-	if !p.running || l.head == nil || !p.throttle.allows(time.Now()) {
+	if !p.running || len(l.waiting) == 0 || !p.throttle.allows(time.Now()) {
 		return
 	}
 	for ; n > 0 && l.senders < l.limit; n-- {
@@ -151,11 +139,7 @@ func (p *endpoint) start(l *lane, n int) {
 // startAll starts enough senders for the waiting events. It must be called with mu held.
 func (p *endpoint) startAll() {
 	for i := range p.lanes {
-		l, n := &p.lanes[i], 0
-		for t := l.head; t != nil && n < l.limit; t = t.next {
-			n++
-		}
-		p.start(l, n)
+		p.start(&p.lanes[i], len(p.lanes[i].waiting))
 	}
 }
 
@@ -164,7 +148,7 @@ func (p *endpoint) probe() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range p.lanes {
-		if l := &p.lanes[i]; l.head != nil {
+		if l := &p.lanes[i]; len(l.waiting) > 0 {
 			p.start(l, 1)
 			return
 		}
@@ -188,12 +172,12 @@ func (p *endpoint) work(l *lane) {
 func (p *endpoint) take(l *lane, taken []*task) ([]*task, pass) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.head == nil || !p.throttle.allows(time.Now()) {
+	if len(l.waiting) == 0 || !p.throttle.allows(time.Now()) {
 		l.senders--
 		return nil, pass{}
 	}
 	pass := p.throttle.enter()
-	if pass.probe && !l.head.denied {
+	if pass.probe && !l.waiting[0].denied {
 		l.preferLast()
 	}
 	return l.take(taken), pass
@@ -234,7 +218,8 @@ func (p *endpoint) settle(taken []*task, o *outcome, s pass) {
 			left++
 		} else {
 			t.e.Done(err)
-			p.reuse(t)
+			*t = task{}
+			p.spare.Put(t)
 		}
 	}
 	p.putBack(taken[:left])
@@ -257,12 +242,11 @@ func (p *endpoint) putBack(tasks []*task) {
 	closed := p.closed
 	for i := len(tasks) - 1; i >= 0 && !closed; i-- {
 		t := tasks[i]
-		l := p.laneOf(t)
+		l, at := p.laneOf(t), 0
 		if t.denied {
-			l.pushBack(t)
-		} else {
-			l.pushFront(t)
+			at = len(l.waiting)
 		}
+		l.waiting = slices.Insert(l.waiting, at, t)
 		p.start(l, 1)
 	}
 	p.mu.Unlock()
@@ -271,13 +255,6 @@ func (p *endpoint) putBack(tasks []*task) {
 			t.e.Done(publish.ErrClosed)
 		}
 	}
-}
-
-func (p *endpoint) reuse(t *task) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	*t = task{next: p.spare}
-	p.spare = t
 }
 
 // ready implements Bus.Ready.

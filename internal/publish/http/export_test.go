@@ -6,13 +6,10 @@ import (
 )
 
 // Waiting returns how many events wait for a place in a batch.
-func (b *Bus) Waiting() (n int) {
+func (b *Bus) Waiting() int {
 	b.events.mu.Lock()
 	defer b.events.mu.Unlock()
-	for t := b.events.lanes[batches].head; t != nil; t = t.next {
-		n++
-	}
-	return n
+	return len(b.events.lanes[batches].waiting)
 }
 
 // RetryAfter is retryAfter.

@@ -1,11 +1,14 @@
 package http
 
-import "github.com/kubecdc/kubecdc/internal/publish"
+import (
+	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
 
 // task is an event that waits for a request, or is part of one.
 type task struct {
-	e    *publish.Event
-	next *task // in a lane, or in the list of spare tasks
+	e *publish.Event
 
 	single  bool // needs its own request: binary mode, Event.Alone, or its batch failed
 	cut     bool // its last attempt was cut: the connection was closed without a response
@@ -27,60 +30,29 @@ const (
 
 // lane is a queue of events and its senders.
 type lane struct {
-	head, tail *task
-	senders    int // goroutines
-	limit      int // maximum of senders
-	events     int // maximum in a request
-}
-
-func (l *lane) pushBack(t *task) {
-	t.next = nil
-	if l.head == nil {
-		l.head = t
-	} else {
-		l.tail.next = t
-	}
-	l.tail = t
-}
-
-func (l *lane) pushFront(t *task) {
-	if t.next = l.head; l.head == nil {
-		l.tail = t
-	}
-	l.head = t
-}
-
-// pop removes the first task, which must exist.
-func (l *lane) pop() *task {
-	t := l.head
-	l.head, t.next = t.next, nil
-	return t
+	waiting []*task // the callers bound them
+	senders int     // goroutines
+	limit   int     // maximum of senders
+	events  int     // maximum in a request
 }
 
 // preferLast moves the last task to the front, for a probe. If the receiver rejects it, it returns to the front, and the next probe takes
 // another one. So newer events, perhaps of another kind, are soon tried.
 func (l *lane) preferLast() {
-	if l.head == l.tail {
-		return
-	}
-	before := l.head
-	for before.next != l.tail {
-		before = before.next
-	}
-	last := l.tail
-	before.next, l.tail = nil, before
-	l.pushFront(last)
+	last := len(l.waiting) - 1
+	l.waiting = slices.Insert(l.waiting[:last], 0, l.waiting[last])
 }
 
 // take moves the tasks of one request from the lane to taken.
 func (l *lane) take(taken []*task) []*task {
-	size := len("[]")
-	for l.head != nil && len(taken) < l.events {
-		size += len(l.head.e.Body) + len(",")
-		if len(taken) > 0 && size > maxBatchBytes {
+	size, n := len("[]"), 0
+	for n < min(len(l.waiting), l.events) {
+		if size += len(l.waiting[n].e.Body) + len(","); n > 0 && size > maxBatchBytes {
 			break
 		}
-		taken = append(taken, l.pop())
+		n++
 	}
+	taken = append(taken, l.waiting[:n]...)
+	l.waiting = slices.Delete(l.waiting, 0, n)
 	return taken
 }

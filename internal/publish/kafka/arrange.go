@@ -74,7 +74,7 @@ func (b *Bus) arrangeAbsent(ctx context.Context, t *topic, f *kafka.Topic) (agai
 
 func (b *Bus) arrangePresent(ctx context.Context, g *errgroup.Group, t *topic, f *kafka.Topic) (again bool, err error) {
 	if t.absent.Swap(0) > 0 {
-		b.logsDue.raise()
+		b.logsDue.Raise()
 	}
 	t.gone.Store(false)
 	known := t.partitions.Load()
@@ -133,13 +133,13 @@ func (b *Bus) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 			closed = append(closed, e)
 		}
 	}
-	t.waiting, t.scopes = nil, nil
+	t.waiting = nil
 	t.partitions.Store(&all)
 	b.mu.Unlock()
 	for _, e := range closed {
 		b.release(t)
 		e.Done(publish.ErrClosed)
 	}
-	b.moved.raise()
-	b.logsDue.raise()
+	b.moved.Raise()
+	b.logsDue.Raise()
 }

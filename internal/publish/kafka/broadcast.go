@@ -33,7 +33,7 @@ type broadcast struct {
 	everywhere bool // a progress that goes to all topics of its scope
 	first      bool // the first progress of its scope: it may announce withheld events, so no event may precede it
 	started    time.Time
-	topics     []*topic
+	topics     []*topic        // written with Bus.mu held
 	unready    []*topic        // of these: topics with unknown partitions
 	missed     map[*topic]bool // of these: topics with a partition that still has an earlier progress
 
@@ -57,7 +57,7 @@ func (b *Bus) startBroadcast(e *publish.Event) {
 		e.Done(publish.ErrClosed)
 		return
 	}
-	b.moved.raise()
+	b.moved.Raise()
 }
 
 func clone(ev *encode.Event) *encode.Event {
@@ -82,7 +82,7 @@ func (b *Bus) spread(ctx context.Context) error {
 				b.broadcasts = slices.DeleteFunc(b.broadcasts, func(o *broadcast) bool { return o == s })
 				b.mu.Unlock()
 				for _, t := range s.unready {
-					b.abandon(s, t)
+					b.release(t)
 				}
 				s.event.Done(err)
 			}
@@ -150,7 +150,6 @@ func (b *Bus) told(s *broadcast) {
 
 // choose sets the topics of a broadcast. It does nothing if the topics of the cluster must be listed first. An error refuses the event.
 func (b *Bus) choose(s *broadcast) error {
-	d := s.event.Delta
 	names, optional, ok, err := b.streamTopics(s.event)
 	if err != nil || !ok {
 		return err
@@ -159,13 +158,11 @@ func (b *Bus) choose(s *broadcast) error {
 		names, s.everywhere, s.first = b.progressTopics(s.event, names)
 	}
 	s.chosen, s.optional, s.started = true, optional, time.Now()
-	s.topics, s.missed = make([]*topic, len(names)), map[*topic]bool{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.waiting = map[*topic]int{}
+	s.topics, s.missed, s.waiting = make([]*topic, len(names)), map[*topic]bool{}, map[*topic]int{}
 	for i, name := range names {
 		t := b.acquire([]byte(name))
-		t.await(d.Stream.Scope, 1)
 		if optional { // the list is newer than earlier findings that it was absent
 			t.absent.Store(0)
 			t.gone.Store(false)
@@ -181,7 +178,7 @@ func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 	all := t.partitions.Load()
 	switch {
 	case all == nil && s.optional && t.gone.Load():
-		b.abandon(s, t)
+		b.release(t)
 		return true
 	case all == nil:
 		return false
@@ -208,13 +205,6 @@ func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 	return true
 }
 
-func (b *Bus) abandon(s *broadcast, t *topic) {
-	b.mu.Lock()
-	t.await(s.event.Delta.Stream.Scope, -1)
-	b.mu.Unlock()
-	b.release(t)
-}
-
 // arrived records the outcome of a broadcast in one partition. The broadcast may have ended.
 func (b *Bus) arrived(s *broadcast, p *partition, err error) {
 	b.mu.Lock()
@@ -231,7 +221,7 @@ func (b *Bus) arrived(s *broadcast, p *partition, err error) {
 		p.topic.ledger.ended(s.scope, p)
 	}
 	b.release(p.topic)
-	b.moved.raise()
+	b.moved.Raise()
 }
 
 // streamTopics returns the topics for objects of the event's resource. They include the topic of cluster-scoped objects only if it, or no

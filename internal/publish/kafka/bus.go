@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +41,9 @@ type Bus struct {
 
 	current atomic.Pointer[view]
 	logs    *publish.Logs
-	logsDue signal // check the identity of topics
-	look    signal // read the metadata of the cluster
-	moved   signal // a state that broadcasts wait for has changed
+	logsDue publish.Signal // check the identity of topics
+	look    publish.Signal // read the metadata of the cluster
+	moved   publish.Signal // a state that broadcasts wait for has changed
 
 	mu         sync.Mutex
 	closed     bool // Run has ended
@@ -65,14 +66,11 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m == nil {
-		m = publish.NewMetrics(nil)
-	}
 	fence := publish.NewFencing(cfg.Fence)
 	conns := newNetwork(cfg.TLS, cfg.SASL, fence)
 	b := &Bus{
-		cfg: cfg, log: log, metrics: m, codec: codec, topicNames: names, deadTopic: dead, conns: conns, net: conns, apart: apart{conns}, fence: fence,
-		look: newSignal(), logsDue: newSignal(), moved: newSignal(),
+		cfg: cfg, log: log, metrics: cmp.Or(m, publish.NewMetrics(nil)), codec: codec, topicNames: names, deadTopic: dead, conns: conns, net: conns, apart: apart{conns}, fence: fence,
+		look: publish.NewSignal(), logsDue: publish.NewSignal(), moved: publish.NewSignal(),
 		topics: map[string]*topic{}, trouble: map[string]error{}, progress: map[string]time.Time{},
 
 		absentToBeGone: absentToBeGone,
@@ -93,11 +91,15 @@ func (c *Config) destinations() (names *Topics, dead string, err error) {
 	if names, err = NewTopics(c.Topic, c.Cluster); err != nil || c.DeadLetter == "" {
 		return names, "", err
 	}
-	t, err := newTopics(c.DeadLetter, c.Cluster, false)
+	t, err := NewTopics(c.DeadLetter, c.Cluster)
 	if err != nil {
 		return nil, "", fmt.Errorf("dead letters: %w", err)
 	}
-	if dead, _ = t.Fixed(); names.Match(dead, nil) {
+	dead, ok := t.Fixed()
+	switch {
+	case !ok:
+		return nil, "", fmt.Errorf("dead letters: topic template %q: one topic takes all of them: {cluster} is the only placeholder", c.DeadLetter)
+	case names.Match(dead, nil):
 		return nil, "", fmt.Errorf("dead letters: topic %s is one that the topic template makes too: name another", dead)
 	}
 	return names, dead, nil
@@ -177,7 +179,7 @@ func (b *Bus) troubles() []error {
 	trouble := maps.Clone(b.trouble)
 	for about := range trouble {
 		if t := b.topics[about]; t != nil && t.partitions.Load() == nil {
-			waiting[about] = slices.Collect(maps.Keys(t.scopes))
+			waiting[about] = b.waitingScopes(t)
 		}
 	}
 	b.mu.Unlock()
@@ -195,6 +197,19 @@ func (b *Bus) troubles() []error {
 	return errs
 }
 
+// waitingScopes returns the scopes of the events that wait for the partitions of t. It must be called with mu held.
+func (b *Bus) waitingScopes(t *topic) (scopes []string) {
+	for _, e := range t.waiting {
+		scopes = append(scopes, scopeOf(e.Delta))
+	}
+	for _, s := range b.broadcasts {
+		if slices.Contains(s.topics, t) {
+			scopes = append(scopes, s.event.Delta.Stream.Scope)
+		}
+	}
+	return scopes
+}
+
 func (b *Bus) setTrouble(about string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,7 +221,7 @@ func (b *Bus) clearTrouble(about string) {
 	defer b.mu.Unlock()
 	if _, ok := b.trouble[about]; ok {
 		delete(b.trouble, about)
-		b.look.raise() // the look updates the metric connected
+		b.look.Raise() // the look updates the metric connected
 	}
 }
 
@@ -247,7 +262,6 @@ func (b *Bus) handOver(e *publish.Event, name []byte) bool {
 	all := t.partitions.Load()
 	if all == nil {
 		t.waiting = append(t.waiting, e)
-		t.await(scopeOf(e.Delta), 1)
 		return true
 	}
 	if (*all)[partitionOf(e.PartitionKey, len(*all))].enqueue(b.record(t, e)) {

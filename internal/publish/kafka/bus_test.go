@@ -18,6 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
@@ -33,7 +34,8 @@ type kafkaRun struct {
 // made in one bubble of testing/synctest ends the process in another. TestTombstonesAndBinaryMode of package producer compresses.
 func kafkaConfig(brokers ...string) kafka.Config {
 	return kafka.Config{
-		Brokers: brokers, Cluster: "prod-eu-1", MaxEventBytes: 900 << 10, DeadLetter: "dead.{cluster}", Compression: "none",
+		Brokers: brokers, Compression: "none",
+		Env: driver.Env{Cluster: "prod-eu-1", MaxEventBytes: 900 << 10, DeadLetter: "dead.{cluster}"},
 	}
 }
 

@@ -21,10 +21,6 @@ const (
 	listAge       = 30 * time.Second      // topics are listed again before a stream event if the list is older
 )
 
-func clusterBackoff() publish.Backoff {
-	return publish.Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second}
-}
-
 // view is the known state of the cluster: brokers, and the leaders of our topics' partitions. It is never changed.
 type view struct {
 	brokers    []net.Addr
@@ -62,22 +58,9 @@ func (b *Bus) client(broker net.Addr) *kafka.Client {
 	return &kafka.Client{Addr: broker, Timeout: publish.RequestTimeout, Transport: b.net}
 }
 
-// signal has an element if its receiver has work. It is never closed.
-type signal chan struct{}
-
-func newSignal() signal { return make(signal, 1) }
-
-// raise does not wait: one element is enough.
-func (s signal) raise() {
-	select {
-	case s <- struct{}{}:
-	default:
-	}
-}
-
 // pause waits before the next attempt: for d, then at most a second for a view newer than seen.
 func (b *Bus) pause(ctx context.Context, seen *view, d time.Duration) error {
-	b.look.raise()
+	b.look.Raise()
 	if err := publish.Sleep(ctx, d); err != nil {
 		return err
 	}
@@ -133,17 +116,17 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 	}
 	if err != nil {
 		*failures++
-		b.look.raise()
+		b.look.Raise()
 		b.setTrouble("", err)
 		b.metrics.Connected.Set(0)
 		advice := adviceOnConnection(err)
 		if suppressed, ok := b.window.First("metadata"); ok {
 			b.log.Log(ctx, levelOf(advice), "bus cannot be reached, trying on", "brokers", b.cfg.Brokers, "advice", advice, "err", err, "suppressed", suppressed)
 		}
-		return clusterBackoff().Delay(*failures), nil
+		return publish.BusyBackoff().Delay(*failures), nil
 	}
 	if *failures > 0 {
-		b.logsDue.raise()
+		b.logsDue.Raise()
 	}
 	*failures = 0
 	b.see(res)
@@ -151,7 +134,7 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 	b.list(ctx)
 	missing, err := b.arrange(ctx, g, topics, res)
 	if missing {
-		b.look.raise()
+		b.look.Raise()
 		return topicPause, err
 	}
 	return metadataPause, err
@@ -231,7 +214,7 @@ func (b *Bus) list(ctx context.Context) {
 	b.mu.Lock()
 	b.listed, b.listedAt, b.listWanted = names, started, false
 	b.mu.Unlock()
-	b.moved.raise()
+	b.moved.Raise()
 }
 
 // topicList returns all topics of the cluster, at most listAge old. It reports false if they must be listed first; list then wakes
@@ -243,6 +226,6 @@ func (b *Bus) topicList() ([]string, bool) {
 		return b.listed, true
 	}
 	b.listWanted = true
-	b.look.raise()
+	b.look.Raise()
 	return nil, false
 }

@@ -25,13 +25,7 @@ type Config struct {
 	TLS         *publish.TLS `yaml:"tls,omitempty"`    // nil: not encrypted
 	SASL        *SASL        `yaml:"sasl,omitempty"`   // nil: no authentication
 
-	Cluster       string `yaml:"-"` // of Kubernetes: {cluster} in topics
-	MaxEventBytes int    `yaml:"-"` // the largest event to be published: topics must accept it
-	DeadLetter    string `yaml:"-"` // topic of dead letters, {cluster} allowed; "": none
-	// Retiring reports whether a scope is no longer selected. An error of a topic that only such scopes wait for does not make the bus
-	// unready. nil: none is.
-	Retiring func(scope string) bool `yaml:"-"`
-	Fence    publish.Fence           `yaml:"-"` // checked before each batch, and before each write of one to the socket; nil permits everything
+	driver.Env `yaml:"-"`
 }
 
 // Compression is the compression of record batches.
@@ -166,7 +160,7 @@ func defaultDeadTopic(bus driver.Config, cluster string) string {
 // Open implements driver.Config.
 func (c *Config) Open(e *driver.Env) (publish.Bus, error) {
 	o := *c
-	o.Cluster, o.MaxEventBytes, o.DeadLetter, o.Retiring, o.Fence = e.Cluster, e.MaxEventBytes, e.DeadLetter, e.Retiring, e.Fence
+	o.Env = *e
 	if c.showsSecret() {
 		e.Log.Warn("the secret goes to the brokers unencrypted, whoever listens to the network has it: name bus.kafka.tls, or a SCRAM mechanism",
 			"mechanism", string(c.SASL.Mechanism))

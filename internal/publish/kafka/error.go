@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -17,11 +16,11 @@ import (
 
 // diagnose returns the reason of a failed attempt, for the metric and the log, and the fix for the operator; "": none.
 func diagnose(r producer.Result) (reason, advice string) {
+	if advice := adviceOnConnection(r.Err); advice != "" {
+		return publish.ReasonAuthorization, advice
+	}
 	code := kafka.Error(0)
 	if !errors.As(r.Err, &code) {
-		if advice := adviceOnConnection(r.Err); advice != "" {
-			return publish.ReasonAuthorization, advice
-		}
 		if errors.Is(r.Err, context.DeadlineExceeded) {
 			return publish.ReasonTimeout, ""
 		}
@@ -51,9 +50,6 @@ func diagnose(r producer.Result) (reason, advice string) {
 		kafka.ConcurrentTransactions, kafka.ThrottlingQuotaExceeded:
 		return publish.ReasonBroker, "" // the broker has just started, or is busy
 	}
-	if advice := adviceOnConnection(r.Err); advice != "" {
-		return publish.ReasonAuthorization, advice
-	}
 	return publish.ReasonBroker, "the broker's log may say more: the agent repeats the request until the broker has the events"
 }
 
@@ -63,15 +59,11 @@ const adviceOnSASL = "the broker does not accept who we are: check bus.kafka.sas
 func adviceOnConnection(err error) string {
 	var (
 		code       kafka.Error
-		unknownCA  x509.UnknownAuthorityError
-		hostname   x509.HostnameError
-		invalid    x509.CertificateInvalidError
 		verify     *tls.CertificateVerificationError
 		remote     *net.OpError // with this Op it is an alert of the broker, which rejects our certificate or requires one
 		plaintext  tls.RecordHeaderError
 		pathErr    *fs.PathError
-		certainTLS = errors.As(err, &unknownCA) || errors.As(err, &hostname) || errors.As(err, &invalid) || errors.As(err, &verify) ||
-			errors.As(err, &remote) && remote.Op == "remote error"
+		certainTLS = errors.As(err, &verify) || errors.As(err, &remote) && remote.Op == "remote error"
 	)
 	switch errors.As(err, &code); code {
 	case kafka.TopicAuthorizationFailed:

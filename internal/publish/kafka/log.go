@@ -45,7 +45,7 @@ func (b *Bus) watchLogs(ctx context.Context) error {
 		}
 		told = err != nil
 		if again {
-			b.look.raise() // read the leaders too: if they have changed, another broker must confirm the look
+			b.look.Raise() // read the leaders too: if they have changed, another broker must confirm the look
 			wait = publish.LogPause
 		}
 		if publish.Sleep(ctx, publish.LogPause) != nil {

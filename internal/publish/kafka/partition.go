@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -49,10 +48,11 @@ type partition struct {
 	bus      *Bus
 	topic    *topic
 	index    int32
-	about    string        // topic/index, the key of its trouble
-	wake     signal        // records wait
-	tail     *publish.Tail // end of the log
+	about    string         // topic/index, the key of its trouble
+	wake     publish.Signal // records wait
+	tail     *publish.Tail  // end of the log
 	producer *producer.Producer
+	batch    []*producer.Record // of the producer
 
 	mu      sync.Mutex
 	pending []record // in order of arrival; the callers of Publish bound them
@@ -61,7 +61,7 @@ type partition struct {
 
 func newPartition(b *Bus, t *topic, i int) *partition {
 	return &partition{
-		bus: b, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), wake: newSignal(), tail: b.tailOf(t.name, i),
+		bus: b, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), wake: publish.NewSignal(), tail: b.tailOf(t.name, i),
 		producer: producer.New(t.name, int32(i), b.codec),
 	}
 }
@@ -74,7 +74,7 @@ func (p *partition) enqueue(r record) bool {
 		return false
 	}
 	p.pending = append(p.pending, r)
-	p.wake.raise()
+	p.wake.Raise()
 	return true
 }
 
@@ -236,20 +236,13 @@ func sizeOf(records []record) int64 {
 	return size
 }
 
-// pointers returns the records for the producer.
-func pointers(records []record) iter.Seq[*producer.Record] {
-	return func(yield func(*producer.Record) bool) {
-		for i := range records {
-			if !yield(&records[i].Record) {
-				return
-			}
-		}
-	}
-}
-
 // send makes one batch of records and repeats it until it is stored, refused or given up, or ctx ends.
 func (p *partition) send(ctx context.Context, records []record) error {
-	if err := p.producer.Load(pointers(records)); err != nil {
+	p.batch = p.batch[:0]
+	for i := range records {
+		p.batch = append(p.batch, &records[i].Record)
+	}
+	if err := p.producer.Load(p.batch); err != nil {
 		return fmt.Errorf("%w: %w", publish.ErrRefused, err)
 	}
 	cuts, most := 0, maxCuts
@@ -346,7 +339,7 @@ func (p *partition) stored(m publish.Mark, res producer.Result, count, events in
 	}
 	if !p.tail.Acked(m, uint64(res.Offset), end) {
 		p.bus.logs.WentBack(p.topic.name, int(p.index), m)
-		p.bus.logsDue.raise()
+		p.bus.logsDue.Raise()
 	}
 }
 
@@ -358,7 +351,7 @@ func (p *partition) failed(res producer.Result, records []record, attempt int) {
 	retried(records, reason)
 	if reason == publish.ReasonLeader {
 		p.topic.missed.Store(true)
-		b.logsDue.raise()
+		b.logsDue.Raise()
 	}
 	kind := "produce " + reason
 	if advice != "" {

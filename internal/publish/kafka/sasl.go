@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,26 +36,13 @@ func (s *SASL) mechanism() sasl.Mechanism {
 	return saslPassword{s}
 }
 
-// readSecret reads a file with one secret, without final line ends. Errors contain only the file's name.
-func readSecret(what, file string) (string, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", what, err)
-	}
-	secret := strings.TrimRight(string(b), "\r\n")
-	if secret == "" {
-		return "", fmt.Errorf("read %s: %s is empty", what, file)
-	}
-	return secret, nil
-}
-
 // saslPassword is PLAIN (RFC 4616) and SCRAM (RFC 5802).
 type saslPassword struct{ *SASL }
 
 func (p saslPassword) Name() string { return string(p.Mechanism) }
 
 func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
-	secret, err := readSecret("sasl passwordFile", p.PasswordFile)
+	secret, err := publish.ReadSecret("sasl passwordFile", p.PasswordFile)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,9 +65,9 @@ func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 type saslBearer struct {
 	sasl *SASL
 
-	mu      sync.Mutex // held during a token request: one token is enough for all connections
-	token   *oauth2.Token
-	unheard []*bearerExchange // those without a broker's answer; one for each connection
+	mu     sync.Mutex // held during a token request: one token is enough for all connections
+	token  *oauth2.Token
+	latest *bearerExchange // with token, and without a broker's answer; nil: none
 }
 
 func (b *saslBearer) Name() string { return "OAUTHBEARER" }
@@ -112,19 +97,15 @@ func (b *saslBearer) source() string {
 func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error) {
 	x := &bearerExchange{b: b, over: ctx.Err}
 	if b.sasl.OAuth == nil {
-		token, err := readSecret("sasl tokenFile", b.sasl.TokenFile)
+		token, err := publish.ReadSecret("sasl tokenFile", b.sasl.TokenFile)
 		return x, token, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	// If a broker refuses with an error code, or closes the connection, Next is not called, but the ctx of the connection ends.
-	b.unheard = slices.DeleteFunc(b.unheard, func(x *bearerExchange) bool {
-		over := x.over() != nil
-		if over {
-			b.forget(x.token)
-		}
-		return over
-	})
+	if b.latest != nil && b.latest.over() != nil {
+		b.token, b.latest = nil, nil
+	}
 	if t := b.token; t == nil || !t.Expiry.IsZero() && time.Until(t.Expiry) <= tokenMargin {
 		t, err := b.sasl.OAuth.fetch(ctx)
 		if err != nil {
@@ -132,13 +113,12 @@ func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error)
 		}
 		b.token = t
 	}
-	x.token = b.token
-	b.unheard = append(b.unheard, x)
+	x.token, b.latest = b.token, x
 	return x, x.token.AccessToken, nil
 }
 
 func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
-	secret, err := readSecret("sasl clientSecretFile", o.ClientSecretFile)
+	secret, err := publish.ReadSecret("sasl clientSecretFile", o.ClientSecretFile)
 	if err != nil {
 		return nil, err
 	}
@@ -177,13 +157,6 @@ func tokenError(err error) error {
 	}
 }
 
-// forget drops a token that a broker refused. It must be called with b.mu held.
-func (b *saslBearer) forget(t *oauth2.Token) {
-	if b.token == t { // otherwise another connection has replaced it
-		b.token = nil
-	}
-}
-
 type bearerExchange struct {
 	b     *saslBearer
 	token *oauth2.Token // nil: from the file
@@ -193,9 +166,11 @@ type bearerExchange struct {
 func (x *bearerExchange) heard(refused bool) {
 	x.b.mu.Lock()
 	defer x.b.mu.Unlock()
-	x.b.unheard = slices.DeleteFunc(x.b.unheard, func(o *bearerExchange) bool { return o == x })
-	if refused {
-		x.b.forget(x.token)
+	if x.b.latest == x {
+		x.b.latest = nil
+	}
+	if refused && x.b.token == x.token { // otherwise another connection has replaced it
+		x.b.token = nil
 	}
 }
 

@@ -36,7 +36,6 @@ type topic struct {
 	ledger  ledger
 
 	waiting []*publish.Event // wait for partitions, in order of arrival. Guarded by Bus.mu.
-	scopes  map[string]int   // number of events that wait for partitions, by scope. Guarded by Bus.mu.
 
 	gone   atomic.Bool  // it does not exist, and not just for a moment
 	missed atomic.Bool  // a partition did not find it
@@ -72,19 +71,6 @@ func (t *topic) grow() {
 // isWanted reports whether the topic's metadata is needed: it is ready, or an event waits for it.
 func (t *topic) isWanted() bool { return t.users.Load() > 0 || t.partitions.Load() != nil }
 
-// await adds n to the events of scope that wait for the partitions of t. It must be called with Bus.mu held.
-func (t *topic) await(scope string, n int) {
-	if t.partitions.Load() != nil {
-		return
-	}
-	if t.scopes == nil {
-		t.scopes = map[string]int{}
-	}
-	if t.scopes[scope] += n; t.scopes[scope] <= 0 {
-		delete(t.scopes, scope)
-	}
-}
-
 func scopeOf(d *object.Delta) string {
 	if d.Stream != nil {
 		return d.Stream.Scope
@@ -101,7 +87,7 @@ func (b *Bus) acquire(name []byte) *topic {
 		b.topics[t.name] = t
 	}
 	if t.users.Add(1) == 1 && t.partitions.Load() == nil {
-		b.look.raise()
+		b.look.Raise()
 	}
 	return t
 }

@@ -31,70 +31,50 @@ func (t *Topics) String() string { return t.template }
 // {namespace}. Topics consist of A-Za-z0-9._- and have at most 249 bytes. A group keeps its dots; the core group is "core", the namespace
 // of a cluster-scoped object "_".
 func NewTopics(template, cluster string) (*Topics, error) {
-	return newTopics(template, cluster, true)
-}
-
-func newTopics(template, cluster string, placeholders bool) (*Topics, error) {
 	template = cmp.Or(template, DefaultTopic)
 	if cluster == "" {
 		return nil, errors.New("topic template: the cluster has no name")
 	}
-	parts, err := compileTopic(template, cluster, placeholders)
+	parts, err := compileTopic(template, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("topic template %q: %w", template, err)
 	}
 	return &Topics{template: template, parts: parts}, nil
 }
 
-func compileTopic(template, cluster string, placeholders bool) ([]subject.Part, error) {
-	var parts []subject.Part
-	var literal strings.Builder
-	shortest := 0
-	flush := func() {
-		if literal.Len() > 0 {
-			parts = append(parts, subject.Part{Text: literal.String()})
-			shortest += literal.Len()
-			literal.Reset()
+func compileTopic(template, cluster string) ([]subject.Part, error) {
+	known := map[string]subject.Field{"group": subject.FieldGroup, "resource": subject.FieldResource, "namespace": subject.FieldNamespace}
+	parts, err := subject.Parse(template, func(_ int, c byte) error {
+		if !topicByte(c) {
+			return fmt.Errorf("character %q: a topic is made of A-Z a-z 0-9 . _ -", c)
 		}
+		return nil
+	}, func(name string, follows bool) (string, subject.Field, error) {
+		if name == "cluster" {
+			i := slices.IndexFunc([]byte(cluster), func(c byte) bool { return !topicByte(c) })
+			if i >= 0 {
+				return "", 0, fmt.Errorf("the cluster's name %q has character %q at byte %d: a topic is made of A-Z a-z 0-9 . _ -", cluster, cluster[i], i)
+			}
+			return cluster, subject.FieldLiteral, nil
+		}
+		f, ok := known[name]
+		switch {
+		case ok && follows:
+			return "", f, fmt.Errorf("{%s} directly behind another placeholder: two objects might share a topic by accident", name)
+		case !ok:
+			return "", f, fmt.Errorf("unknown placeholder {%s}, known are {cluster}, {group}, {resource} and {namespace}", name)
+		}
+		return "", f, nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	for i := 0; i < len(template); {
-		if c := template[i]; c != '{' {
-			if !topicByte(c) {
-				return nil, fmt.Errorf("at byte %d: character %q: a topic is made of A-Z a-z 0-9 . _ -", i, c)
-			}
-			literal.WriteByte(c)
-			i++
-			continue
-		}
-		end := strings.IndexByte(template[i:], '}')
-		if end < 0 {
-			return nil, fmt.Errorf("at byte %d: { without }", i)
-		}
-		switch name := template[i+1 : i+end]; {
-		case name == "cluster":
-			for j := range len(cluster) {
-				if !topicByte(cluster[j]) {
-					return nil, fmt.Errorf("at byte %d: the cluster's name %q has character %q at byte %d: a topic is made of A-Z a-z 0-9 . _ -", i, cluster, cluster[j], j)
-				}
-			}
-			literal.WriteString(cluster)
-		case placeholders && (name == "group" || name == "resource" || name == "namespace"):
-			if literal.Len() == 0 && len(parts) > 0 {
-				return nil, fmt.Errorf("at byte %d: {%s} directly behind another placeholder: two objects might share a topic by accident", i, name)
-			}
-			flush()
-			parts = append(parts, subject.Part{Field: subject.Fields()[name]})
-			shortest++
-		case placeholders:
-			return nil, fmt.Errorf("at byte %d: unknown placeholder {%s}, known are {cluster}, {group}, {resource} and {namespace}", i, name)
-		default:
-			return nil, fmt.Errorf("at byte %d: unknown placeholder {%s}, known is {cluster}: one topic takes all of them", i, name)
-		}
-		i += end + 1
-	}
-	flush()
 	if len(parts) == 1 && (parts[0].Text == "." || parts[0].Text == "..") {
 		return nil, fmt.Errorf("a topic cannot be called %q", parts[0].Text)
+	}
+	shortest := 0
+	for _, p := range parts {
+		shortest += max(len(p.Text), 1)
 	}
 	if shortest > maxTopic {
 		return nil, fmt.Errorf("makes topics of %d bytes and more, allowed are %d", shortest, maxTopic)

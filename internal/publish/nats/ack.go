@@ -35,23 +35,21 @@ const (
 
 // JetStream's error codes (nats-server, server/errors.json).
 const (
-	codeAccountLimit    = 10002
-	codeNoLeader        = 10008
-	codeInsufficient    = 10023
-	codeMemoryLimit     = 10028
-	codeMessageNotFound = 10037
-	codeStorageLimit    = 10047
-	codeInvalidConfig   = 10052
-	codeMessageTooBig   = 10054
-	codeStreamNotFound  = 10059
-	codeOverlap         = 10065
-	codeReplicas        = 10074
-	codeStoreFailed     = 10077 // also for a full stream; the description distinguishes the two
-	codeHeadersTooBig   = 10097
-	codeSealed          = 10109
-	codeStreamOffline   = 10118
-	codeDuplicateRaced  = 10158
-	codeTooMany         = 10167
+	codeAccountLimit   = 10002
+	codeNoLeader       = 10008
+	codeInsufficient   = 10023
+	codeMemoryLimit    = 10028
+	codeStorageLimit   = 10047
+	codeInvalidConfig  = 10052
+	codeMessageTooBig  = 10054
+	codeOverlap        = 10065
+	codeReplicas       = 10074
+	codeStoreFailed    = 10077 // also for a full stream; the description distinguishes the two
+	codeHeadersTooBig  = 10097
+	codeSealed         = 10109
+	codeStreamOffline  = 10118
+	codeDuplicateRaced = 10158
+	codeTooMany        = 10167
 )
 
 // pubAck is JetStream's response to a published message (ADR-1, and server.JSPubAckResponse).

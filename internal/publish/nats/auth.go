@@ -15,21 +15,7 @@ import (
 )
 
 // credentialsError describes an unusable file of credentials. It contains nothing from the file.
-type credentialsError struct {
-	key  string // of the bus in the configuration; "" if it is not configured there
-	name string // of the key of the file
-	file string
-	err  error
-}
-
-func (e *credentialsError) Error() string {
-	if e.key == "" {
-		return e.file + ": " + e.err.Error()
-	}
-	return e.key + ".auth." + e.name + " " + e.file + ": " + e.err.Error()
-}
-
-func (e *credentialsError) Unwrap() error { return e.err }
+type credentialsError struct{ error }
 
 // file returns the key and the name of the file with the secret, or two empty strings without a file.
 func (a *Auth) file() (key, name string) {
@@ -66,7 +52,10 @@ func (a *Auth) read(key string) (secret, nkey string, err error) {
 		return "", "", nil
 	}
 	wrong := func(err error) (string, string, error) {
-		return "", "", &credentialsError{key: key, name: name, file: file, err: err}
+		if key != "" {
+			file = key + ".auth." + name + " " + file
+		}
+		return "", "", credentialsError{fmt.Errorf("%s: %w", file, err)}
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -115,19 +104,25 @@ func (a *Auth) changed(nkey *string) bool {
 // ConnectOptions returns options for a separate connection with nats.go: credentials and certificates, read again at each connect. key is
 // the place of the bus in the configuration, "" if it has none. An error names the key and the unusable file.
 func (c *Config) ConnectOptions(key string) ([]nats.Option, error) {
-	credentials, _, err := c.Auth.option(key, func(error) {}) // ignored: connecting reports an unreadable file
+	options, _, err := c.options(key, func(error) {}) // ignored: connecting reports an unreadable file
+	if err == nil && c.Auth.inPlaintext(c.URL, c.TLS) {
+		options = append(options, nats.SetCustomDialer(c.dialer(context.Background(), nil)))
+	}
+	return options, err
+}
+
+// options returns the options of all connections except the dialer, and the public key if the credentials are a seed. See Auth.option for
+// unusable.
+func (c *Config) options(key string, unusable func(error)) (o []nats.Option, nkey string, err error) {
+	credentials, nkey, err := c.Auth.option(key, unusable)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	secure, err := tlsOption(c.TLS, key)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	options := []nats.Option{credentials, secure, nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, defaultInbox))}
-	if c.Auth.inPlaintext(c.URL, c.TLS) {
-		options = append(options, nats.SetCustomDialer(&dialer{ctx: context.Background(), timeout: nats.DefaultTimeout, plaintext: true}))
-	}
-	return options, nil
+	return []nats.Option{credentials, secure, nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, defaultInbox))}, nkey, nil
 }
 
 // tlsOption returns the TLS option. Each handshake reads the files again.

@@ -34,10 +34,6 @@ func checkBackoff() publish.Backoff {
 	return publish.Backoff{First: 100 * time.Millisecond, Limit: 10 * time.Second}
 }
 
-func dialBackoff() publish.Backoff {
-	return publish.Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second}
-}
-
 // Bus publishes to a JetStream stream. The package documentation describes how.
 type Bus struct {
 	cfg      Config
@@ -63,8 +59,8 @@ type Bus struct {
 	tail      *publish.Tail // its end
 	lookAgain bool          // read the identity of the stream again soon; only supervise's goroutine uses it
 
-	wake   chan struct{}          // capacity 1: requests a check of the stream. Never closed.
-	renew  chan struct{}          // capacity 1: requests a new connection with other credentials. Never closed.
+	wake   publish.Signal         // requests a check of the stream
+	renew  publish.Signal         // requests a new connection with other credentials
 	seedOf atomic.Pointer[string] // public key of the seed that the connection uses; "" without a seed
 }
 
@@ -81,16 +77,11 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	cfg.Key = cmp.Or(cfg.Key, "bus.nats")
 	cfg.InboxPrefix = cmp.Or(cfg.InboxPrefix, defaultInbox)
 	cfg.Stream.Name = cmp.Or(cfg.Stream.Name, DefaultStream)
-	if cfg.AckTimeout <= 0 {
-		cfg.AckTimeout = ackTimeout
-	}
-	if m == nil {
-		m = publish.NewMetrics(nil)
-	}
+	cfg.AckTimeout = cmp.Or(cfg.AckTimeout, ackTimeout)
 	b := &Bus{
 		cfg:      cfg,
 		log:      log,
-		metrics:  m,
+		metrics:  cmp.Or(m, publish.NewMetrics(nil)),
 		subjects: subjects,
 		acks:     newAckReader(cfg.Stream.Name, cfg.Domain),
 		servers:  servers,
@@ -99,8 +90,8 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 		table:    newTable(),
 		link:     newLink(),
 		logs:     publish.NewLogs(func(string, *object.Resource, string) bool { return true }),
-		wake:     make(chan struct{}, 1),
-		renew:    make(chan struct{}, 1),
+		wake:     publish.NewSignal(),
+		renew:    publish.NewSignal(),
 	}
 	b.tail = b.logs.Tail(cfg.Stream.Name, 0)
 	if cfg.DeadLetter != "" {

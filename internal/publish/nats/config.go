@@ -24,22 +24,9 @@ type Config struct {
 	Auth        Auth         `yaml:"auth,omitempty"`
 	TLS         *publish.TLS `yaml:"tls,omitempty"` // nil: if the URL's scheme or the server requires it, with the system's authorities
 
-	Cluster       string `yaml:"-"` // of Kubernetes: {cluster} in subjects
-	MaxEventBytes int    `yaml:"-"` // size of the largest event; the stream and the server must accept it
-
-	// DeadLetter is the subject of dead letters, a template with {cluster} as its only placeholder; "" without dead letters.
-	DeadLetter string `yaml:"-"`
+	driver.Env `yaml:"-"`
 	// DeadLetterOptional permits an existing stream that does not accept DeadLetter. Otherwise the bus refuses such a stream.
 	DeadLetterOptional bool `yaml:"-"`
-
-	// Key is the place of this bus in the configuration, for advice; "" for "bus.nats".
-	Key string `yaml:"-"`
-	// FullAdvice replaces the general advice for a full stream.
-	FullAdvice string `yaml:"-"`
-
-	// Fence is checked before each message, and before each write of a message to the socket. nil passes everything.
-	Fence publish.Fence `yaml:"-"`
-
 	// AckTimeout is the time that the first attempt waits for its acknowledgement; later attempts wait longer. 0: 5 s.
 	AckTimeout time.Duration `yaml:"-"`
 }
@@ -120,8 +107,7 @@ func (c *Config) SetURL(url string) error {
 // Open implements driver.Config.
 func (c *Config) Open(e *driver.Env) (publish.Bus, error) {
 	o := *c
-	o.Cluster, o.MaxEventBytes, o.DeadLetter, o.Key, o.FullAdvice, o.Fence = e.Cluster, e.MaxEventBytes, e.DeadLetter, e.Key, e.FullAdvice, e.Fence
-	o.DeadLetterOptional = e.DeadLetter == DefaultDeadSubject
+	o.Env, o.DeadLetterOptional = *e, e.DeadLetter == DefaultDeadSubject
 	return New(o, e.Log, e.Metrics)
 }
 

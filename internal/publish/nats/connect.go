@@ -19,18 +19,13 @@ import (
 
 // connectOptions returns the options of every connection, and the public key if the credentials are a seed.
 func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err error) {
-	credentials, nkey, err := b.cfg.Auth.option(b.cfg.Key, b.trouble)
-	if err != nil {
+	if opts, nkey, err = b.cfg.options(b.cfg.Key, b.trouble); err != nil {
 		return nil, "", err
 	}
-	secure, err := tlsOption(b.cfg.TLS, b.cfg.Key)
-	if err != nil {
-		return nil, "", err
-	}
-	return []nats.Option{
-		nats.Name("kubecdc " + b.cfg.Cluster),
-		nats.CustomInboxPrefix(b.cfg.InboxPrefix),
+	return append(
+		opts,
 		nats.SetCustomDialer(d),
+		nats.Name("kubecdc "+b.cfg.Cluster),
 		nats.SkipHostLookup(), // the dialer resolves hosts, and can be interrupted
 		nats.Timeout(publish.DialTimeout),
 		nats.FlusherTimeout(flushTimeout),
@@ -38,9 +33,7 @@ func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err er
 		nats.MaxPingsOutstanding(2),
 		func(o *nats.Options) error { o.SkipSubjectValidation = true; return nil }, // the subjects are constructed valid
 		nats.ErrorHandler(b.onError),
-		credentials,
-		secure,
-	}, nkey, nil
+	), nkey, nil
 }
 
 // options returns the options of the main connection. gone is closed when that connection is closed for good.
@@ -57,8 +50,8 @@ func (b *Bus) options(gone chan<- struct{}) ([]nats.Option, error) {
 		nats.IgnoreAuthErrorAbort(), // a new password may arrive later
 		nats.CustomReconnectDelay(b.beforeReconnect),
 		nats.ReconnectBufSize(-1), // no buffer without a connection: events wait in the table, in order
-		nats.ConnectHandler(func(*nats.Conn) { b.requestCheck() }),
-		nats.ReconnectHandler(func(*nats.Conn) { b.requestCheck() }),
+		nats.ConnectHandler(func(*nats.Conn) { b.wake.Raise() }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.wake.Raise() }),
 		nats.DisconnectErrHandler(b.onDown),
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.trouble(b.dialer.why(err)) }),
@@ -70,7 +63,7 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if netErr := net.Error(nil); errors.As(err, &netErr) {
 		return // the connection is lost, and onDown logs it
 	}
-	if kind, _ := b.diagnose(err); kind == troubleAuth {
+	if kind, _ := b.cfg.diagnose(b.cfg.Key, err); kind == troubleAuth {
 		b.trouble(err)
 		return
 	}
@@ -81,7 +74,7 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 		b.log.Error("the user may not do on the bus what the agent must", "servers", b.servers, "err", err.Error(),
 			"advice", "grant it, docs/guides/nats.md lists what is needed; events that it holds up wait", "suppressed", suppressed)
 	default:
-		b.log.Warn("error on the connection to the bus", "servers", b.servers, "err", errText(err), "suppressed", suppressed)
+		b.log.Warn("error on the connection to the bus", "servers", b.servers, "err", err, "suppressed", suppressed)
 	}
 }
 
@@ -91,12 +84,9 @@ func (b *Bus) beforeReconnect(failures int) time.Duration {
 		b.trouble(b.dialer.why(nc.LastError()))
 	}
 	if b.cfg.Auth.changed(b.seedOf.Load()) {
-		select {
-		case b.renew <- struct{}{}:
-		default:
-		}
+		b.renew.Raise()
 	}
-	return dialBackoff().Delay(failures)
+	return publish.BusyBackoff().Delay(failures)
 }
 
 // The kinds of trouble with a connection.
@@ -111,7 +101,7 @@ func (b *Bus) trouble(err error) {
 	if b.closed.Load() || err == nil {
 		return
 	}
-	kind, advice := b.diagnose(err)
+	kind, advice := b.cfg.diagnose(b.cfg.Key, err)
 	why := err.Error()
 	if advice != "" {
 		why += ": " + advice
@@ -127,16 +117,15 @@ func (b *Bus) trouble(err error) {
 	}
 }
 
-// diagnose classifies a connect error and returns the fix.
-func (b *Bus) diagnose(err error) (kind, advice string) {
-	key := b.cfg.Key
+// diagnose classifies a connect error and returns the fix. key is the place of the bus in the configuration.
+func (c *Config) diagnose(key string, err error) (kind, advice string) {
 	var (
 		hostname  x509.HostnameError
 		authority x509.UnknownAuthorityError
 		invalid   x509.CertificateInvalidError
 		socket    *net.OpError
 		file      *os.PathError
-		unusable  *credentialsError
+		unusable  credentialsError
 	)
 	switch {
 	case errors.Is(err, publish.ErrPlaintext):
@@ -144,7 +133,7 @@ func (b *Bus) diagnose(err error) (kind, advice string) {
 	case errors.As(err, &unusable):
 		return troubleAuth, "put it right, it is read again at each attempt"
 	case refusesCredentials(err):
-		return troubleAuth, b.cfg.Auth.advice(key)
+		return troubleAuth, c.Auth.advice(key)
 	case errors.As(err, &hostname):
 		return troubleTLS, "the server's certificate is for other names: use one of them in " + key + ".url"
 	case errors.As(err, &authority):

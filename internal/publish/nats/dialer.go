@@ -17,8 +17,7 @@ import (
 // dialer keeps a handle on the socket of a nats.go connection. nats.go dials, shakes hands and writes under one lock, so a server that does
 // not read blocks every caller, even of IsConnected. Break unblocks them.
 type dialer struct {
-	ctx       context.Context //nolint:containedctx // ends all dialling: nats.go's CustomDialer has no context
-	timeout   time.Duration
+	ctx       context.Context               //nolint:containedctx // ends all dialling: nats.go's CustomDialer has no context
 	plaintext bool                          // secrets are sent unencrypted, so only loopback connections are allowed
 	fencing   *publish.Fencing              // nil: connections have no guard
 	guarded   atomic.Pointer[publish.Guard] // the latest connection, which nats.go uses or is about to use; nil without a guard
@@ -29,23 +28,33 @@ type dialer struct {
 	failed error              // error of the latest dialling; nil if it succeeded
 }
 
-// newDialer returns a dialer that stops when ctx ends.
-func (b *Bus) newDialer(ctx context.Context) *dialer {
-	return &dialer{ctx: ctx, timeout: publish.DialTimeout, fencing: b.fence, plaintext: b.cfg.Auth.inPlaintext(b.cfg.URL, b.cfg.TLS)}
+// dialer returns a dialer that stops when ctx ends.
+func (c *Config) dialer(ctx context.Context, f *publish.Fencing) *dialer {
+	return &dialer{ctx: ctx, fencing: f, plaintext: c.Auth.inPlaintext(c.URL, c.TLS)}
 }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
-	conn, err := d.dial(network, addr)
+	ctx, cancel := context.WithTimeout(d.ctx, publish.DialTimeout)
+	defer cancel()
+	d.mu.Lock()
+	d.cancel = cancel
+	d.mu.Unlock()
+	conn, err := dialAny(ctx, network, addr)
 	if err == nil && d.plaintext {
 		err = publish.OnLoopback(conn, addr)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.failed = err
+	if err == nil && ctx.Err() != nil { // Break was called meanwhile
+		_ = conn.Close()
+		err = context.Cause(ctx)
+	}
+	d.cancel, d.failed = nil, err
 	if err != nil {
 		return nil, err
 	}
+	d.conn = conn
 	if d.fencing == nil {
 		return conn, nil
 	}
@@ -64,20 +73,15 @@ func (d *dialer) broke() bool {
 func (d *dialer) why(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.failed != nil && (err == nil || errors.Is(err, nats.ErrNoServers)) {
+	if d.failed != nil && (err == nil || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrDisconnected)) {
 		return d.failed
 	}
 	return err
 }
 
-// dial resolves addr and tries all its addresses in random order, so that agents spread over a headless service.
-func (d *dialer) dial(network, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
-	defer cancel()
-	d.mu.Lock()
-	d.cancel = cancel
-	d.mu.Unlock()
-
+// dialAny resolves addr and tries all its addresses in random order, so that agents spread over a headless service. Each has an equal part
+// of the time.
+func dialAny(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
@@ -87,31 +91,16 @@ func (d *dialer) dial(network, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	rand.Shuffle(len(ips), func(i, j int) { ips[i], ips[j] = ips[j], ips[i] })
+	one := net.Dialer{Timeout: publish.DialTimeout / time.Duration(max(len(ips), 1))}
 	var errs []error
 	for _, ip := range ips {
-		conn, err := d.dialOne(ctx, network, net.JoinHostPort(ip, port), len(ips))
-		if err != nil {
-			errs = append(errs, err)
-			continue
+		conn, err := one.DialContext(ctx, network, net.JoinHostPort(ip, port))
+		if err == nil {
+			return conn, nil
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.cancel = nil
-		if ctx.Err() != nil { // Break was called meanwhile
-			_ = conn.Close()
-			return nil, context.Cause(ctx)
-		}
-		d.conn = conn
-		return conn, nil
+		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
-}
-
-// dialOne limits each of several addresses to an equal part of the timeout.
-func (d *dialer) dialOne(ctx context.Context, network, addr string, of int) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout/time.Duration(of))
-	defer cancel()
-	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
 // Break cancels the current dialling and closes the current connection. nats.go treats it as broken.

@@ -1,9 +1,18 @@
 package nats
 
 import (
+	"context"
 	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
+
+// TakeCursor takes the cursor of a relay that begins at the beginning of a stream.
+func TakeCursor(ctx context.Context, js jetstream.JetStream, name, stream string) error {
+	_, err := takeCursor(ctx, js, name, position{Stream: stream, Created: time.Now().UTC().Format(time.RFC3339Nano)}, 1)
+	return err
+}
 
 // Queued returns how many events are to be handed to nats.go.
 func (b *Bus) Queued() (n int) {

@@ -20,18 +20,19 @@ func (b *Bus) isolate(ctx context.Context) error {
 			}
 			continue
 		}
-		o, sent := b.sendAlone(ctx, f)
-		for failures := 1; !sent; failures++ {
-			if publish.Sleep(ctx, dialBackoff().Delay(failures)) != nil {
-				o = outcome{kind: failed, err: publish.ErrClosed}
+		for failures := 1; ; failures++ {
+			o, sent := b.sendAlone(ctx, f)
+			if !sent && publish.Sleep(ctx, publish.BusyBackoff().Delay(failures)) != nil {
+				o, sent = outcome{kind: failed, err: publish.ErrClosed}, true
+			}
+			if sent {
+				b.done(b.table.finish(f, o))
 				break
 			}
 			if suppressed, ok := b.window.First("isolate: connect"); ok {
 				b.log.Warn("no connection for an event that is sent alone, trying on", "servers", b.servers, "err", o.detail, "suppressed", suppressed)
 			}
-			o, sent = b.sendAlone(ctx, f)
 		}
-		b.done(b.table.finish(f, o))
 	}
 	return nil
 }
@@ -46,7 +47,7 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	d := b.newDialer(ctx)
+	d := b.cfg.dialer(ctx, b.fence)
 	options, _, err := b.connectOptions(d)
 	if err != nil {
 		return outcome{detail: err.Error()}, false

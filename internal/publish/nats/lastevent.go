@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -58,6 +59,14 @@ func (b *Bus) apiSubject(request string) string {
 	return "$JS.API." + request + b.cfg.Stream.Name
 }
 
+// jetStreamIn returns the API of JetStream in a domain; "": in the server's.
+func jetStreamIn(domain string, conn *nats.Conn) (jetstream.JetStream, error) {
+	if domain == "" {
+		return jetstream.New(conn)
+	}
+	return jetstream.NewWithDomain(conn, domain)
+}
+
 // last returns the last record on a subject, nil without a record or a stream.
 func (b *Bus) last(ctx context.Context, subject string) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
@@ -75,16 +84,13 @@ func (b *Bus) last(ctx context.Context, subject string) (*nats.Msg, error) {
 			Header []byte `json:"hdrs"`
 			Data   []byte `json:"data"`
 		} `json:"message"`
-		Error *struct {
-			ErrCode     int    `json:"err_code"`
-			Description string `json:"description"`
-		} `json:"error"`
+		Error *jetstream.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(answer.Data, &found); err != nil {
 		return nil, fmt.Errorf("not an answer of JetStream: %w", err)
 	}
 	switch {
-	case found.Error != nil && (found.Error.ErrCode == codeMessageNotFound || found.Error.ErrCode == codeStreamNotFound):
+	case found.Error != nil && (found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound || found.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound):
 		return nil, nil
 	case found.Error != nil:
 		return nil, errors.New(found.Error.Description)

@@ -20,7 +20,7 @@ func (b *Bus) noteAck(m publish.Mark, o *outcome) {
 	}
 	if o.sequence > 0 && !b.tail.Acked(m, o.sequence-1, o.sequence) {
 		b.logs.WentBack(b.cfg.Stream.Name, 0, m)
-		b.requestCheck()
+		b.wake.Raise()
 	}
 }
 
@@ -28,7 +28,7 @@ func (b *Bus) noteAck(m publish.Mark, o *outcome) {
 // replicas have the same creation time.
 func (b *Bus) noteLog(seen publish.Look, info *jetstream.StreamInfo) (again bool) {
 	b.logs.Failed(nil)
-	return b.logs.Found(seen, "", info.Created.UTC().Format(time.RFC3339Nano), []uint64{info.State.LastSeq})
+	return b.logs.Found(seen, "", created(info), []uint64{info.State.LastSeq})
 }
 
 // lookAtLog reads the identity of the stream, in addition to the checks after a loss of the connection or the stream. It reports whether
@@ -42,9 +42,12 @@ func (b *Bus) lookAtLog(ctx context.Context, js jetstream.JetStream) (again bool
 	case err == nil:
 		return b.noteLog(seen, s.CachedInfo())
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		b.requestCheck()
+		b.wake.Raise()
 	case ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded):
 		b.logs.Failed(fmt.Errorf("look up stream %s: %w", b.cfg.Stream.Name, err))
 	}
 	return false
 }
+
+// created returns the id of a stream, as in package consume.
+func created(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }

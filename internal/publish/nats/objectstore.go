@@ -19,7 +19,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
 // ObjectScheme is the scheme of references into JetStream's object store: nats-obj://<bucket>/<name>, in the account of the stream that has
@@ -66,7 +65,7 @@ func (o *objectStore) put(ctx context.Context, name, contentType string, body []
 	}
 	connected, done := o.bus.link.during(ctx)
 	defer done()
-	js, err := relay.JetStreamIn(o.bus.cfg.Domain, o.bus.conn.Load())
+	js, err := jetStreamIn(o.bus.cfg.Domain, o.bus.conn.Load())
 	if err != nil {
 		return err
 	}
@@ -203,7 +202,7 @@ func (o *objectStore) create(ctx context.Context, js jetstream.JetStream, record
 		Description: "Events of Kubernetes objects that are too large for the bus, put here by kubecdc",
 		Storage:     jetstream.FileStorage,
 		Replicas:    max(records.Replicas, 1),
-		MaxBytes:    o.cfg.MaxBytes,
+		MaxBytes:    int64(o.cfg.MaxBytes),
 	}
 	if records.MaxAge > 0 {
 		c.TTL = records.MaxAge + bucketGrace

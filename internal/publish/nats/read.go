@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -74,18 +72,6 @@ func refusesCredentials(err error) bool {
 	return false
 }
 
-// Relay implements driver.Readable.
-func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
-	options, err := c.ConnectOptions("bus.nats")
-	if err != nil {
-		return nil, err
-	}
-	return relay.NewJetStream(relay.JetStreamConfig{
-		Relay: r.Name, URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name, Start: r.Start,
-		Subject: c.Subject, Objects: r.Objects, Events: r.Events,
-	}, r.Log)
-}
-
 // Logs implements driver.Readable.
 func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
 	options, err := c.ConnectOptions(r.Key)
@@ -97,7 +83,7 @@ func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, er
 		return nil, nil //nolint:nilerr // see driver.Readable
 	}
 	defer conn.Close()
-	js, err := relay.JetStreamIn(c.Domain, conn)
+	js, err := jetStreamIn(c.Domain, conn)
 	if err != nil {
 		return nil, nil //nolint:nilerr // see driver.Readable
 	}
@@ -105,6 +91,5 @@ func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, er
 	if err != nil {
 		return nil, nil //nolint:nilerr // see driver.Readable
 	}
-	// The same name and id as in package consume.
-	return []consume.Log{{Name: c.Stream.Name, ID: stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano)}}, nil
+	return []consume.Log{{Name: c.Stream.Name, ID: created(stream.CachedInfo())}}, nil
 }

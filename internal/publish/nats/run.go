@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
 // Run implements publish.Bus. It connects, checks the stream or creates it if configured, and keeps the connection until ctx ends.
 func (b *Bus) Run(ctx context.Context) error {
 	defer b.shutdown() // after all goroutines that use flights
 	g, ctx := errgroup.WithContext(ctx)
-	b.dialer = b.newDialer(ctx)
+	b.dialer = b.cfg.dialer(ctx, b.fence)
 	// An unusable file at the start is an error of the configuration; later, the file may be in the middle of a rotation.
 	if err := b.Check(); err != nil {
 		return err
@@ -45,7 +44,7 @@ func (b *Bus) Run(ctx context.Context) error {
 				b.log.Warn("connection to bus was closed, connecting anew", "servers", b.servers, "err", err, "suppressed", suppressed)
 			}
 			b.onDown(nil, err)
-			if publish.Sleep(ctx, dialBackoff().Delay(min(failures, 10))) != nil {
+			if publish.Sleep(ctx, publish.BusyBackoff().Delay(min(failures, 10))) != nil {
 				return nil
 			}
 		}
@@ -100,7 +99,7 @@ func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}
 	if _, err := nc.Subscribe(b.inbox+".*", b.onAnswer); err != nil {
 		return fmt.Errorf("subscribe to acknowledgements: %w", err)
 	}
-	js, err := relay.JetStreamIn(b.cfg.Domain, nc)
+	js, err := jetStreamIn(b.cfg.Domain, nc)
 	if err != nil {
 		return err
 	}
@@ -159,7 +158,7 @@ func (b *Bus) raise(nc *nats.Conn, epoch uint64) {
 	if !b.link.raise(epoch) {
 		return
 	}
-	signal(b.table.wake)
+	b.table.wake.Raise()
 	b.metrics.Connected.Set(1)
 	b.log.Info("connected to bus", "server", nc.ConnectedAddr(), "stream", b.cfg.Stream.Name)
 }
@@ -171,7 +170,7 @@ func (b *Bus) checkAgain(ctx context.Context, err error, failures int) error {
 	if suppressed, ok := b.window.First("check"); ok {
 		b.log.Warn("stream cannot be checked, trying on", "stream", b.cfg.Stream.Name, "err", why, "suppressed", suppressed)
 	}
-	b.requestCheck()
+	b.wake.Raise()
 	return publish.Sleep(ctx, checkBackoff().Delay(failures))
 }
 
@@ -187,5 +186,3 @@ func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 	}
 	return b.stream(ctx, js)
 }
-
-func (b *Bus) requestCheck() { signal(b.wake) }

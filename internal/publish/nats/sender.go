@@ -104,7 +104,7 @@ func (b *Bus) onAnswer(m *nats.Msg) {
 func (b *Bus) onDown(_ *nats.Conn, err error) {
 	if b.link.lower() && !b.closed.Load() {
 		b.metrics.Connected.Set(0)
-		b.log.Warn("connection to bus lost, reconnecting", "servers", b.servers, "err", errText(err))
+		b.log.Warn("connection to bus lost, reconnecting", "servers", b.servers, "err", err)
 	}
 	isolated, retried := b.table.reset(!b.dialer.broke() && !b.closed.Load()) // if the bus broke it itself, no event is the cause
 	b.metrics.Retries.WithLabelValues(publish.ReasonConnection).Add(float64(retried))
@@ -155,7 +155,7 @@ func (b *Bus) done(end ending) {
 	case retry:
 		b.metrics.Retries.WithLabelValues(end.reason).Inc()
 		if end.reason == publish.ReasonNoResponders {
-			b.requestCheck()
+			b.wake.Raise()
 		}
 		if !end.alone {
 			b.logRetry(end.reason, end.detail, string(e.ID), end.subject, end.attempt)
@@ -182,11 +182,4 @@ func (b *Bus) logRetry(reason, detail, id, subject string, attempt uint64) {
 	}
 	b.log.Log(context.Background(), level, "event is published again", "reason", reason, "advice", advice, "detail", detail,
 		"stream", b.cfg.Stream.Name, "event_id", id, "subject", subject, "attempt", attempt, "suppressed", suppressed)
-}
-
-func errText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,19 +36,13 @@ func (s *Stream) config(subjects []string) jetstream.StreamConfig {
 		Storage:     jetstream.FileStorage,
 		Replicas:    max(s.Replicas, 1),
 		MaxAge:      s.MaxAge.Duration,
-		MaxBytes:    -1,
+		MaxBytes:    cmp.Or(int64(s.MaxBytes), -1),
 		MaxMsgs:     -1,
-		Duplicates:  s.DuplicateWindow.Duration,
+		Duplicates:  cmp.Or(s.DuplicateWindow.Duration, defaultDuplicateWindow),
 		AllowDirect: true, // replicas can serve reads of an object's records
-	}
-	if s.MaxBytes > 0 {
-		c.MaxBytes = int64(s.MaxBytes)
 	}
 	if s.Discard == DiscardOld {
 		c.Discard = jetstream.DiscardOld
-	}
-	if c.Duplicates == 0 {
-		c.Duplicates = defaultDuplicateWindow
 	}
 	if c.MaxAge > 0 { // required by the server
 		c.Duplicates = min(c.Duplicates, c.MaxAge)

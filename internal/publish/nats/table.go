@@ -14,10 +14,8 @@ const isolateAfter = 2
 
 // table holds the events in flight and the order in which they are sent.
 type table struct {
-	// wake signals the sender that events may be waiting. Its capacity is 1, so a pending signal is enough. Never closed.
-	wake chan struct{}
-	// wakeAlone does the same for events that are sent alone.
-	wakeAlone chan struct{}
+	wake      publish.Signal // of the sender: events may be waiting
+	wakeAlone publish.Signal // the same for events that are sent alone
 
 	mu       sync.Mutex
 	closed   bool
@@ -48,7 +46,7 @@ type ending struct {
 }
 
 func newTable() *table {
-	return &table{epoch: 1, wake: make(chan struct{}, 1), wakeAlone: make(chan struct{}, 1)}
+	return &table{epoch: 1, wake: publish.NewSignal(), wakeAlone: publish.NewSignal()}
 }
 
 // acquire returns a flight for an event, nil if the table is closed. The caller loads and submits it.
@@ -82,7 +80,7 @@ func (t *table) submit(f *flight) bool {
 	f.phase = queued
 	if f.event.Alone {
 		t.alone = append(t.alone, f)
-		signal(t.wakeAlone)
+		t.wakeAlone.Raise()
 	} else {
 		t.enqueue(f)
 	}
@@ -96,16 +94,7 @@ func (t *table) enqueue(f *flight) {
 		t.queue, t.head = slices.Delete(t.queue, 0, t.head), 0
 	}
 	t.queue = append(t.queue, entry{f, f.call})
-	signal(t.wake)
-}
-
-func signal(wake chan struct{}) {
-	if len(wake) == 0 { // cheaper than the select
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
+	t.wake.Raise()
 }
 
 // pending reports whether the queue has an entry.

@@ -155,28 +155,12 @@ func serverSchemes() []string { return []string{"nats", "tls", "ws", "wss"} }
 
 // validateSecrecy checks the protection of secrets that are sent to a NATS server.
 func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
-	a, key := &c.Auth, ""
-	switch {
-	case a.PasswordFile != "":
-		key = "passwordFile"
-	case a.TokenFile != "":
-		key = "tokenFile"
-	}
-	if key == "" || a.Insecure || c.TLS != nil {
-		return nil
-	}
-	exposes := false
-	for server := range strings.SplitSeq(c.URL, ",") {
-		u, err := url.Parse(strings.TrimSpace(server))
-		switch {
-		case err != nil: // reported elsewhere
-		case u.Scheme == "tls" || u.Scheme == "wss": // the client then requires TLS for all servers
-			return nil
-		default:
-			exposes = exposes || !check.IsLoopbackHost(u.Hostname())
-		}
-	}
-	if !exposes {
+	remote := slices.ContainsFunc(strings.Split(c.URL, ","), func(server string) bool {
+		u, err := url.Parse(strings.TrimSpace(server)) // an error is reported elsewhere
+		return err == nil && !check.IsLoopbackHost(u.Hostname())
+	})
+	key, _ := c.Auth.file()
+	if key != "passwordFile" && key != "tokenFile" || !remote || !c.Auth.inPlaintext(c.URL, c.TLS) {
 		return nil
 	}
 	at := path.Child("auth")

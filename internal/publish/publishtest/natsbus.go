@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
@@ -26,7 +27,7 @@ type NATS struct {
 
 // NATSConfig is the configuration of a bus on the server at url.
 func NATSConfig(url string) nats.Config {
-	return nats.Config{URL: url, Cluster: "prod-eu-1", MaxEventBytes: 900 << 10, Stream: nats.Stream{Create: true}}
+	return nats.Config{URL: url, Env: driver.Env{Cluster: "prod-eu-1", MaxEventBytes: 900 << 10}, Stream: nats.Stream{Create: true}}
 }
 
 // RunNATS runs a bus until the test ends.

@@ -21,14 +21,14 @@ type Bus struct {
 
 	mu      sync.Mutex
 	waiting []*publish.Event // oldest first; the callers bound them
-	some    chan struct{}    // has an element if the writer may have work. Never closed
+	some    publish.Signal   // the writer may have work
 	writing *publish.Event   // the goroutine that sets it to nil ends it; nil: none
 	closed  bool
 }
 
 // New returns a bus that writes to w. The fence is checked before each line; nil permits everything.
 func New(w io.Writer, fence publish.Fence) *Bus {
-	return &Bus{w: w, fence: publish.NewFencing(fence), some: make(chan struct{}, 1)}
+	return &Bus{w: w, fence: publish.NewFencing(fence), some: publish.NewSignal()}
 }
 
 // Publish implements publish.Bus.
@@ -43,10 +43,7 @@ func (b *Bus) Publish(e *publish.Event) {
 		e.Done(publish.ErrClosed)
 		return
 	}
-	select {
-	case b.some <- struct{}{}:
-	default: // a signal is pending
-	}
+	b.some.Raise()
 }
 
 // Ready implements publish.Bus. It does not detect a stream that accepts no lines: that shows in the agent's queue.
@@ -58,6 +55,12 @@ func (b *Bus) Ready() error {
 	}
 	return nil
 }
+
+// Stream implements relay.Limited.
+func (*Bus) Stream() bool { return true }
+
+// InFlight implements relay.Limited: a relay writes lines in the order of the records.
+func (*Bus) InFlight() int { return 1 }
 
 // Run implements publish.Bus.
 func (b *Bus) Run(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package subject
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -53,9 +54,7 @@ type Template struct {
 // New compiles the subject template of objects' events; "" is Default. Placeholders are {cluster},
 // {group}, {resource}, {namespace} and {name}; cluster is the value of the first.
 func New(template, cluster string) (*Template, error) {
-	if template == "" {
-		template = Default
-	}
+	template = cmp.Or(template, Default)
 	if cluster == "" {
 		return nil, errors.New("subject template: the cluster has no name")
 	}
@@ -97,71 +96,90 @@ func (s *Template) Capture() []string {
 	return []string{object, stream}
 }
 
-// Compile parses a template.
-func Compile(template, cluster string) ([]Part, error) {
+// Parse splits a template into parts. text returns the error of a byte outside of placeholders. value returns the text of a placeholder, or
+// its field; follows reports whether it directly follows another field.
+func Parse(template string, text func(i int, c byte) error, value func(name string, follows bool) (string, Field, error)) ([]Part, error) {
 	var parts []Part
-	var longest int
 	var literal strings.Builder
 	flush := func() {
 		if literal.Len() > 0 {
 			parts = append(parts, Part{Text: literal.String()})
-			longest += literal.Len()
 			literal.Reset()
 		}
 	}
-	tokenStart := 0 // start of the current token
 	for i := 0; i < len(template); {
-		switch c := template[i]; {
-		case c == '{':
-			end := strings.IndexByte(template[i:], '}')
-			if end < 0 {
-				return nil, fmt.Errorf("at byte %d: { without }", i)
+		if c := template[i]; c != '{' {
+			if err := text(i, c); err != nil {
+				return nil, fmt.Errorf("at byte %d: %w", i, err)
 			}
-			switch name := template[i+1 : i+end]; name {
-			case "cluster":
-				literal.Write(appendToken(nil, cluster))
-			case "group", "resource", "namespace", "name":
-				flush()
-				parts = append(parts, Part{Field: Fields()[name]})
-				longest += maxToken
-			default:
-				return nil, fmt.Errorf("at byte %d: unknown placeholder {%s}, known are {cluster}, {group}, {resource}, {namespace} and {name}", i, name)
-			}
-			i += end + 1
+			literal.WriteByte(c)
+			i++
 			continue
-		case c == '.':
-			if i == tokenStart {
-				return nil, fmt.Errorf("at byte %d: empty token", i)
-			}
-			tokenStart = i + 1
-		case c == '*' || c == '>':
-			return nil, fmt.Errorf("at byte %d: wildcard %q", i, c)
-		case c == '$' && i == 0:
-			return nil, fmt.Errorf("at byte 0: subjects that begin with $ belong to the server")
-		case c == '}' || c <= ' ' || c >= 0x7f:
-			return nil, fmt.Errorf("at byte %d: character %q", i, c)
 		}
-		literal.WriteByte(template[i])
-		i++
-	}
-	if tokenStart == len(template) {
-		return nil, fmt.Errorf("at byte %d: empty token", len(template))
+		end := strings.IndexByte(template[i:], '}')
+		if end < 0 {
+			return nil, fmt.Errorf("at byte %d: { without }", i)
+		}
+		constant, field, err := value(template[i+1:i+end], literal.Len() == 0 && len(parts) > 0)
+		if err != nil {
+			return nil, fmt.Errorf("at byte %d: %w", i, err)
+		}
+		literal.WriteString(constant)
+		if field != FieldLiteral {
+			flush()
+			parts = append(parts, Part{Field: field})
+		}
+		i += end + 1
 	}
 	flush()
-	if first := parts[0]; first.Field != FieldLiteral || len(parts) > 1 && !strings.Contains(first.Text, ".") {
+	return parts, nil
+}
+
+// Compile parses a template of subjects.
+func Compile(template, cluster string) ([]Part, error) {
+	tokenStart := 0 // start of the current token
+	parts, err := Parse(template, func(i int, c byte) error {
+		switch {
+		case c == '.' && i == tokenStart:
+			return errors.New("empty token")
+		case c == '.':
+			tokenStart = i + 1
+		case c == '*' || c == '>':
+			return fmt.Errorf("wildcard %q", c)
+		case c == '$' && i == 0:
+			return errors.New("subjects that begin with $ belong to the server")
+		case c == '}' || c <= ' ' || c >= 0x7f:
+			return fmt.Errorf("character %q", c)
+		}
+		return nil
+	}, func(name string, _ bool) (string, Field, error) {
+		if name == "cluster" {
+			return string(appendToken(nil, cluster)), FieldLiteral, nil
+		}
+		f, ok := map[string]Field{"group": FieldGroup, "resource": FieldResource, "namespace": FieldNamespace, "name": fieldName}[name]
+		if !ok {
+			return "", f, fmt.Errorf("unknown placeholder {%s}, known are {cluster}, {group}, {resource}, {namespace} and {name}", name)
+		}
+		return "", f, nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case tokenStart == len(template):
+		return nil, fmt.Errorf("at byte %d: empty token", len(template))
+	case parts[0].Field != FieldLiteral || len(parts) > 1 && !strings.Contains(parts[0].Text, "."):
 		return nil, errors.New("at byte 0: the first token must not vary: the stream would have to take every subject")
+	}
+	longest := 0
+	for _, p := range parts {
+		if longest += len(p.Text); p.Field != FieldLiteral {
+			longest += maxToken
+		}
 	}
 	if longest > maxSubject {
 		return nil, fmt.Errorf("makes subjects of up to %d bytes, allowed are %d", longest, maxSubject)
 	}
 	return parts, nil
-}
-
-// Fields returns the placeholders other than {cluster}.
-func Fields() map[string]Field {
-	return map[string]Field{
-		"group": FieldGroup, "resource": FieldResource, "namespace": FieldNamespace, "name": fieldName,
-	}
 }
 
 func appendParts(dst []byte, parts []Part, r *object.Resource, namespace, name string) []byte {

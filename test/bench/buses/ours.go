@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
@@ -43,12 +44,12 @@ func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
 	switch {
 	case s.NATS != "":
 		return nats.New(nats.Config{
-			URL: s.NATS, Cluster: cluster, Stream: nats.Stream{Name: s.Name, Create: true}, MaxEventBytes: maxEventBytes,
+			URL: s.NATS, Stream: nats.Stream{Name: s.Name, Create: true}, Env: driver.Env{Cluster: cluster, MaxEventBytes: maxEventBytes},
 		}, log, nil)
 	case len(s.Kafka) > 0:
 		return kafka.New(kafka.Config{
-			Brokers: s.Kafka, Cluster: cluster, Topic: s.Name, Compression: "zstd", MaxEventBytes: maxEventBytes,
-			Create: &kafka.Topic{Partitions: partitions, ReplicationFactor: 1},
+			Brokers: s.Kafka, Topic: s.Name, Compression: "zstd", Create: &kafka.Topic{Partitions: partitions, ReplicationFactor: 1},
+			Env: driver.Env{Cluster: cluster, MaxEventBytes: maxEventBytes},
 		}, log, nil)
 	default:
 		return publishhttp.New(publishhttp.Config{URL: s.HTTP, Batch: s.Batch, InFlight: s.inFlight()}, log, nil)

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -65,9 +63,10 @@ func New(topic string, partition int32, c *Codec) *Producer {
 	return &Producer{topic: topic, partition: partition, codec: c, id: -1}
 }
 
-// Load makes the next batch, of at least one record. The records must not change until the batch is stored, refused or dropped.
-func (p *Producer) Load(records iter.Seq[*Record]) error {
-	p.records = slices.AppendSeq(p.records[:0], records)
+// Load makes the next batch, of at least one record. The slice and the records must not change until the batch is stored, refused or
+// dropped.
+func (p *Producer) Load(records []*Record) error {
+	p.records = records
 	p.outdated, p.stamped, p.newEpochs = false, false, 0
 	return p.build()
 }
@@ -92,7 +91,7 @@ func (p *Producer) Drop() {
 func (p *Producer) release() {
 	p.codec.put(&p.batch.set, &p.codec.sets)
 	clear(p.records)
-	p.records = p.records[:0]
+	p.records = nil
 }
 
 // nextEpoch begins a new epoch: after its first stored batch, the broker refuses all earlier ones.

@@ -66,7 +66,7 @@ func newProducer(t *testing.T) *producer.Producer {
 // send sends one batch until it is not to be sent again.
 func send(t *testing.T, p *producer.Producer, b *broker, records ...*producer.Record) producer.Result {
 	t.Helper()
-	if err := p.Load(slices.Values(records)); err != nil {
+	if err := p.Load(records); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -126,7 +126,7 @@ func TestSend(t *testing.T) {
 func TestTimestamps(t *testing.T) {
 	p, b := newProducer(t), &broker{script: []error{errLost, kafka.InvalidTimestamp, kafka.InvalidTimestamp, errLost, nil}}
 	began := time.Now().UnixMilli()
-	if err := p.Load(slices.Values([]*producer.Record{record("a", "1"), record("b", "2")})); err != nil {
+	if err := p.Load([]*producer.Record{record("a", "1"), record("b", "2")}); err != nil {
 		t.Fatal(err)
 	}
 	var got []producer.Verdict
@@ -151,7 +151,7 @@ func TestTimestamps(t *testing.T) {
 func TestDrop(t *testing.T) {
 	p, b := newProducer(t), &broker{script: []error{nil, errLost, nil, errLost, nil}}
 	drop := func() {
-		if err := p.Load(slices.Values([]*producer.Record{record("a", "1")})); err != nil {
+		if err := p.Load([]*producer.Record{record("a", "1")}); err != nil {
 			t.Fatal(err)
 		}
 		p.Send(t.Context(), b, leader)
@@ -181,7 +181,7 @@ func TestDrop(t *testing.T) {
 // An answer about another partition is none.
 func TestAnswerAboutSomethingElse(t *testing.T) {
 	p := newProducer(t)
-	if err := p.Load(slices.Values([]*producer.Record{record("a", "1")})); err != nil {
+	if err := p.Load([]*producer.Record{record("a", "1")}); err != nil {
 		t.Fatal(err)
 	}
 	via := roundTrip(func(kafka.Request) (kafka.Response, error) { return &produce.Response{}, nil })

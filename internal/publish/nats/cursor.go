@@ -1,4 +1,4 @@
-package relay
+package nats
 
 import (
 	"cmp"
@@ -14,13 +14,12 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // CursorBucket is the key-value bucket of JetStream with the cursors of relays, each under the relay's name.
 const CursorBucket = "kubecdc-relay"
-
-const apiTimeout = 5 * time.Second
 
 var errNoCursor = errors.New("no cursor")
 
@@ -67,34 +66,29 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 	}
 	c := &cursor{kv: kv, name: name}
 	for failures := 1; ; failures++ {
-		entry, err := kv.Get(ctx, name)
-		made := errors.Is(err, jetstream.ErrKeyNotFound)
-		at := first
-		switch {
-		case made:
-		case err != nil:
-			return nil, fmt.Errorf("read cursor %s: %w", name, err)
-		default:
-			if at, err = parsePosition(name, entry.Value()); err != nil {
-				return nil, finalError{err}
-			}
-			if at.Stream != first.Stream {
-				return nil, finalError{fmt.Errorf("the cursor of relay %s is one in stream %s, and it is to read stream %s: give the relay another name, or delete key %s of bucket %s",
-					name, at.Stream, first.Stream, name, CursorBucket)}
-			}
+		before, revision, err := readPosition(ctx, kv, name)
+		if err != nil {
+			return nil, err
 		}
-		c.before, c.made = at, made
+		at := before
+		if revision == 0 {
+			at = first
+		}
+		if at.Stream != first.Stream {
+			return nil, finalError{fmt.Errorf("the cursor of relay %s is one in stream %s, and it is to read stream %s: give the relay another name, or delete key %s of bucket %s",
+				name, at.Stream, first.Stream, name, CursorBucket)}
+		}
+		c.before, c.made = before, revision == 0
 		host, _ := os.Hostname()
 		at.Holder, at.Host, at.Updated = nuid.Next(), cmp.Or(host, "unknown"), time.Now().UTC()
 		value, err := json.Marshal(at)
 		if err != nil {
 			return nil, err
 		}
-		if made {
-			c.before = position{}
+		if c.made {
 			c.revision, err = kv.Create(ctx, name, value)
 		} else {
-			c.revision, err = kv.Update(ctx, name, value, entry.Revision())
+			c.revision, err = kv.Update(ctx, name, value, revision)
 		}
 		switch {
 		case err == nil:
@@ -102,7 +96,7 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 			return c, nil
 		case errors.Is(err, jetstream.ErrKeyExists) && ctx.Err() == nil:
 			// It has moved, another relay takes it too, or the replica that answered lags.
-			if err = publish.Sleep(ctx, openBackoff().Delay(failures)); err == nil {
+			if err = publish.Sleep(ctx, publish.BusyBackoff().Delay(failures)); err == nil {
 				continue
 			}
 		}
@@ -110,27 +104,35 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 	}
 }
 
-func parsePosition(name string, value []byte) (position, error) {
-	var at position
-	if err := json.Unmarshal(value, &at); err != nil || at.Stream == "" {
-		return at, fmt.Errorf("key %s of bucket %s is no cursor of a relay: delete it, and the relay begins anew: %w",
-			name, CursorBucket, cmp.Or(err, errNoCursor))
+// readPosition reads a cursor; its revision is 0 if it does not exist. The error is a finalError if the value is no cursor.
+func readPosition(ctx context.Context, kv jetstream.KeyValue, name string) (at position, revision uint64, err error) {
+	entry, err := kv.Get(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return at, 0, nil
+	case err != nil:
+		return at, 0, fmt.Errorf("read cursor %s: %w", name, err)
 	}
-	return at, nil
+	if err := json.Unmarshal(entry.Value(), &at); err != nil || at.Stream == "" {
+		return at, 0, finalError{fmt.Errorf("key %s of bucket %s is no cursor of a relay: delete it, and the relay begins anew: %w",
+			name, CursorBucket, cmp.Or(err, errNoCursor))}
+	}
+	return at, entry.Revision(), nil
 }
 
 func readCursor(ctx context.Context, js jetstream.JetStream, name string) (position, error) {
 	kv, err := js.KeyValue(ctx, CursorBucket)
-	if err == nil {
-		var entry jetstream.KeyValueEntry
-		if entry, err = kv.Get(ctx, name); err == nil {
-			return parsePosition(name, entry.Value())
-		}
-	}
-	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound):
 		return position{}, errNoCursor
+	case err != nil:
+		return position{}, fmt.Errorf("read cursor %s: %w", name, err)
 	}
-	return position{}, fmt.Errorf("read cursor %s: %w", name, err)
+	at, revision, err := readPosition(ctx, kv, name)
+	if err == nil && revision == 0 {
+		err = errNoCursor
+	}
+	return at, err
 }
 
 func (c *cursor) save(ctx context.Context, at position) error {
@@ -167,20 +169,18 @@ func (c *cursor) release(ctx context.Context) {
 }
 
 func (c *cursor) reread(ctx context.Context) error {
-	entry, err := c.kv.Get(ctx, c.name)
+	at, revision, err := readPosition(ctx, c.kv, c.name)
+	var invalid finalError
 	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-		return fmt.Errorf("%w: its cursor has been deleted: started again, it begins anew", ErrElsewhere)
+	case errors.As(err, &invalid):
+		return fmt.Errorf("%w: %w", relay.ErrElsewhere, err)
 	case err != nil:
 		return err
-	}
-	at, err := parsePosition(c.name, entry.Value())
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: %w", ErrElsewhere, err)
+	case revision == 0:
+		return fmt.Errorf("%w: its cursor has been deleted: started again, it begins anew", relay.ErrElsewhere)
 	case at.Holder != c.last.Holder:
-		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run a relay of one name once", ErrElsewhere, at.Host, at.Updated.Format(time.RFC3339))
+		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run a relay of one name once", relay.ErrElsewhere, at.Host, at.Updated.Format(time.RFC3339))
 	}
-	c.revision = entry.Revision()
+	c.revision = revision
 	return nil
 }

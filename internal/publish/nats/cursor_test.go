@@ -1,4 +1,4 @@
-package relay_test
+package nats_test
 
 import (
 	"context"
@@ -8,7 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
 // lagging is a JetStream whose bucket is read from a replica that has the newest entry only from current on.
@@ -46,7 +47,7 @@ func (*laggingBucket) Update(ctx context.Context, _ string, _ []byte, revision u
 // entry is one of that revision.
 type entry uint64
 
-func (entry) Bucket() string                  { return relay.CursorBucket }
+func (entry) Bucket() string                  { return nats.CursorBucket }
 func (entry) Key() string                     { return "r" }
 func (entry) Value() []byte                   { return []byte(`{"stream":"KUBECDC","position":7}`) }
 func (e entry) Revision() uint64              { return uint64(e) }
@@ -57,10 +58,10 @@ func (entry) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
 // The server is not asked again and again while the replica that answers reads does not have the newest cursor yet.
 func TestCursorOnALaggingReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), relay.APITimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), publish.RequestTimeout)
 		defer cancel()
 		js := &lagging{bucket: laggingBucket{current: time.Now().Add(2 * time.Second)}}
-		if err := relay.TakeCursor(ctx, js, "r", "KUBECDC"); err != nil {
+		if err := nats.TakeCursor(ctx, js, "r", "KUBECDC"); err != nil {
 			t.Fatal(err)
 		}
 		if n := js.bucket.reads; n > 20 {

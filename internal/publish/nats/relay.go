@@ -1,0 +1,278 @@
+package nats
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/subjectfilter"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// recentlySaved is the age below which the holder of a cursor may still run: a holder saves it every ten seconds.
+const recentlySaved = 30 * time.Second
+
+// relaySource is the source of a relay that reads a stream.
+type relaySource struct {
+	cfg     *Config
+	relay   driver.Relaying
+	options []nats.Option
+	log     *slog.Logger
+	servers string // for the log
+	window  publish.Window
+
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	cursor *cursor
+	reader *relay.Reading
+	choose func(context.Context, jetstream.Stream, *consume.Query) []string
+	dialer *dialer
+}
+
+// Relay implements driver.Readable.
+func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
+	s := &relaySource{cfg: c, relay: *r, log: r.Log.With("relay", r.Name), dialer: c.dialer(context.Background(), nil)}
+	var err error
+	if s.options, _, err = c.options("bus.nats", func(error) {}); err != nil {
+		return nil, err
+	}
+	s.options = append(s.options, nats.SetCustomDialer(s.dialer))
+	s.relay.Start = cmp.Or(r.Start, driver.Live)
+	if s.servers, err = serversOf(c.URL); err != nil {
+		return nil, fmt.Errorf("bus.nats.%w", err)
+	}
+	s.choose, err = subjectfilter.Choose(c.Subject, func(err error) {
+		s.log.Info("the server cannot filter for the relay, which reads all records", "stream", c.Stream.Name, "why", err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("bus.nats.subject: %w", err)
+	}
+	return s, nil
+}
+
+// Open implements driver.Source.
+func (s *relaySource) Open(ctx context.Context) error {
+	if s.conn == nil {
+		if err := s.connect(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
+	defer cancel()
+	err := s.begin(ctx)
+	var final finalError
+	if err == nil || errors.As(err, &final) {
+		return err
+	}
+	return driver.Transient(err)
+}
+
+// finalError is an error for which a retry is useless.
+type finalError struct{ error }
+
+// connect creates the connection, which may still be down when it returns.
+func (s *relaySource) connect() error {
+	conn, err := nats.Connect(s.cfg.URL, append(s.options,
+		nats.Name("kubecdc relay "+s.relay.Name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250*time.Millisecond),
+		nats.PingInterval(pingInterval),
+		nats.IgnoreAuthErrorAbort(), // after a rotation of the credentials it reconnects
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.note("connection to bus", err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { s.note("connect to bus", err) }),
+	)...)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", s.servers, s.reason(err))
+	}
+	if s.js, err = jetStreamIn(s.cfg.Domain, conn); err != nil {
+		conn.Close()
+		return err
+	}
+	s.conn = conn
+	return nil
+}
+
+func (s *relaySource) note(what string, err error) {
+	if suppressed, ok := s.window.First(what); ok && err != nil {
+		s.log.Warn("bus cannot be read at present, trying on", "servers", s.servers, "doing", what, "err", s.reason(err), "suppressed", suppressed)
+	}
+}
+
+// reason returns the error of a connection for display, without URLs, and with the fix.
+func (s *relaySource) reason(err error) error {
+	err = publish.WithoutURL(s.dialer.why(err))
+	if _, advice := s.cfg.diagnose("bus.nats", err); advice != "" {
+		return fmt.Errorf("%w: %s", err, advice)
+	}
+	return err
+}
+
+// begin takes the cursor and begins to read after it.
+func (s *relaySource) begin(ctx context.Context) error {
+	if err := s.connected(); err != nil {
+		return err
+	}
+	name := s.cfg.Stream.Name
+	stream, err := s.js.Stream(ctx, name)
+	if err != nil {
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			s.relay.Start = driver.Beginning // all records will come after this start, so a live start skips none
+			return fmt.Errorf("there is no stream %s yet: the agent makes it (bus.nats.stream.create), or create it, or name another", name)
+		}
+		return fmt.Errorf("look up stream %s: %w", name, err)
+	}
+	info := stream.CachedInfo()
+	first := position{Stream: name, Created: created(info)}
+	if s.relay.Start == driver.Live {
+		first.Position = info.State.LastSeq
+	} else if info.State.FirstSeq > 0 {
+		first.Position = info.State.FirstSeq - 1
+	}
+	c, err := takeCursor(ctx, s.js, s.relay.Name, first, info.Config.Replicas)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.before.Holder != "" && time.Since(c.before.Updated) < recentlySaved:
+		s.log.Warn("cursor was held by another relay of this name until now, which ends: run it once", "host", c.before.Host)
+	case c.made:
+		s.log.Info("relay begins", "stream", name, "start", string(s.relay.Start), "position", c.last.Position)
+	}
+	filtered := false
+	bus := &consume.JetStream{Conn: s.conn, Domain: s.cfg.Domain, Stream: name}
+	bus.Choose = func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
+		chosen := s.choose(ctx, stream, q)
+		filtered = len(chosen) > 0
+		return chosen
+	}
+	reader, err := bus.Read(ctx, consume.Query{
+		Objects: s.relay.Objects, Events: s.relay.Events, Start: consume.After(c.last.after()),
+		OnRetry:  func(err error) { s.note("read", err) },
+		OnResume: func() { s.log.Info("reading goes on where it was interrupted", "stream", name) },
+	})
+	if err != nil {
+		return err
+	}
+	s.cursor, s.reader = c, relay.NewReading(reader, filtered, c.last.after())
+	return nil
+}
+
+// Next implements driver.Source.
+func (s *relaySource) Next(ctx context.Context) (*driver.Record, error) {
+	for {
+		r, err := s.reader.Next(ctx)
+		if !errors.Is(err, consume.ErrNoStream) {
+			return r, err
+		}
+		s.note("read", err) // another client may create it again
+	}
+}
+
+// Save implements driver.Source. Without marks it checks whether this relay still holds the cursor.
+func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
+	last := s.cursor.last
+	for _, m := range marks {
+		last.Position, last.Created = m.Position, m.ID
+	}
+	return s.cursor.save(ctx, last)
+}
+
+// Behind implements driver.Source.
+func (s *relaySource) Behind(ctx context.Context, marks []driver.Mark) (uint64, error) {
+	stream, err := s.js.Stream(ctx, s.cfg.Stream.Name)
+	if err != nil {
+		return 0, err
+	}
+	at := s.cursor.last.Position
+	for _, m := range marks {
+		at = m.Position
+	}
+	return behind(stream.CachedInfo().State, at), nil
+}
+
+// behind returns the number of records in a stream after a position.
+func behind(state jetstream.StreamState, at uint64) uint64 {
+	at = max(at, max(state.FirstSeq, 1)-1)
+	if state.LastSeq <= at {
+		return 0
+	}
+	return state.LastSeq - at
+}
+
+func (s *relaySource) connected() error {
+	if s.conn.IsConnected() {
+		return nil
+	}
+	return s.reason(cmp.Or(s.conn.LastError(), nats.ErrDisconnected))
+}
+
+// Ready implements driver.Source.
+func (s *relaySource) Ready() error {
+	if err := s.connected(); err != nil {
+		return fmt.Errorf("not connected to %s: %w", s.servers, err)
+	}
+	return nil
+}
+
+// Close implements driver.Source.
+func (s *relaySource) Close() error {
+	if s.reader != nil {
+		_ = s.reader.Close() // its error is always nil
+	}
+	if s.conn == nil {
+		return nil
+	}
+	if s.cursor != nil && s.conn.IsConnected() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		s.cursor.release(ctx)
+	}
+	s.conn.Close()
+	return nil
+}
+
+// Status returns the status of the cursor without taking it. It is used in place of Open, and closes the connection.
+func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error) {
+	conn, err := nats.Connect(s.cfg.URL, append(s.options, nats.Timeout(publish.RequestTimeout))...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", s.servers, s.reason(err))
+	}
+	defer conn.Close()
+	js, err := jetStreamIn(s.cfg.Domain, conn)
+	if err != nil {
+		return nil, err
+	}
+	p := driver.CursorStatus{Place: s.cfg.Stream.Name}
+	stream, err := js.Stream(ctx, p.Place)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", p.Place, err)
+	}
+	info := stream.CachedInfo()
+	at, err := readCursor(ctx, js, s.relay.Name)
+	switch {
+	case errors.Is(err, errNoCursor):
+		p.Problem = "it has not been started yet"
+		return []driver.CursorStatus{p}, nil
+	case err != nil:
+		return nil, err
+	case at.Stream != p.Place:
+		p.Place, p.Problem = at.Stream, "the cursor is one in another stream than the configured "+p.Place
+	case at.Created != created(info):
+		p.Problem = "the stream has been created anew since: it begins at its beginning"
+	}
+	p.At, p.Updated, p.Holder = at.Position, at.Updated, at.Host
+	if p.Problem == "" {
+		p.Behind = behind(info.State, at.Position)
+	}
+	return []driver.CursorStatus{p}, nil
+}
