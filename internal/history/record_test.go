@@ -3,8 +3,10 @@ package history_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -166,5 +168,51 @@ func TestEachPartitionIsRead(t *testing.T) {
 	}
 	if worst := timeline.Worst(states[0].Scopes()); worst != timeline.Exact {
 		t.Errorf("got %s", worst)
+	}
+}
+
+// An agent that ended inside a snapshot sends its start again with the same id, and does not read objects again that have changed since.
+// So the state is read from the first start. A file can be read from a position, as a JetStream can.
+func TestStateOfAContinuedSnapshot(t *testing.T) {
+	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	var lines strings.Builder
+	add := func(seconds int, typ, id string, rv int, attributes, data string) {
+		fmt.Fprintf(&lines, `{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.%s","time":%q,"cluster":"x","apiversion":"v1",`+
+			`"kind":"Pod","resource":"pods",%s"resourceversion":"%d","sequence":"%020d","partitionkey":"k","data":%s}`+"\n",
+			id, typ, at.Add(time.Duration(seconds)*time.Second).Format(time.RFC3339Nano), attributes, rv, rv, data)
+	}
+	stream := func(seconds int, typ, id string, rv int) {
+		add(seconds, typ, id, rv, `"scope":"pods",`, fmt.Sprintf(`{"snapshot":"s1","resourceVersion":"%d","objects":2}`, rv))
+	}
+	object := func(seconds int, typ, op, name string, rv int) {
+		add(seconds, typ, fmt.Sprintf("pods/%s/%d", name, rv), rv, fmt.Sprintf(`"namespace":"shop","name":%q,"uid":%[1]q,"op":%q,`, name, op),
+			fmt.Sprintf(`{"op":%q,"snapshot":"s1","resourceVersion":"%d","after":{"metadata":{"name":%q}}}`, op, rv, name))
+	}
+	stream(0, "snapshot.started", "pods/s1/started", 100)
+	object(1, "object.read", "r", "web", 90)
+	object(2, "object.updated", "u", "web", 105) // the checkpoint is at 105; the first object of the snapshot is not acknowledged
+	// A crash and a restart, after the duplicate window of JetStream.
+	stream(200, "snapshot.started", "pods/s1/started", 100)
+	object(201, "object.read", "r", "api", 80)
+	stream(202, "snapshot.completed", "pods/s1/completed", 100)
+	stream(203, "progress", "pods/progress/110/1", 110)
+	stream(263, "progress", "pods/progress/110/2", 110)
+	path := filepath.Join(t.TempDir(), "record.jsonl")
+	if err := os.WriteFile(path, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, seek := range []bool{false, true} {
+		r := &history.Record{Source: &consume.File{Path: path}, Seek: seek}
+		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}, timeline.AtVersion(108, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, v := range states[0].Objects() {
+			names = append(names, v.Name)
+		}
+		if got := strings.Join(names, " "); got != "api web" {
+			t.Errorf("seek %t: the state has %q, want api and web; it says that it is %s", seek, got, timeline.Worst(states[0].Scopes()))
+		}
 	}
 }

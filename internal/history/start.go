@@ -17,7 +17,7 @@ type scopeKey struct {
 // snapshots has the snapshots of one scope.
 type snapshots struct {
 	id        string // of the last started one
-	started   uint64 // position of its start
+	started   uint64 // position of its first start
 	completed uint64 // position of the start of the last one that was completed at the moment; 0 if there is none
 	before    bool   // the scope has stream events at or before the moment
 }
@@ -63,7 +63,9 @@ func (s *snapshots) note(e *consume.Event, included bool) {
 	s.before = s.before || included
 	switch e.Type {
 	case consume.TypeSnapshotStarted:
-		s.id, s.started = e.Stream.Snapshot, e.Position.Next-1
+		if s.id != e.Stream.Snapshot { // not the second start of a continued snapshot, whose earlier reads count
+			s.id, s.started = e.Stream.Snapshot, e.Position.Next-1
+		}
 	case consume.TypeSnapshotCompleted:
 		if included && s.id == e.Stream.Snapshot && s.started > 0 {
 			s.completed = s.started
