@@ -153,8 +153,11 @@ func appendStreamID(dst []byte, d *object.Delta) []byte {
 		if s.Letter != "" { // several gaps may span the same versions; the dead letter's id already names the history, if any
 			return appendText(append(dst, '/'), s.Letter)
 		}
-		if s.Reason == object.ContentChanged { // a gap of another reason may have the same ends
+		switch { // a gap of another reason, or a later one that is not recovered, may have the same ends
+		case s.Reason == object.ContentChanged:
 			dst = append(append(dst, '/'), object.ContentChanged...)
+		case s.Recovered:
+			dst = append(dst, "/recovered"...)
 		}
 	case object.Progress:
 		// The time makes each progress event unique, even if nothing changes and the version stays.

@@ -13,8 +13,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // Another API server behind the same address may still have the history that this one has not: no gap.
@@ -276,5 +278,44 @@ func TestExcludedEventsAdvance(t *testing.T) {
 			t.Errorf("watches from %s and %s, want 100 and %d", first, second, last.rv)
 		}
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
+	})
+}
+
+// The watch expires twice while the bus has not acknowledged the gap of the first time, and nothing changes in between: both gaps have the
+// same ends. The first one is recovered. History is compacted before the second one, which is not: it must not be a copy of the first.
+func TestSecondGapWithTheEndsOfTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := settled(t, s, m, nil)
+		l.forgetDeltas()
+		l.hold(isGap)
+		s.relists(t, func() {
+			s.put("a", "2", nil)
+			s.put("a", "3", nil)
+		})
+		l.wait(t, "gap 0 expired")
+		now := s.now1()
+		s.do(func() { s.compacted = now })
+		lists, _, _ := s.counts()
+		s.gone(now + 1)
+		eventually(t, "another list", func() bool { now, _, _ := s.counts(); return now > lists })
+		s.gone(now)
+		l.acknowledge()
+		eventually(t, "the change", func() bool { return l.has("~u a uid-1 1→3") })
+		ids := map[string]bool{}
+		for n, g := range l.gaps() {
+			if first := l.gaps()[0]; g.From != first.From || g.To != first.To || g.Recovered != (n == 0) {
+				t.Errorf("gap %d is %+v, want the ends of %+v, and the first one recovered", n, *g, *first)
+			}
+			var ev encode.Event
+			if err := encode.New(encode.Options{ClusterUID: "c"}).Encode(&ev, &object.Delta{Stream: g, Observed: 1}); err != nil {
+				t.Fatal(err)
+			}
+			ids[string(ev.ID)] = g.Recovered
+		}
+		if len(ids) != 2 {
+			t.Errorf("ids and recovered: %v, want two ids", ids)
+		}
 	})
 }

@@ -62,7 +62,11 @@ func (f *fakeLives) events(t *testing.T) []map[string]any {
 }
 
 func (f *fakeLives) gap(resource string, from, to uint64, reason string, recovered bool) map[string]any {
-	return f.stream(Gap, resource, fmt.Sprintf("gap/%d-%d", from, to), map[string]any{
+	id := fmt.Sprintf("gap/%d-%d", from, to)
+	if recovered {
+		id += "/recovered"
+	}
+	return f.stream(Gap, resource, id, map[string]any{
 		"fromResourceVersion": FormatRev(from), "toResourceVersion": FormatRev(to),
 		"since": "2026-11-20T15:00:00Z", "reason": reason, "recovered": recovered,
 	})

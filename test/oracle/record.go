@@ -296,17 +296,19 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 			problem("%s without snapshot or resourceVersion", kind)
 		}
 	case Gap:
-		letter := ""
-		if rec.Letter != "" {
-			letter = "/" + rec.Letter
-		}
-		if rec.Reason == ContentChanged { // It is no span: another gap may begin where it is.
-			letter = "/" + ContentChanged
+		end := ""
+		switch {
+		case rec.Letter != "":
+			end = "/" + rec.Letter
+		case rec.Reason == ContentChanged: // It is no span: another gap may begin where it is.
+			end = "/" + ContentChanged
+		case rec.Recovered: // A later gap that is not recovered may have the same ends.
+			end = "/recovered"
 		}
 		if (rec.Letter != "") != (rec.Reason == DeadLetter) {
 			problem("gap with reason %s and dead letter %q", rec.Reason, rec.Letter)
 		}
-		want("id", e.ID, fmt.Sprintf("%s/gap/%d-%d%s%s", e.Scope, rec.From, rec.To, letter, historyEnd(rec.History)))
+		want("id", e.ID, fmt.Sprintf("%s/gap/%d-%d%s%s", e.Scope, rec.From, rec.To, end, historyEnd(rec.History)))
 		known := e.Data.Since != "" && (rec.From != 0 || rec.Letter != "") // A dead letter may be an object's first event.
 		if !known || rec.To < rec.From && rec.Reason != Rewound || rec.Reason == "" || e.Data.Recovered == nil {
 			problem("gap that does not say from where to where, since when, why, and whether recovered: %.300s", m.Body)
