@@ -43,7 +43,6 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 			s.deps.LastEvents.AddTombstone(r)
 		}
 	default:
-		out.History = c.History
 		out.Origin = &scope.Origin{Scope: c, Continued: s.active.continued[of.Name]}
 	}
 	delete(s.active.origins, of.Name)

@@ -217,8 +217,10 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.
 	delete(s.active.origins, was.Name)
 	delete(s.active.continued, was.Name)
 	t := &scope.Tombstone{
-		Informer: scope.New(&s.deps, &scope.Spec{Scope: was, Lane: s.o.Lane(was.Name), Snapshots: s.o.Snapshot, History: c.History, BuiltIn: discovery.IsBuiltIn(r.Group)}),
-		From:     *c, Patience: s.limits.unreadable, DeletedAt: func() (uint64, bool) { return s.extensions.DeletedAt(r, uid) },
+		Informer: scope.New(&s.deps, &scope.Spec{
+			Scope: was, Lane: s.o.Lane(was.Name), Snapshots: s.o.Snapshot, OwnNames: s.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group), Origin: &scope.Origin{Scope: *c},
+		}),
+		Patience: s.limits.unreadable, DeletedAt: func() (uint64, bool) { return s.extensions.DeletedAt(r, uid) },
 	}
 	t.Successors = func() (out []scope.Successor) {
 		for _, o := range s.observing() {
@@ -239,7 +241,7 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.
 		}
 	}
 	if s.o.Memory != nil {
-		t.Memory = s.o.Memory
+		t.Forget = func() { s.o.Memory.Forget(was.Name) }
 		s.o.Memory.Track(was.Name, t.Position)
 	}
 	t.Retire()

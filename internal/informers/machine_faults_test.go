@@ -250,6 +250,7 @@ func (k *machine) restarts(crash bool) {
 			k.fail("the bus does not get everything: %v", err)
 		}
 		_ = k.memory.Flush(k.t.Context())
+		k.stops = append(k.stops, stop{k.bus.count(), k.memory.unfinished()})
 	}
 	k.write(6)
 	if rapid.IntRange(0, 3).Draw(k.rt, "something happens meanwhile") == 0 {

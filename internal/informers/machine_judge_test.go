@@ -50,7 +50,8 @@ func (k *machine) settles() {
 	}
 	k.note("all is live after %v", time.Since(began))
 	if len(k.segment.choices) > 1 {
-		// What has left, or was swept, at a resourceVersion behind that of its last change, comes back for consumers with its next one.
+		// An inferred left has the resourceVersion of the tombstone, which is later than that of the object's last change. If a scope then takes
+		// the object again, its read is not above that, and counts only with the next change (guarantees.md).
 		k.touches()
 		k.sweeps()
 	}
@@ -135,7 +136,7 @@ func (k *machine) judge() {
 	k.mu.Lock()
 	history, now := slices.Clone(k.history), k.now
 	k.mu.Unlock()
-	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs, blank: k.blank}
+	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs, blank: k.blank, stops: k.stops}
 	of.record, of.crashes = k.bus.all()
 	_, log := k.onLog()
 	var problems []string

@@ -81,6 +81,7 @@ type machine struct {
 	floor    uint64 // etcd is not restored to what was before
 	logs     []int  // how much was on record when the log was replaced
 	blank    []int  // how much was on record when a run began without a checkpoint
+	stops    []stop // runs that ended without a crash
 	values   int
 
 	late    func() time.Duration // before an answer about objects
@@ -274,8 +275,8 @@ func (k *machine) chosen() {
 
 func (k *machine) drawChoice() choice {
 	if k.rewound {
-		// A scope that ends or begins before another one has found the restore compares nothing: objects that are lost live on for consumers,
-		// and its successor has the history number of before.
+		// A scope that begins from the position of another selection compares nothing, and one without a position has the history number of
+		// the scopes that run. Before one of these has found the restore, both send the new history under the old number (guarantees.md).
 		return k.taken
 	}
 	c := choice{
@@ -337,7 +338,7 @@ func (k *machine) snapshots() {
 // defines has widgets defined, or their definition deleted, which deletes them first.
 func (k *machine) defines() {
 	if k.rewound {
-		return // a resource that is defined before a scope has found the restore has the history number of before
+		return // a resource that is defined before a scope has found the restore has the old history number (guarantees.md)
 	}
 	if k.defined {
 		k.mu.Lock()

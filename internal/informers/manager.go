@@ -118,6 +118,7 @@ func New(o Options) (*Manager, error) {
 		Client: c, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
 		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
 		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
+		Save: func(context.Context) error { return nil },
 	}
 	if o.LastEvent != nil {
 		s.deps.LastEvents = scope.NewLastEvents(o.LastEvent)

@@ -70,6 +70,21 @@ func (m *memory) saved(scope string) (checkpoint.Scope, bool) {
 	return c, ok
 }
 
+// unfinished returns the scopes with a tombstone, and the ids of snapshots, that the next run begins or continues.
+func (m *memory) unfinished() (out []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, c := range m.scopes {
+		if c.Retiring != nil && c.Retiring.Told {
+			out = append(out, name)
+		}
+		if c.Snapshot != nil {
+			out = append(out, c.Snapshot.ID)
+		}
+	}
+	return out
+}
+
 // life is one run of a set.
 type life struct {
 	*recorder

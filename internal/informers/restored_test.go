@@ -152,3 +152,29 @@ func TestRunEndsDuringTheProbe(t *testing.T) {
 		})
 	}
 }
+
+// Etcd is restored while the agent is down, and the next run no longer selects a scope. The objects at the scope's checkpoint are of another
+// history: an empty snapshot with the next history number takes the place of left events.
+func TestTombstoneAfterRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, l, log := twoNodes(t, m)
+		copied := s.now1()
+		s.putIn("", "n1", "2", map[string]string{"colour": "red"})
+		eventually(t, "the change", func() bool { return l.has("u n1 uid-1 1→2") })
+		l.end()
+		_ = m.Flush(t.Context())
+		s.restore(copied)
+		putMany(s, "b", 10)
+		l = live(t, s, m, takesOn(log, rule(nil)))
+		l.awaitForgotten(t, m)
+		l.wantOfNodes(t, "gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0")
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, d := range l.deltas {
+			if d.Stream != nil && d.Stream.Resource.Name == "nodes" && d.Stream.History != 1 {
+				t.Errorf("%s has the history number %d, want 1", short(d), d.Stream.History)
+			}
+		}
+	})
+}

@@ -180,6 +180,27 @@ func TestLogIsReplacedDuringTombstone(t *testing.T) {
 	})
 }
 
+// The agent stops after it has sent all of a tombstone, and the bus acknowledges it while the queue drains: the next run sends nothing of it.
+func TestTombstoneIsAcknowledgedAfterTheAgentStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, l, log := twoNodes(t, m)
+		s.put("a", "2", nil)
+		l.hold(isLeft)
+		l.reload(t, specOf(rule(nil)))
+		l.awaitLeft(t)
+		l.end()
+		l.acknowledge()
+		_ = m.Flush(t.Context())
+		if c, known := m.saved("nodes"); known {
+			t.Errorf("the checkpoint has %+v, want none of a scope that has ended", c)
+		}
+		l = live(t, s, m, takesOn(log, rule(nil)))
+		l.awaitCaptured(t)
+		l.wantOfNodes(t)
+	})
+}
+
 // A scope is retired before the snapshot behind a gap is complete: an empty one takes its place, for what was deleted before the gap.
 func TestRetiringScopeInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

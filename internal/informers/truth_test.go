@@ -20,9 +20,21 @@ type truth struct {
 	born       map[*version]int // how much was on record when a version was made; not there: nothing
 	record     []*object.Delta
 	crashes    []int // how much was on record then
+	stops      []stop
 	logs       []int // how much was on record when the log was replaced
 	blank      []int // how much was on record when a run began without a checkpoint
 	repeats    bool  // the bus itself makes copies
+}
+
+// stop is the end of a run without a crash.
+type stop struct {
+	at         int      // how much was on record
+	unfinished []string // scopes with a tombstone, and ids of snapshots, that the bus does not have completely: the next run sends them again
+}
+
+// repeats reports whether the run after the stop may send d again.
+func (s *stop) repeats(d *object.Delta) bool {
+	return d.Op == object.Read && slices.Contains(s.unfinished, d.Snapshot) || d.Op == object.Left && slices.Contains(s.unfinished, d.Scope)
 }
 
 // point is a version's place in the order of histories.
@@ -119,8 +131,9 @@ func (x *truth) problems(resource string) (problems []string) {
 			if was.content != content && was.scope == d.Scope && !d.Inferred && !strings.HasPrefix(was.content, "~") { // what was found once may be seen at another time
 				fault("%s is the id of %s, and of %s", id, was.content, content)
 			}
-			if !x.repeats && !crashed(was.at, n) && (d.Op != object.Left || was.scope == d.Scope) {
-				fault("%s is on record twice, and the agent did not crash in between: %s", id, content)
+			again := slices.ContainsFunc(x.stops, func(s stop) bool { return was.at < s.at && s.at <= n && s.repeats(d) })
+			if !x.repeats && !again && !crashed(was.at, n) && (d.Op != object.Left || was.scope == d.Scope) {
+				fault("%s is on record twice, the agent did not crash in between, and had finished what it belongs to: %s", id, content)
 			}
 			continue
 		}

@@ -359,7 +359,7 @@ type Deps struct {
 	DefinitionOf func(*object.Resource) (uid string)                // "" if it has none now
 	AnotherHas   func(*object.Resource) (another, known bool)       // reports whether another API server serves a resource now
 	Replaced     func(*selection.Scope) (n uint64, since time.Time) // see store.Options; nil if the bus does not know
-	Save         func(ctx context.Context) error                    // saves the positions of all scopes; nil: does nothing
+	Save         func(ctx context.Context) error                    // saves the positions of all scopes
 	Denied       func(context.Context, *Informer)                   // called when a list was forbidden, before Progressed is
 	Progressed   func()                                             // called when the first snapshot may be complete, or impossible
 }

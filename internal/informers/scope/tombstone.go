@@ -11,7 +11,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -25,9 +24,8 @@ const UnreadableFor = time.Minute
 
 // Tombstone ends a scope of the last run that this run does not observe: it sends left events for objects that no scope observes now.
 type Tombstone struct {
-	*Informer                     // Informer of the old scope
-	From       checkpoint.Scope   // its position in the last run
-	Memory     Memory             // nil: no position is stored
+	*Informer                     // Informer of the old scope. Its origin is the position in the last run.
+	Forget     func()             // drops the stored position; nil: none is stored
 	Successors func() []Successor // Informers of the same resource
 	Elsewhere  func() []*Informer // Informers of other resources of the same etcd; nil if they are not known
 	DeletedAt  func() (at uint64, deleted bool)
@@ -35,14 +33,6 @@ type Tombstone struct {
 	Patience   time.Duration // see UnreadableFor
 
 	blind bool // the objects can no longer be read
-}
-
-// Memory stores positions of scopes.
-type Memory interface {
-	// Forget drops a scope.
-	Forget(scope string)
-	// Flush returns nil once everything tracked at the time of the call is saved.
-	Flush(ctx context.Context) error
 }
 
 // Successor is an Informer that observes the resource of a Tombstone.
@@ -53,13 +43,13 @@ type Successor struct {
 
 // Retire marks the scope as no longer selected. It must be called before Run.
 func (t *Tombstone) Retire() {
-	t.retiring.Store(cmp.Or(t.From.Retiring, retiringSince(time.Now())))
+	t.retiring.Store(cmp.Or(t.resume.Retiring, retiringSince(time.Now())))
 	t.state.to(PhaseRetiring)
 }
 
 // Position returns the scope's position for the next run, if the scope is not retired before.
 func (t *Tombstone) Position() (checkpoint.Position, bool) {
-	p := checkpoint.Position{Scope: t.From}
+	p := checkpoint.Position{Scope: t.resume.Scope}
 	p.Retiring = t.retiring.Load()
 	return p, true
 }
@@ -104,7 +94,7 @@ func (t *Tombstone) Run(ctx context.Context) {
 func (t *Tombstone) send(ctx context.Context) (err error) {
 	s := t.store
 	log, reason, known := s.LogNumber(), object.Expired, false
-	now := max(t.Gone, t.From.ResourceVersion+1) // the position of the scope may be later than that of the definitions
+	now := max(t.Gone, t.resume.ResourceVersion+1) // the position of the scope may be later than that of the definitions
 	if t.Gone == 0 {
 		reason = object.SelectionChanged
 		if now, err = t.newestLater(ctx); err != nil {
@@ -117,38 +107,40 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 	begun := *t.retiring.Load()
 	begun.Told = true // the following events may be on the bus
 	t.retiring.Store(&begun)
-	if t.Memory != nil {
-		if err := t.Memory.Flush(ctx); err != nil {
-			return err
-		}
+	if err := t.deps.Save(ctx); err != nil {
+		return err
 	}
 	if err := s.SendStream(ctx, &object.StreamEvent{
-		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.View().History, From: t.From.ResourceVersion, To: now,
-		Since: t.From.LastSeen, Reason: reason,
+		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.View().History, From: t.resume.ResourceVersion, To: now,
+		Since: t.resume.LastSeen, Reason: reason,
 	}); err != nil {
 		return err
 	}
 	if t.Gone == 0 && t.lastEvents != nil {
 		t.lastEvents.AddTombstone(t.resource)
 	}
-	left := 0
+	if !known {
+		s.Clear() // it may have a part of the objects
+		if t.spec.Snapshots != SnapshotNever {
+			err = s.SendEmptySnapshot(ctx, now)
+		}
+	}
+	whole := false
+	if err == nil {
+		err = s.SendLeft(ctx, now, func() {
+			if whole = s.LogNumber() == log; whole && t.Forget != nil {
+				t.Forget()
+			}
+		})
+	}
 	switch {
-	case known:
-		left, err = s.SendLeft(ctx, now)
-	case t.spec.Snapshots != SnapshotNever:
-		err = s.SendEmptySnapshot(ctx, now)
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if s.LogNumber() > log {
+	case !whole:
 		return errSentToOldLog
 	}
-	if t.Memory != nil {
-		t.Memory.Forget(t.name)
-	}
+	t.log.Info("a scope of the last run has ended", "scope", t.name, "reason", reason, "rv", now, "left", s.View().Objects, "objects_known", known)
 	s.Clear()
-	t.log.Info("a scope of the last run has ended", "scope", t.name, "reason", reason, "rv", now, "left", left, "objects_known", known)
 	return nil
 }
 
@@ -157,7 +149,7 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 	for {
 		now, err := t.newest(ctx)
-		if err != nil || now != t.From.ResourceVersion {
+		if err != nil || now != t.resume.ResourceVersion {
 			return now, err
 		}
 		if !retry.Sleep(ctx, time.Second) {
@@ -168,7 +160,7 @@ func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 
 // load loads the objects that left at resourceVersion now. It returns false if they cannot be determined.
 func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error) {
-	switch c := &t.From; {
+	switch c := t.resume; {
 	case now < c.ResourceVersion: // etcd was restored
 		t.store.RaiseHistory(c.History + 1)
 		return false, nil
@@ -183,26 +175,27 @@ func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error
 }
 
 // collect loads the objects that the scope had at its checkpoint, except those that another scope had then or has now. If another scope
-// takes an object by now, that scope sends it, at a resourceVersion not above now. known is false if history does not go back so far, or
-// may not be read.
+// takes an object by now, that scope sends it, at a resourceVersion not above now. known is false if history does not go back so far, may
+// not be read, or is another one.
 func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err error) {
-	t.store.BeginList(store.AtCheckpoint)
-	exactly := func(rv uint64) metav1.ListOptions {
-		return metav1.ListOptions{ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+	lost, err := t.listCheckpoint(ctx)
+	if lost == object.Rewound {
+		t.store.RaiseHistory(t.resume.History + 1)
 	}
-	rv, err := t.pages(ctx, t.newReader(), exactly(t.From.ResourceVersion), t.store.Load)
-	if err != nil || rv != t.From.ResourceVersion {
+	if err != nil || lost != "" {
 		return false, passing(err)
 	}
 	for _, o := range t.Successors() {
-		versions := []uint64{t.From.ResourceVersion, now}
+		versions := []uint64{t.resume.ResourceVersion, now}
 		if o.Waits && o.resume == nil {
 			versions = versions[1:] // it starts after this with the current objects, and sends nothing before
 		}
 		for _, at := range versions {
 			r := o.newReader()
 			r.state = &t.state
-			rv, err := o.pages(ctx, r, exactly(at), t.store.Remove)
+			rv, err := o.pages(ctx, r, metav1.ListOptions{
+				ResourceVersion: object.FormatVersion(at), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+			}, t.store.Remove)
 			if err != nil || rv != at {
 				return false, passing(err)
 			}
@@ -240,7 +233,7 @@ func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
 		}
 	}
 	if t.blind && t.Elsewhere == nil {
-		return t.From.ResourceVersion + 1, nil
+		return t.resume.ResourceVersion + 1, nil
 	}
 	return 0, err
 }

@@ -193,8 +193,9 @@ func (s *Store) SendProgress(ctx context.Context) error {
 	return s.SendStream(ctx, ev)
 }
 
-// SendLeft sends a left delta at rv for every object, waits for acknowledgements, and returns their number. It needs exclusive use of s.
-func (s *Store) SendLeft(ctx context.Context, rv uint64) (int, error) {
+// SendLeft sends a left delta at rv for every object, and waits for acknowledgements. The last one calls end, even if ctx has ended. If ctx
+// ends before all are sent, none does. It needs exclusive use of s. The only error is the cause of ctx.
+func (s *Store) SendLeft(ctx context.Context, rv uint64, end func()) error {
 	all := newCount()
 	for key, e := range s.known.objects {
 		d := &object.Delta{
@@ -203,10 +204,13 @@ func (s *Store) SendLeft(ctx context.Context, rv uint64) (int, error) {
 		}
 		s.o.Metrics.count(d)
 		if err := s.o.Lane.Put(ctx, key, heldBytes(d), d); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	acked := make(acknowledged)
-	all.Seal(func() { close(acked) })
-	return len(s.known.objects), acked.wait(ctx)
+	all.Seal(func() {
+		end()
+		close(acked)
+	})
+	return acked.wait(ctx)
 }

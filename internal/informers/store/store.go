@@ -24,7 +24,7 @@ type Lane interface {
 	Room() <-chan struct{}
 }
 
-// Options are the parameters of New. Selector, Replaced, Gate and Save may be nil, and so may Progressed if Run is not called.
+// Options are the parameters of New. Selector, Replaced and Gate may be nil, and so may Progressed and Save if Run is not called.
 type Options struct {
 	Resource *object.Resource
 	Scope    string // name in events
@@ -37,7 +37,7 @@ type Options struct {
 	// Gate is called when a list begins (loading), or when changes start or stop waiting for a gap or the start of a snapshot (closed).
 	Gate       func(loading, closed bool)
 	Snapshots  bool                            // false: none is sent, unless a replacement of the log interrupted one
-	Save       func(ctx context.Context) error // saves the positions of all scopes; nil: does nothing
+	Save       func(ctx context.Context) error // saves the positions of all scopes
 	Progressed func()                          // called once the bus has everything that the first list made pending
 	Log        *slog.Logger
 	Metrics    Metrics
@@ -121,9 +121,6 @@ func New(o Options) *Store {
 	s := &Store{
 		o: o, prefix: o.Resource.String() + "/", known: known{maxSteps: maxSteps}, gate: gate{closed: make(chan struct{}), interrupt: func() {}},
 		wake: make(chan struct{}, 1), requests: make(chan *request), kick: make(chan struct{}, 1), ended: make(chan struct{}),
-	}
-	if o.Save == nil {
-		s.o.Save = func(context.Context) error { return nil }
 	}
 	s.filters.Store(&filtering{})
 	s.forgetLocked() // no other goroutine has s yet
