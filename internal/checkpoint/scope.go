@@ -41,8 +41,8 @@ type Scope struct {
 	Ignored []string `json:"ignored,omitzero"`
 	// Log is the number of the last log replacement (Log.Replaced) that the scope has announced; 0 if there was none.
 	Log uint64 `json:"log,omitempty"`
-	// LastSeen is the last time at which the bus had everything: that of the API server's last answer for the scope, or that of
-	// the oldest change that the bus has not acknowledged.
+	// LastSeen is the time of the API server's last answer for the scope, or of the oldest change that the bus has not
+	// acknowledged, whichever is earlier.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 
 	// Retiring is set on a scope that is no longer selected, until the bus has all its records, a `left` for each object included.
