@@ -27,7 +27,7 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 	r := of.Resource
 	out := &scope.Spec{
 		Scope: of, Lane: lane, OwnNames: s.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group),
-		Snapshots: s.o.Snapshot, Every: s.o.Every, History: s.lastHistory(), Remembered: s.active.remembered[groupResource(r)],
+		Snapshots: s.o.Snapshot, Every: s.o.Every, History: s.lastHistory(r), Remembered: s.active.remembered[groupResource(r)],
 	}
 	c, ok := s.active.origins[of.Name]
 	switch {
@@ -50,14 +50,25 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 	return out
 }
 
-// lastHistory returns the highest history number of all scopes. A scope without a position starts with it: consumers ignore events with a
-// lower one. Only other scopes found a restore since its resource was last observed. It must be called with mu held.
-func (s *Manager) lastHistory() uint32 {
-	last := s.active.history
-	for _, r := range s.active.informers {
-		last = max(last, r.Store().View().History)
+// lastHistory returns the highest history number of all scopes in the etcd of a resource. A scope without a position starts with it:
+// consumers ignore events with a lower one. Only other scopes found a restore since its resource was last observed. It must be called with
+// mu held.
+func (s *Manager) lastHistory(r *object.Resource) uint32 {
+	aggregated, _ := s.extensions.IsAggregated(r)
+	in := etcdOf(r, aggregated)
+	last := s.active.history[in]
+	for _, o := range s.active.informers {
+		if etcdOf(o.Resource(), o.IsAggregated()) == in {
+			last = max(last, o.Store().View().History)
+		}
 	}
 	return last
+}
+
+// raiseHistory records that the etcd of a resource has at least the history number n.
+func (a *active) raiseHistory(r *object.Resource, aggregated bool, n uint32) {
+	in := etcdOf(r, aggregated)
+	a.history[in] = max(a.history[in], n)
 }
 
 // inherit gives specs without a checkpoint one of their resource that no informer resumes from: the selection was changed. They start at

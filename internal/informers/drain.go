@@ -230,10 +230,10 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.
 		}
 		return out
 	}
-	if inMainEtcd(r) && !c.Aggregated {
+	if etcdOf(r, c.Aggregated) == "" {
 		t.Elsewhere = func() (out []*scope.Informer) {
 			for _, o := range s.observing() {
-				if inMainEtcd(o.Resource()) && !o.IsAggregated() {
+				if etcdOf(o.Resource(), o.IsAggregated()) == "" {
 					out = append(out, o.Informer)
 				}
 			}
@@ -255,5 +255,10 @@ func (s *Manager) isRetired(scope string) bool {
 	return t != nil && !t.HasEnded()
 }
 
-// inMainEtcd reports whether a resource, if no other server serves it, is in the main etcd: events may have one of their own.
-func inMainEtcd(r *object.Resource) bool { return !discovery.IsBuiltIn(r.Group) || r.Name != "events" }
+// etcdOf identifies the etcd of a resource, "" the main one: events, and resources of another server (aggregated), may have one of their own.
+func etcdOf(r *object.Resource, aggregated bool) string {
+	if aggregated || r.Name == "events" && discovery.IsBuiltIn(r.Group) {
+		return objectsOf(r).String()
+	}
+	return ""
+}

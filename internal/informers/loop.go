@@ -31,7 +31,7 @@ func (s *Manager) Run(ctx context.Context) error {
 		for scope, c := range s.o.Memory.Scopes() {
 			s.active.origins[scope] = c
 			s.active.remembered[schema.GroupResource{Group: c.Group, Resource: c.Resource}] = true
-			s.active.history = max(s.active.history, c.History)
+			s.active.raiseHistory(&object.Resource{Group: c.Group, Name: c.Resource}, c.Aggregated, c.History)
 		}
 	}
 	s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*sco
 		s.goRun(ctx, func(ctx context.Context) {
 			t.Run(ctx)
 			_ = s.decide(ctx, func(context.Context) { // or the manager ends
-				s.active.history = max(s.active.history, t.Store().View().History)
+				s.active.raiseHistory(t.Resource(), t.IsAggregated(), t.Store().View().History)
 				if s.active.tombstones[t.Name()] == t {
 					delete(s.active.tombstones, t.Name())
 				}
@@ -257,7 +257,7 @@ func (s *Manager) remove(r *running, f fate) {
 	if s.takeovers != nil {
 		s.takeovers.drop(r)
 	}
-	a.history = max(a.history, r.Store().View().History)
+	a.raiseHistory(r.Resource(), r.IsAggregated(), r.Store().View().History)
 	p, ok := r.Position()
 	switch {
 	case f == gone:

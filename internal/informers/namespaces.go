@@ -135,7 +135,7 @@ func (n *namespaces) createdAt(r *object.Resource, name string) (uint64, time.Ti
 // isComparable reports whether the resourceVersions of a resource and of namespaces are certainly of one etcd. Events, and resources of
 // another server, may have their own etcd.
 func (n *namespaces) isComparable(r *object.Resource) bool {
-	return inMainEtcd(r) && (discovery.IsBuiltIn(r.Group) || n.set.extensions.IsEstablished(r.String()))
+	return etcdOf(r, false) == "" && (discovery.IsBuiltIn(r.Group) || n.set.extensions.IsEstablished(r.String()))
 }
 
 // of returns the namespaces with separate informers of a resource, or false if one observes all of it. It must be called with mu held.

@@ -1,12 +1,17 @@
 package informers_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -98,6 +103,71 @@ func TestObservedAgainAfterRestore(t *testing.T) {
 				}
 				if again == 0 {
 					t.Error("nothing is sent of the resource")
+				}
+			})
+		})
+	}
+}
+
+// Events, and the resources of an aggregated API server, may have an etcd of their own. Its restore says nothing about the history of another
+// resource: a new scope of that has the history number of the others, and the next start finds no restore.
+func TestAnotherEtcdWasRestored(t *testing.T) {
+	for name, aggregated := range map[string]bool{"events": false, "nodes": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.nodes = true
+				s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+					switch {
+					case name == "nodes":
+					case r.URL.Path == "/api/v1": // events, without a namespace, in place of Nodes
+						fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"events","kind":"Event","verbs":["list","watch"]},`+
+							`{"name":"configmaps","namespaced":true,"kind":"ConfigMap","verbs":["list","watch"]}]}`)
+						return true
+					case r.URL.Path == "/api/v1/events":
+						r.URL.Path = "/api/v1/nodes"
+					}
+					return false
+				}
+				s.putIn("", "n1", "1", nil)
+				s.putIn("shop", "x", "1", nil)
+				s.putIn("other", "y", "1", nil)
+				of := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern(name)} })
+				first := live(t, s, m, takes(rule(inNamespaces("shop")), of))
+				first.awaitCaptured(t)
+				pass(time.Minute)
+				_ = m.Flush(t.Context())
+				first.end()
+				m.mu.Lock()
+				c := m.scopes[name]
+				c.Aggregated, c.History = aggregated, 1 // found in an earlier run
+				m.scopes[name] = c
+				m.mu.Unlock()
+				two := takes(rule(inNamespaces("shop", "other")), of)
+				second := live(t, s, m, two)
+				second.awaitCaptured(t)
+				pass(2 * time.Minute)
+				if !second.has("r y uid-3 -→1") {
+					t.Error("the new scope is not read")
+				}
+				for _, d := range append(second.ofScope("configmaps/shop"), second.ofScope("configmaps/other")...) {
+					if d.History != 0 || d.Stream != nil && d.Stream.History != 0 {
+						t.Errorf("%s has the history number of another etcd", short(d))
+					}
+				}
+				if !slices.ContainsFunc(second.ofScope(name), func(d *object.Delta) bool { return d.Stream != nil && d.Stream.History == 1 }) {
+					t.Errorf("%s do not keep their history number", name)
+				}
+				_ = m.Flush(t.Context())
+				second.end()
+				third := live(t, s, m, func(o *informers.Options, r *recorder) {
+					two(o, r)
+					o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) { return second.heard(res) }
+				})
+				third.awaitCaptured(t)
+				pass(2 * time.Minute)
+				if third.has("gap 0 rewound") {
+					t.Error("a restore is announced that did not happen")
 				}
 			})
 		})

@@ -206,20 +206,13 @@ func (n *namespaces) namespaceGone(r *running) (back, gone bool) {
 // endOf returns the resourceVersion by which all objects of a namespace were deleted, which did not exist at resourceVersion at. If the
 // resource may have its own etcd, endOf lists it in a namespace where that is permitted, and returns 0 if there is none.
 func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) uint64 {
-	s := n.set
-	s.mu.RLock()
-	comparable := n.isComparable(o.Resource())
-	var siblings []*running
-	for _, r := range s.active.informers {
-		if groupResource(r.Resource()) == groupResource(o.Resource()) {
-			siblings = append(siblings, r)
-		}
-	}
-	s.mu.RUnlock()
-	if comparable {
+	if n.isComparable(o.Resource()) {
 		return at
 	}
-	for _, r := range siblings {
+	for _, r := range n.set.observing() {
+		if !r.ObservesResource(o.Resource()) {
+			continue
+		}
 		ctx, cancel := context.WithTimeout(ctx, latestWithin)
 		rv, err := r.Latest(ctx)
 		cancel()
