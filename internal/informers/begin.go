@@ -43,10 +43,9 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 			s.deps.LastEvents.AddTombstone(r)
 		}
 	default:
-		out.Origin = &scope.Origin{Scope: c, Continued: s.active.continued[of.Name]}
+		out.Origin = &c
 	}
 	delete(s.active.origins, of.Name)
-	delete(s.active.continued, of.Name)
 	return out
 }
 
@@ -79,20 +78,20 @@ func (s *Manager) inherit(begin []*scope.Spec, ended []*running) {
 	left := slices.Collect(maps.Values(s.active.origins))
 	for _, of := range ended {
 		origin, _, _ := of.NotBegun()
-		if _, ok := of.Position(); !ok && origin != nil && origin.Lost == nil {
-			left = append(left, origin.Scope)
+		if _, ok := of.Position(); !ok && origin != nil {
+			left = append(left, *origin)
 		}
 	}
 	for _, spec := range begin {
 		r := spec.Scope.Resource
 		for _, c := range left {
-			if c.Group != r.Group || c.Resource != r.Name {
+			if c.Group != r.Group || c.Resource != r.Name || c.Lost != nil {
 				continue
 			}
 			if spec.Origin != nil && (!spec.Origin.Inherited || spec.Origin.ResourceVersion <= c.ResourceVersion) || c.Retiring != nil && c.Retiring.Told {
 				continue
 			}
-			spec.Origin = &scope.Origin{Scope: c, Inherited: true}
+			spec.Origin = &scope.Origin{Scope: c.Scope, Inherited: true}
 		}
 		if spec.Origin == nil {
 			inheritCreation(spec, ended)

@@ -156,9 +156,9 @@ func (s *Manager) tombstonesOf(begin []*running) (out []*scope.Tombstone) {
 		}
 		var t *scope.Tombstone
 		if current, ok := selection.Current(s.served.all, r); ok {
-			t = s.tombstoneOf(current, name, &c)
+			t = s.tombstoneOf(current, name, &c.Scope)
 		} else {
-			t = s.tombstoneOfGone(r, name, &c)
+			t = s.tombstoneOfGone(r, name, &c.Scope)
 		}
 		if t == nil {
 			continue
@@ -215,7 +215,6 @@ func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint
 func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.Tombstone {
 	r, uid := was.Resource, c.Definition
 	delete(s.active.origins, was.Name)
-	delete(s.active.continued, was.Name)
 	t := &scope.Tombstone{
 		Informer: scope.New(&s.deps, &scope.Spec{
 			Scope: was, Lane: s.o.Lane(was.Name), Snapshots: s.o.Snapshot, OwnNames: s.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group), Origin: &scope.Origin{Scope: *c},

@@ -28,8 +28,8 @@ func (s *Manager) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ran, s.group = true, g
 	if s.o.Memory != nil {
-		for scope, c := range s.o.Memory.Scopes() {
-			s.active.origins[scope] = c
+		for name, c := range s.o.Memory.Scopes() {
+			s.active.origins[name] = scope.Origin{Scope: c}
 			s.active.remembered[schema.GroupResource{Group: c.Group, Resource: c.Resource}] = true
 			s.active.raiseHistory(&object.Resource{Group: c.Group, Name: c.Resource}, c.Aggregated, c.History)
 		}
@@ -270,10 +270,11 @@ func (s *Manager) remove(r *running, f fate) {
 			delete(t.access, r.Selection().Namespace) // if its namespace is created again, the access is reviewed again
 		}
 	case ok:
-		a.origins[r.Name()] = p.Scope
 		// An informer that has not begun has not sent the events of an informer's start.
 		origin, _, _ := r.NotBegun()
-		a.continued[r.Name()] = f == succeeded && (origin == nil || origin.Continued)
+		a.origins[r.Name()] = scope.Origin{Scope: p.Scope, Continued: f == succeeded && (origin == nil || origin.Continued)}
+	case f == succeeded && r.Spec().Origin != nil && r.Spec().Origin.Lost != nil: // it could not begin the take-over of its scope
+		a.origins[r.Name()] = *r.Spec().Origin
 	}
 	if f == gone || f == deselected && !ok {
 		s.forget(r.Name())

@@ -66,8 +66,7 @@ type active struct {
 	informers  map[string]*running             // by scope
 	drains     map[schema.GroupResource]*drain // by the objects that their informers observe
 	tombstones map[string]*scope.Tombstone     // by scope
-	origins    map[string]checkpoint.Scope     // positions of scopes without an informer, by scope
-	continued  map[string]bool                 // of origins: this run stored them, and the bus has everything before
+	origins    map[string]scope.Origin         // of scopes without an informer, by scope
 	remembered map[schema.GroupResource]bool   // resources that the last run observed
 	history    map[string]uint32               // the highest history number of scopes without an informer, by etcd (etcdOf)
 	unserved   map[string]bool                 // scopes of the last run that were logged as unserved
@@ -110,7 +109,7 @@ func New(o Options) (*Manager, error) {
 		extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
 		active: active{
 			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},
-			origins: map[string]checkpoint.Scope{}, continued: map[string]bool{}, remembered: map[schema.GroupResource]bool{}, history: map[string]uint32{},
+			origins: map[string]scope.Origin{}, remembered: map[schema.GroupResource]bool{}, history: map[string]uint32{},
 		},
 	}
 	s.namespaces = newNamespaces(s)

@@ -44,13 +44,14 @@ type takeovers struct {
 	scopeOf  func(string) string  // name of the scope of one Node
 }
 
-// nodeEvent is the deletion or creation of a Node.
+// nodeEvent is the deletion or creation of a Node. It acknowledges the delta after left calls of Acked.
 type nodeEvent struct {
 	node    string
 	created bool
 	at      uint64
-	since   time.Time // when the Node was created
-	acker   *both     // of the delta; the loop calls it once
+	since   time.Time    // when the Node was created
+	acker   object.Acker // of the delta
+	left    atomic.Int32 // the loop makes one
 }
 
 // takeover has the scopes taken over of one node. Guarded by the manager's mu.
@@ -61,15 +62,10 @@ type takeover struct {
 	ending   bool // scopes are being ended
 }
 
-// both calls inner after left calls of Acked.
-type both struct {
-	inner object.Acker
-	left  atomic.Int32
-}
-
-func (b *both) Acked(d *object.Delta) {
-	if b.left.Add(-1) == 0 && b.inner != nil {
-		b.inner.Acked(d)
+// Acked implements object.Acker.
+func (ev *nodeEvent) Acked(d *object.Delta) {
+	if ev.left.Add(-1) == 0 && ev.acker != nil {
+		ev.acker.Acked(d)
 	}
 }
 
@@ -119,15 +115,15 @@ func (d *takeovers) split(delta *object.Delta) (forward *object.Delta, ev *nodeE
 		}
 		return nil, nil
 	}
-	ev = &nodeEvent{node: delta.Ref.Name(), created: delta.Op == object.Created, at: delta.ResourceVersion, acker: &both{inner: delta.Acker}}
-	ev.acker.left.Store(1)
+	ev = &nodeEvent{node: delta.Ref.Name(), created: delta.Op == object.Created, at: delta.ResourceVersion, acker: delta.Acker}
+	ev.left.Store(1)
 	if !ev.created {
 		ev.since = createdAt(delta.Before)
 		forward = d.rules.Load().forward(delta)
 	}
 	if forward != nil {
-		ev.acker.left.Store(2)
-		forward.Scope, forward.Acker = d.scopeOf(ev.node), ev.acker
+		ev.left.Store(2)
+		forward.Scope, forward.Acker = d.scopeOf(ev.node), ev
 	}
 	return forward, ev
 }
@@ -190,7 +186,7 @@ func (s *Manager) partlyObserved() (out []*running) {
 	return out
 }
 
-// resumeTakeovers resumes the take-overs of the last run. It must be called with mu held.
+// resumeTakeovers resumes the take-overs of the last run, and those that a reload has interrupted. It must be called with mu held.
 func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 	if s.takeovers.resource == nil {
 		return nil
@@ -241,7 +237,7 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 		if t != nil {
 			t.returned = true
 		}
-		ev.acker.Acked(nil)
+		ev.Acked(nil)
 		return
 	case t != nil && !t.ending:
 		t.since, t.returned = time.Now(), false
@@ -249,16 +245,32 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 		t = d.add(ctx, ev.node)
 		d.begin(ctx, t, ev)
 	}
-	scopes := slices.Clone(t.scopes)
+	scopes := t.scopes
 	s.goRun(ctx, func(ctx context.Context) {
 		// The Nodes' checkpoint must not pass the deletion before these are in the checkpoint, or no longer needed.
-		for _, r := range scopes { // ended: its node exists again
-			if r.Wait(ctx, func(v scope.View) bool { return v.Adopted || v.Ended }) != nil {
+		for _, r := range scopes {
+			if s.awaitAdopted(ctx, r) != nil {
 				return
 			}
 		}
-		ev.acker.Acked(nil)
+		ev.Acked(nil)
 	})
+}
+
+// awaitAdopted waits until r, or an informer that replaces it, has a position to resume from, or none replaces it: its node exists again.
+func (s *Manager) awaitAdopted(ctx context.Context, r *running) error {
+	next, adopted := r, false
+	err := r.Wait(ctx, func(v scope.View) bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		next, adopted = s.active.informers[r.Name()], v.Adopted
+		_, waits := s.active.origins[r.Name()] // for an informer
+		return adopted || next != r && (next != nil || !waits)
+	})
+	if err != nil || adopted || next == nil {
+		return err
+	}
+	return s.awaitAdopted(ctx, next)
 }
 
 // begin starts the informers of a take-over. It must be called with mu held.
@@ -270,13 +282,11 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 		// Not the position in the checkpoint: etcd may have been restored since, and the events sent by the node's agent are unknown.
 		spec.History = of.Store().View().History
 		spec.Origin = &scope.Origin{
-			Scope: checkpoint.Scope{
-				Group: of.Resource().Group, Version: of.Resource().Version, Resource: of.Resource().Name, Kind: of.Resource().Kind,
-				Namespaced: of.Resource().Namespaced, ResourceVersion: ev.at - 1, History: spec.History, LastSeen: ev.since,
-			},
+			Scope:     checkpoint.Scope{ResourceVersion: ev.at - 1, History: spec.History, LastSeen: ev.since},
 			Inherited: true,
 			Lost:      &store.Loss{From: unknownVersion, Since: ev.since, Reason: object.CheckpointLost, Unrecoverable: true},
 		}
+		spec.Scope.Record(&spec.Origin.Scope) // as in a checkpoint: a reload may replace the informer before it has a position
 		r := s.takeOver(of, spec)
 		if ending != nil {
 			r.after = append(r.after, ending.Done())
@@ -333,11 +343,9 @@ func (d *takeovers) waitsForLocked(node string, t *takeover) tenure {
 	switch until := t.since.Add(d.lasts); {
 	case d.nodes[node] != t:
 		return tenure{over: true}
-	case t.returned:
-		return tenure{}
-	case time.Now().Before(until):
+	case !t.returned && time.Now().Before(until):
 		return tenure{until: until}
-	case d.existing.Has(node): // created without an event: while this agent did not run, or if etcd was restored
+	case t.returned, d.existing.Has(node): // or created without an event: while this agent did not run, or if etcd was restored
 		return tenure{}
 	}
 	for _, r := range t.scopes {

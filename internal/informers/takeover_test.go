@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -600,4 +601,63 @@ func TestNodeDepartsWhileAReloadIsNotInForce(t *testing.T) {
 			t.Errorf("%s has labels, which are redacted (%v)", b, err)
 		}
 	})
+}
+
+// A reload while the objects of a deleted node cannot be read: they are still taken over once they can be, and until then the Nodes' checkpoint
+// does not pass the deletion.
+func TestReloadWhileATakeoverFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		compacted bool
+		gap       string
+	}{"server error": {false, "gap 0 checkpoint-lost"}, "compacted": {true, "gap 0 compacted"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := cluster(t, "n1"), newMemory()
+				l := startCentral(t, s, m, nil)
+				refuse := func(w http.ResponseWriter, r *http.Request, others bool) bool {
+					q := r.URL.Query()
+					exact := q.Get("resourceVersionMatch") == "Exact"
+					switch {
+					case q.Get("fieldSelector") != "metadata.name=n1" || r.URL.Path != "/api/v1/configmaps" || q.Get("limit") == "1":
+						return false
+					case exact && c.compacted:
+						fail(w, http.StatusGone, metav1.StatusReasonExpired)
+					case others:
+						fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
+					default:
+						return false
+					}
+					return true
+				}
+				s.do(func() {
+					s.fault = func(w http.ResponseWriter, r *http.Request) bool { return refuse(w, r, true) }
+				})
+				of := unbound + "n1"
+				gone := s.deleteIn("", "n1").rv
+				eventually(t, "the failure to show", func() bool {
+					return slices.ContainsFunc(l.set.Status(), func(st scope.Status) bool { return st.Scope == of && st.Reason == "server_error" })
+				})
+				for _, content := range []string{"metadata.labels", "metadata.annotations"} {
+					l.reload(t, specOf(rule(redacted(content)), nodeRule(nil)))
+					pass(10 * time.Second)
+				}
+				_ = m.Flush(t.Context())
+				if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
+					t.Errorf("the Nodes' checkpoint is at %d, and nothing is known of the deletion at %d", p.ResourceVersion, gone)
+				}
+				s.do(func() {
+					s.fault = func(w http.ResponseWriter, r *http.Request) bool { return refuse(w, r, false) }
+				})
+				want := append([]string{c.gap}, takenOver("r n1 uid-2 -→1")[1:]...)
+				l.waitScope(t, of, want...)
+				if g := l.ofScope(of)[0].Stream; g.From != 1 || g.Recovered {
+					t.Errorf("the gap is from %d (recovered: %t), want from 1", g.From, g.Recovered)
+				}
+				nodesReach(t, m, gone)
+				s.delete("n1")
+				l.waitScope(t, of, append(want, "d n1 uid-2 1→-")...)
+				l.nothingLeft(t, m)
+			})
+		})
+	}
 }
