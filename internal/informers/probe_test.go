@@ -133,6 +133,16 @@ func TestRestoredHistoryIsFoundWithoutAnUpdate(t *testing.T) {
 			after: func(s *apiServer) { s.delete("cm") },
 			want:  []string{"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "d cm uid-1 1→-"},
 		},
+		"created and deleted": { // the copy does not have the object either
+			after: func(s *apiServer) {
+				s.put("cm", "2", nil)
+				s.put("job", "1", nil)
+				s.delete("job")
+			},
+			want: []string{
+				"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2", "c job uid-2 -→1", "d job uid-2 1→-",
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -358,13 +358,17 @@ type witness struct {
 func (i *Informer) sameHistory(ctx context.Context, w *witness) (same, known bool, err error) {
 	o := w.object
 	f, err := i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion})
+	absent := err == nil && f == nil
+	if absent && w.gone { // that may be because it never existed
+		f, err = i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion - 1})
+	}
 	switch {
 	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
 		return false, false, nil
 	case err != nil:
 		return false, false, err
-	case f == nil:
-		return w.gone, true, nil
+	case absent:
+		return f != nil && f.Object.Ref.UID == o.Ref.UID, true, nil
 	case w.gone: // or the server assigns no new version to deletions
 		return false, f.Object.ResourceVersion != o.ResourceVersion, nil
 	}
