@@ -49,9 +49,8 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 	return out
 }
 
-// lastHistory returns the highest history number of all scopes in the etcd of a resource. A scope without a position starts with it:
-// consumers ignore events with a lower one. Only other scopes found a restore since its resource was last observed. It must be called with
-// mu held.
+// lastHistory returns the highest history number in the etcd of a resource. A scope without a position starts with it: consumers ignore
+// events with a lower one, and only other scopes found later restores. It must be called with mu held.
 func (s *Manager) lastHistory(r *object.Resource) uint32 {
 	aggregated, _ := s.extensions.IsAggregated(r)
 	in := etcdOf(r, aggregated)

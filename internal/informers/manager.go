@@ -84,11 +84,10 @@ type served struct {
 // running is an informer with the means to end it.
 type running struct {
 	*scope.Informer
-	set    *broadcast.Signal // of the manager
-	cancel context.CancelFunc
-	after  []<-chan struct{} // closed when it may start
-	// namespaceGone: a goroutine waits for the informer's end. Guarded by the manager's mu.
-	namespaceGone bool
+	set           *broadcast.Signal // of the manager
+	cancel        context.CancelFunc
+	after         []<-chan struct{} // closed when it may start
+	namespaceGone bool              // a goroutine waits for the informer's end. Guarded by the manager's mu.
 }
 
 // New checks the options. It starts no goroutine and sends no request.

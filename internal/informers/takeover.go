@@ -36,12 +36,11 @@ type takeovers struct {
 	received broadcast.Signal
 	rules    atomic.Pointer[nodeRules]
 
-	// Guarded by the manager's mu; resource, lane and scopeOf are set before there is an informer of Nodes.
+	// Guarded by the manager's mu; resource and lane are set before there is an informer of Nodes.
 	nodes    map[string]*takeover // by node
 	resource *object.Resource     // Nodes; nil until they are followed
 	lane     store.Lane           // for the deletions of Nodes
 	existing *store.Store         // existing Nodes
-	scopeOf  func(string) string  // name of the scope of one Node
 }
 
 // nodeEvent is the deletion or creation of a Node. It acknowledges the delta after left calls of Acked.
@@ -123,7 +122,7 @@ func (d *takeovers) split(delta *object.Delta) (forward *object.Delta, ev *nodeE
 	}
 	if forward != nil {
 		ev.left.Store(2)
-		forward.Scope, forward.Acker = d.scopeOf(ev.node), ev
+		forward.Scope, forward.Acker = selection.NameOfObject(d.resource, ev.node), ev
 	}
 	return forward, ev
 }
@@ -150,7 +149,6 @@ func (s *Manager) followNodes() []*running {
 			return nil
 		}
 		d.resource, d.lane = r, s.o.Lane(r.String())
-		d.scopeOf = func(node string) string { return selection.NameOfObject(r, node) }
 	}
 	whole, err := s.sel.Whole(d.resource)
 	if err == nil {
