@@ -54,6 +54,8 @@ const (
 	identityPause = time.Second
 	// oddLooks is the number of successive looks that must show a partition ending before the reader's position: a new leader may lag.
 	oddLooks = 3
+	// absentFor is the time for which metadata must lack a partition that is read: a broker that has just started may not know its topics yet.
+	absentFor = 3 * time.Second
 )
 
 // partitionID names a log, whatever its identity.
@@ -91,8 +93,9 @@ type kafkaReader struct {
 type kafkaPartition struct {
 	log     Log
 	next    int64
-	end     int64 // when records were last fetched
-	ended   bool  // all that Query.StopAtEnd asks for has been returned
+	end     int64     // when records were last fetched
+	ended   bool      // all that Query.StopAtEnd asks for has been returned
+	absent  time.Time // since when metadata has lacked it; zero: it does not
 	fetcher *kafkaFetcher
 }
 
@@ -205,7 +208,7 @@ func (r *kafkaReader) locate(ctx context.Context, logs []Log, at map[partitionID
 		id := idOf(l)
 		o, known := ends[id]
 		if !known {
-			continue // it is being created, or deleted
+			continue // its topic has been deleted
 		}
 		f := &kafkaFetcher{r: r, log: l, offset: o.first, stopAt: -1}
 		switch from, saved := at[id]; {
@@ -240,7 +243,7 @@ func (r *kafkaReader) Next(ctx context.Context) (*Event, error) {
 		if r.q.StopAtEnd && r.every(func(p *kafkaPartition) bool { return p.ended }) {
 			return nil, io.EOF
 		}
-		if time.Since(r.looked) > identityAge {
+		if time.Since(r.looked) >= identityAge {
 			r.lookAgain(ctx)
 		}
 		due := time.NewTimer(time.Until(r.looked.Add(identityAge)))
@@ -399,12 +402,22 @@ func (r *kafkaReader) checkIdentities(ctx context.Context) error {
 	r.state.Lock()
 	defer r.state.Unlock()
 	for id, p := range r.partitions {
-		switch now, exists := ids[id]; {
-		case !exists && r.group == nil:
+		now, exists := ids[id]
+		switch {
+		case exists:
+			p.absent = time.Time{}
+			if now != p.log.ID {
+				p.fetcher.due.Store(true)
+			}
+		case r.group != nil:
+		case !p.absent.IsZero() && time.Since(p.absent) > absentFor:
 			p.fetcher.stop()
 			delete(r.partitions, id) // at has its position
-		case exists && now != p.log.ID:
-			p.fetcher.due.Store(true)
+		default:
+			if p.absent.IsZero() {
+				p.absent = time.Now()
+			}
+			r.looked = time.Now().Add(identityPause - identityAge) // the next look is soon
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -215,7 +216,7 @@ func (r *kafkaReader) find(ctx context.Context) (map[string]int, error) {
 	return found, nil
 }
 
-// offsets requests the beginnings and ends of logs. It omits partitions that do not exist.
+// offsets requests the beginnings and ends of logs. It omits partitions of deleted topics.
 func (r *kafkaReader) offsets(ctx context.Context, logs []Log) (map[partitionID]kafkaOffsets, error) {
 	out := map[partitionID]kafkaOffsets{}
 	err := r.list(ctx, logs, func(partition int) []kafka.OffsetRequest {
@@ -246,30 +247,45 @@ func (r *kafkaReader) list(ctx context.Context, logs []Log, ask func(partition i
 	for _, l := range logs {
 		req.Topics[l.Name] = append(req.Topics[l.Name], ask(l.Partition)...)
 	}
-	for {
-		err := r.listOnce(ctx, req, found)
+	for began := time.Now(); ; {
+		unknown, err := r.listOnce(ctx, req, found)
+		if err == nil && len(unknown) > 0 && time.Since(began) > absentFor {
+			var topics map[string]int
+			topics, err = r.find(ctx)
+			unknown = slices.DeleteFunc(unknown, func(id partitionID) bool { return id.index >= topics[id.topic] })
+		}
+		if err == nil && len(unknown) > 0 { // a leader that has just started answers so
+			err = r.offsetError(unknown[0], kafka.UnknownTopicOrPartition)
+		}
 		if e := kafka.Error(0); !errors.As(err, &e) || !e.Temporary() || sleep(ctx, retryFirst) != nil {
 			return err
 		}
 	}
 }
 
-func (r *kafkaReader) listOnce(ctx context.Context, req *kafka.ListOffsetsRequest, found func(partitionID, *kafka.PartitionOffsets)) error {
+// listOnce returns the partitions that their leaders do not know.
+func (r *kafkaReader) listOnce(ctx context.Context, req *kafka.ListOffsetsRequest, found func(partitionID, *kafka.PartitionOffsets)) (unknown []partitionID, err error) {
 	res, err := r.client.ListOffsets(ctx, req)
 	if err != nil {
-		return fmt.Errorf("look up offsets at %s: %w", r.brokers(), err)
+		return nil, fmt.Errorf("look up offsets at %s: %w", r.brokers(), err)
 	}
 	for topic, partitions := range res.Topics {
 		for i := range partitions {
 			p := &partitions[i]
+			id := partitionID{topic, p.Partition}
 			switch {
 			case errors.Is(p.Error, kafka.UnknownTopicOrPartition):
+				unknown = append(unknown, id)
 			case p.Error != nil:
-				return fmt.Errorf("look up the offsets of topic %s, partition %d at %s: %w", topic, p.Partition, r.brokers(), p.Error)
+				return nil, r.offsetError(id, p.Error)
 			default:
-				found(partitionID{topic, p.Partition}, p)
+				found(id, p)
 			}
 		}
 	}
-	return nil
+	return unknown, nil
+}
+
+func (r *kafkaReader) offsetError(id partitionID, err error) error {
+	return fmt.Errorf("look up the offsets of topic %s, partition %d at %s: %w", id.topic, id.index, r.brokers(), err)
 }
