@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -84,6 +85,7 @@ func (b *Bus) Run(ctx context.Context) error {
 func (b *Bus) write(ctx context.Context) {
 	var line []byte
 	var broken error // the error of the stream, which is final
+	checked := false // the end of the stream, before the first line
 	for ctx.Err() == nil {
 		var err error
 		var ok bool
@@ -101,6 +103,10 @@ func (b *Bus) write(ctx context.Context) {
 			err = b.fence.Pass(ctx)
 		}
 		if err == nil {
+			if !checked && endsInsideLine(b.w) {
+				line = append([]byte{'\n'}, line...)
+			}
+			checked = true
 			_, broken = b.w.Write(line)
 			err = broken
 		}
@@ -109,6 +115,27 @@ func (b *Bus) write(ctx context.Context) {
 			line = nil
 		}
 	}
+}
+
+// endsInsideLine reports whether w is a file that an earlier run may have left with a partial last line. If its end cannot be read, the
+// result is true: readers skip an empty line.
+func endsInsideLine(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	r, err := os.Open(f.Name()) // f itself, opened by a shell for >>, cannot be read; /dev/stdout can on Linux
+	if err != nil {
+		return true
+	}
+	defer func() { _ = r.Close() }()
+	last := make([]byte, 1)
+	_, err = r.ReadAt(last, info.Size()-1)
+	return err != nil || last[0] != '\n'
 }
 
 // next returns the line of the oldest event. It copies the body, because Run may end the event during the write.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -132,5 +133,39 @@ func TestClosedPipe(t *testing.T) {
 		if err := <-once(b, publishtest.Event("web-1", 1, "{}")); !errors.Is(err, syscall.EPIPE) || errors.Is(err, publish.ErrRefused) {
 			t.Errorf("got %v, want EPIPE", err)
 		}
+	}
+}
+
+// A killed run, or a full disk, leaves part of a line at the end of a file. The next run appends to it, and its first event can be read.
+func TestFirstLineAfterAPartialOne(t *testing.T) {
+	for _, c := range []struct{ name, before, want string }{
+		{"partial line", `{"id":"1`, "{\"id\":\"1\n{\"id\":\"2\"}\n{\"id\":\"2\"}\n"},
+		{"whole line", "{}\n", "{}\n{\"id\":\"2\"}\n{\"id\":\"2\"}\n"},
+		{"empty file", "", "{\"id\":\"2\"}\n{\"id\":\"2\"}\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "events.jsonl")
+			if err := os.WriteFile(path, []byte(c.before), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0) // as a shell opens it for >>
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = f.Close() }()
+			b, _ := run(t, f)
+			for range 2 {
+				if err := <-once(b, publishtest.Event("web-1", 1, `{"id":"2"}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(c.want, string(got)); d != "" {
+				t.Error(d)
+			}
+		})
 	}
 }
