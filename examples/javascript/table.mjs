@@ -108,9 +108,9 @@ function covers(source, scope, row) {
   return matching.length > 0 && !matching.some((p) => p.startsWith("!"));
 }
 
-// What of a scope only the API server can apply: "?labelSelector=a=b".
+// The selectors in the name of a scope: "?labelSelector=a=b", "?any=shop?labelSelector=a=b|team-*".
 function selectors(scope) {
-  return /\?(?:label|field)Selector=.*/.exec(scope)?.[0] ?? "";
+  return /\?(?:labelSelector|fieldSelector|any)=.*/.exec(scope)?.[0] ?? "";
 }
 
 function remember(known, key, value) {

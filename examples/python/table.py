@@ -120,8 +120,8 @@ def covers(scope, key, row):
 
 
 def selectors(scope):
-    """What of a scope only the API server can apply: "?labelSelector=a=b"."""
-    found = re.search(r"\?(?:label|field)Selector=.*", scope)
+    """The selectors in the name of a scope: "?labelSelector=a=b", "?any=shop?labelSelector=a=b|team-*"."""
+    found = re.search(r"\?(?:labelSelector|fieldSelector|any)=.*", scope)
     return found[0] if found else ""
 
 

@@ -158,6 +158,31 @@ func TestNotesTellNoSecret(t *testing.T) {
 	}
 }
 
+// NOTES show the events of a bus that keeps them with kubecdc tail.
+func TestNotesShowTheFirstEvent(t *testing.T) {
+	h := newHelm(t)
+	const tail = "exec -it deploy/" + release + "-kubecdc -- /kubecdc tail --config /etc/kubecdc/kubecdc.yaml --diff"
+	for set, want := range map[string][]string{
+		"bus.nats.url=nats://nats:4222":       {tail},
+		"bus.kafka.brokers={kafka-0:9092}":    {tail},
+		"bus.http.url=https://hooks.example/": {"The receiver gets it in a POST request."},
+		"bus.kafka.brokers={kafka-0:9092},bus.kafka.tls.caFile=/etc/kafka/ca.crt,bus.kafka.sasl.mechanism=SCRAM-SHA-512,bus.kafka.sasl.user=kubecdc,bus.kafka.sasl.passwordFile=/etc/kafka/password": {
+			tail, "The Kafka user needs Read on the topics for that.",
+		},
+	} {
+		_, notes := h.install(t, release, "--set", set)
+		_, shown, _ := strings.Cut(notes, "To see the first event:\n")
+		for _, text := range want {
+			if !strings.Contains(shown, text) {
+				t.Errorf("%s: want %q in\n%s", set, text, notes)
+			}
+		}
+		if strings.Contains(shown, " tail ") != (want[0] == tail) || strings.Contains(shown, "needs Read") != (len(want) > 1) {
+			t.Errorf("%s: want only %q in\n%s", set, want, notes)
+		}
+	}
+}
+
 // What the agent is asked by kubectl exec is asked at its own port, and orders are given at its socket, in a directory that it may write.
 func TestAgentIsFoundInItsPod(t *testing.T) {
 	for set, want := range map[string]string{"mode=both": "KUBECDC_AGENT=127.0.0.1:8080", "config.server.address=:9090": "KUBECDC_AGENT=127.0.0.1:9090"} {

@@ -59,6 +59,7 @@ func scopes() []*scope {
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
 	deployments := &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
 	widgets := &object.Resource{Group: "example.com", Version: "v1beta1", Name: "widgets", Kind: "Widget", Namespaced: true}
+	configMaps := &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	roles := &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
 	return []*scope{
 		{resource: deployments, name: "deployments.apps", namespaces: []string{"shop", "bank"}},
@@ -67,6 +68,8 @@ func scopes() []*scope {
 		{resource: pods, name: "pods/team-?,!team-x", namespaces: []string{"team-a", "team-b"}},
 		{resource: pods, name: "pods/team-x", namespaces: []string{"team-x"}},
 		{resource: widgets, name: "widgets.example.com?labelSelector=team in (a, b),app.kubernetes.io/name=x", namespaces: []string{"shop"}, selects: true},
+		// The objects of several rules.
+		{resource: configMaps, name: "configmaps?any=shop?labelSelector=team=payments|team-*", namespaces: []string{"shop", "team-a"}, selects: true},
 		{resource: roles, name: "clusterroles.rbac.authorization.k8s.io/*,!kube-*", namespaces: []string{""}},
 	}
 }
@@ -275,8 +278,9 @@ func (c *cluster) part(s *scope) {
 	}
 	part := *s
 	part.name = s.resource.String() + "/" + namespace
-	if _, selector, ok := strings.Cut(s.name, "?labelSelector="); ok {
-		part.name += "?labelSelector=" + selector
+	if s.selects {
+		_, selectors, _ := strings.Cut(s.name, "?")
+		part.name += "?" + selectors
 	}
 	at := object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: fmt.Sprintf("part-%d-%d", c.clock, c.rv), ResourceVersion: c.rv}
 	c.stream(&part, at)

@@ -1,5 +1,5 @@
-// Command service handles each event of the stream at least once, also across its own restarts: the server remembers how
-// far it has come.
+// Command service handles each event of the stream at least once, also across its own restarts: the server stores
+// its position.
 //
 //	go run ./examples/go/service [-server nats://127.0.0.1:4222] [-stream KUBECDC] [-durable audit] [SUBJECT...]
 package main
