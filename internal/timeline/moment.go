@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -75,14 +76,16 @@ func (m Moment) String() string {
 	return "now"
 }
 
-const momentForms = "want a time like 2026-11-20T14:05:00Z, 14:05 or 'yesterday 14:05', a duration before now like 2h or 7d, " +
+const momentForms = "want a time like 2026-11-20T14:05:00Z, 14:05 or 'yesterday 14:05', a day like 2026-11-20, yesterday or today, " +
+	"a duration before now like 2h or 7d, " +
 	"a resourceVersion like rv:48211, or now"
 
 // ParseMoment reads a moment as people type it; now is the present, in the time zone that they mean:
 //
 //	2026-11-20T14:05:00Z  RFC 3339
 //	14:05, 14:05:30       today
-//	yesterday 14:05
+//	yesterday 14:05       also with today, or a date: 2026-11-20 14:05
+//	yesterday             the beginning of a day: yesterday, today or a date
 //	2h, 1h30m             before now
 //	rv:48211              a resourceVersion; rv:48211/h1 after etcd was restored once
 //	now
@@ -96,13 +99,13 @@ func ParseMoment(s string, now time.Time) (Moment, error) {
 	if rv, ok := strings.CutPrefix(s, "rv:"); ok {
 		return parseVersion(s, rv)
 	}
-	t, err := parseTime(s, now)
+	t, err := ParseTime(s, now)
 	if err != nil {
 		return Moment{}, fmt.Errorf("moment %q: %w", s, err)
 	}
 	if t.After(now) {
 		hint := ""
-		if yesterday := t.AddDate(0, 0, -1); !strings.ContainsAny(s, "T") && !yesterday.After(now) {
+		if !strings.ContainsAny(s, " -") { // neither a day nor RFC 3339
 			hint = fmt.Sprintf(": use 'yesterday %s' for the day before", s)
 		}
 		return Moment{}, fmt.Errorf("moment %q is in the future: it is %s%s", s, now.Format(time.RFC3339), hint)
@@ -110,19 +113,20 @@ func ParseMoment(s string, now time.Time) (Moment, error) {
 	return At(t), nil
 }
 
-func parseTime(s string, now time.Time) (time.Time, error) {
+// ParseTime reads a moment that is a time: one that is neither now nor a resourceVersion. It may be in the future.
+func ParseTime(s string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return t, nil
 	}
-	day := now
-	clock, yesterday := strings.CutPrefix(s, "yesterday ")
-	if yesterday {
-		day = now.AddDate(0, 0, -1)
+	day, clock, _ := strings.Cut(s, " ")
+	if strings.Contains(day, ":") {
+		day, clock = "today", s
 	}
-	for _, layout := range []string{"15:04", "15:04:05"} {
-		if t, err := time.Parse(layout, strings.TrimSpace(clock)); err == nil {
-			year, month, d := day.Date()
-			return time.Date(year, month, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), now.Location()), nil
+	if year, month, d, ok := dateOf(day, now); ok {
+		for _, layout := range []string{"15:04", "15:04:05"} {
+			if t, err := time.Parse(layout, cmp.Or(strings.TrimSpace(clock), "00:00")); err == nil {
+				return time.Date(year, month, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), now.Location()), nil
+			}
 		}
 	}
 	d, err := duration.Parse(s)
@@ -133,6 +137,20 @@ func parseTime(s string, now time.Time) (time.Time, error) {
 		return time.Time{}, errors.New("want a duration before now without a sign, like 2h")
 	}
 	return now.Add(-d), nil
+}
+
+// dateOf returns the date of today, yesterday or a text like 2026-11-20.
+func dateOf(day string, now time.Time) (year int, month time.Month, d int, ok bool) {
+	t, err := now, error(nil)
+	switch day {
+	case "today":
+	case "yesterday":
+		t = now.AddDate(0, 0, -1)
+	default:
+		t, err = time.Parse(time.DateOnly, day)
+	}
+	year, month, d = t.Date()
+	return year, month, d, err == nil
 }
 
 func parseVersion(s, rv string) (Moment, error) {

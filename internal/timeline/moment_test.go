@@ -25,6 +25,14 @@ func TestParseMoment(t *testing.T) {
 		"13:20:29":                       "2026-11-20T13:20:29+01:00",
 		"yesterday 14:05":                "2026-11-19T14:05:00+01:00",
 		"yesterday 00:00:01":             "2026-11-19T00:00:01+01:00",
+		"yesterday":                      "2026-11-19T00:00:00+01:00",
+		"today":                          "2026-11-20T00:00:00+01:00",
+		"today 00:00":                    "2026-11-20T00:00:00+01:00",
+		"today  9:05":                    "2026-11-20T09:05:00+01:00",
+		"2026-11-20":                     "2026-11-20T00:00:00+01:00",
+		"2026-10-25":                     "2026-10-25T00:00:00+02:00", // summer time
+		"2026-10-25 14:05":               "2026-10-25T14:05:00+01:00", // the day on which it ends
+		"2026-11-20 13:20:30":            "2026-11-20T13:20:30+01:00",
 		"2h":                             "2026-11-20T11:20:30+01:00",
 		"7d":                             "2026-11-13T13:20:30+01:00",
 		"1h30m":                          "2026-11-20T11:50:30+01:00",
@@ -38,7 +46,12 @@ func TestParseMoment(t *testing.T) {
 		"2026-11-20T13:05:00Z":           "error: moment \"2026-11-20T13:05:00Z\" is in the future: it is 2026-11-20T13:20:30+01:00",
 		"":                               "error: want a time like",
 		"tomorrow 14:05":                 "error: want a time like",
-		"yesterday":                      "error: want a time like",
+		"today 13:21":                    "error: moment \"today 13:21\" is in the future: it is 2026-11-20T13:20:30+01:00\n",
+		"2026-11-21":                     "error: moment \"2026-11-21\" is in the future: it is 2026-11-20T13:20:30+01:00\n",
+		"today yesterday":                "error: want a time like",
+		"14:05 yesterday":                "error: want a time like",
+		"2026-11-31":                     "error: want a time like",
+		"2026-11":                        "error: want a time like",
 		"yesterday now":                  "error: want a time like",
 		"yesterday 2h":                   "error: want a time like",
 		"24:00":                          "error: want a time like",
@@ -57,7 +70,7 @@ func TestParseMoment(t *testing.T) {
 	} {
 		m, err := timeline.ParseMoment(in, now)
 		if text, wrong := strings.CutPrefix(want, "error: "); wrong {
-			if err == nil || !strings.Contains(err.Error(), text) {
+			if err == nil || !strings.Contains(err.Error()+"\n", text) {
 				t.Errorf("%q: error %v, want %q in it", in, err, text)
 			}
 			continue
