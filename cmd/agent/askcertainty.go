@@ -110,7 +110,7 @@ func uncertainty(s *timeline.Scope) string {
 	case timeline.Unknown:
 		switch {
 		case s.OtherHistory:
-			return "unknown: its resourceVersions are of another etcd, or no numbers: ask for a time"
+			return "unknown: its resourceVersions are of another etcd, or not numbers: use a time"
 		case to != "":
 			return "unknown: the record begins later, at " + to
 		case from != "":

@@ -24,7 +24,7 @@ func TestARunGoesOnFromTheCheckpoint(t *testing.T) {
 	config := kubeconfig(t, fakeAPI(t, uidA, nil).URL)
 	place := regexp.QuoteMeta(`"kept_in":"checkpoint file ` + file + `"`)
 	first := launch(t, "run", "--kubeconfig", config, "--data-dir", dir)
-	first.says(t, `"msg":"no checkpoint yet, beginning anew",`+place)
+	first.says(t, `"msg":"no checkpoint yet, starting from scratch",`+place)
 	first.says(t, "connected to bus")
 
 	var stderr bytes.Buffer
@@ -114,8 +114,8 @@ func TestACheckpointInAConfigMap(t *testing.T) {
 	if code := run(t.Context(), append([]string{"checkpoint", "reset"}, args...), &stdout, &stderr); code != exitOK || written == "" || strings.Contains(written, "checkpoint.json") {
 		t.Fatalf("reset: exit code %d, %s; written is %s", code, &stderr, written)
 	}
-	if want := "checkpoint ConfigMap cdc/kubecdc-checkpoint: removed; forgotten are 1 scopes.\n" +
-		"The next start takes a new snapshot of all that is captured.\nAn agent that runs now ends when it notices.\n"; stdout.String() != want {
+	if want := "checkpoint ConfigMap cdc/kubecdc-checkpoint: removed, with 1 scopes.\n" +
+		"The next start takes a new snapshot of all that is captured.\nA running agent stops when it detects this.\n"; stdout.String() != want {
 		t.Errorf("reset: got %q", &stdout)
 	}
 }
@@ -126,7 +126,7 @@ func TestACheckpointOfAClusterThatDoesNotAnswer(t *testing.T) {
 	config := kubeconfig(t, "http://127.0.0.1:1")
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	_, err := openCheckpoint(t.Context(), 1500*time.Millisecond, &agent.Options{Kubeconfig: config}, &stderr)
-	if err == nil || !strings.Contains(err.Error(), "has not told which it is: no answer within 1.5s; with --data-dir") {
+	if err == nil || !strings.Contains(err.Error(), "did not identify: no answer within 1.5s; with --data-dir") {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(stderr.String(), "cannot reach the API server, retrying") {

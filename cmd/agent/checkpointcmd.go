@@ -68,7 +68,7 @@ func newCheckpointShowCommand(stdout, stderr io.Writer) *cobra.Command {
 - how many restores of etcd the scope has seen (HISTORY);
 - an incomplete snapshot, with the object up to which it is on the bus;
 - for how long the scope has been retiring ('kubecdc checkpoint forget');
-- the API server's last sign of life.
+- when the API server last sent anything.
 
 The agent may run: it saves changes every 5 seconds.`,
 		Example: "  kubecdc checkpoint show\n" +
@@ -194,9 +194,9 @@ is not retiring.`,
 			if err := checkpoint.Forget(ctx, k.store, args[0]); err != nil {
 				return k.explain(ctx, err)
 			}
-			fmt.Fprintf(stdout, "%s: %s is forgotten. The agent sends nothing more of it; consumers may keep its objects.\n", k.store, args[0])
+			fmt.Fprintf(stdout, "%s: %s was removed. The agent sends nothing more about it; consumers may keep its objects.\n", k.store, args[0])
 			if k.location.ConfigMap != nil {
-				fmt.Fprintln(stdout, "An agent that runs now ends when it notices.")
+				fmt.Fprintln(stdout, "A running agent stops when it detects this.")
 			}
 			return nil
 		},
@@ -221,7 +221,7 @@ func openCheckpoint(ctx context.Context, timeout time.Duration, o *agent.Options
 		return nil, err
 	}
 	if !agent.KeepsCheckpoint(cfg) {
-		return nil, usageError{errors.New("with the bus stdout no checkpoint is kept, unless the configuration names a place for it: checkpoint")}
+		return nil, usageError{errors.New("the bus stdout has no checkpoint, unless the configuration sets one (checkpoint)")}
 	}
 	var found *agent.Cluster
 	find := func() (*agent.Cluster, error) {
@@ -280,8 +280,8 @@ func askUID(ctx context.Context, cfg *config.Config, c *agent.Cluster, stderr io
 	}
 	uid, err := c.UID(ctx, set, slog.New(terminal.NewHandler(terminal.Detect(stderr, os.Getenv), slog.LevelWarn)))
 	if err != nil && ctx.Err() != nil {
-		return "", fmt.Errorf("where the checkpoint is depends on the cluster, and the API server %s (%s) has not told which it is: %w; "+
-			"with --data-dir, or with a configuration that names its place, it need not be asked", c.Host(), c.From, context.Cause(ctx))
+		return "", fmt.Errorf("the location of the checkpoint depends on the cluster, which the API server %s (%s) did not identify: %w; "+
+			"with --data-dir, or a configuration that sets the location, the command does not need it", c.Host(), c.From, context.Cause(ctx))
 	}
 	return uid, err
 }
@@ -304,7 +304,7 @@ func confirmed(ctx context.Context, resource, place string, stdin io.Reader, std
 	if resource != "" {
 		what = resource
 	}
-	fmt.Fprintf(stderr, "Forget how far %s of %s has come? [y/N] ", what, place)
+	fmt.Fprintf(stderr, "Remove the position of %s from %s? [y/N] ", what, place)
 	// A read from a terminal cannot be interrupted: after Ctrl-C, it ends with the process.
 	lines := make(chan string, 1)
 	go func() {
@@ -329,29 +329,29 @@ func (k *checkpointRef) sayReset(w io.Writer, resource string, removed []string)
 	}
 	switch {
 	case resource != "":
-		fmt.Fprintf(w, "%s: forgotten is %s.\n", k.store, what)
+		fmt.Fprintf(w, "%s: removed %s.\n", k.store, what)
 	case len(removed) == 0:
-		fmt.Fprintf(w, "%s: removed; nothing in it could be resumed from.\n", k.store)
+		fmt.Fprintf(w, "%s: removed; it had no position to resume from.\n", k.store)
 	default:
-		fmt.Fprintf(w, "%s: removed; forgotten are %d scopes.\n", k.store, len(removed))
+		fmt.Fprintf(w, "%s: removed, with %d scopes.\n", k.store, len(removed))
 	}
 	if k.cfg.Snapshot.Mode == config.SnapshotNever {
-		fmt.Fprintf(w, "The next start captures of %s what changes from then on (snapshot.mode: never).\n", what)
+		fmt.Fprintf(w, "The next start captures changes of %s from then on, without a snapshot (snapshot.mode: never).\n", what)
 	} else {
 		fmt.Fprintf(w, "The next start takes a new snapshot of %s.\n", what)
 	}
 	if k.location.ConfigMap != nil {
-		fmt.Fprintln(w, "An agent that runs now ends when it notices.")
+		fmt.Fprintln(w, "A running agent stops when it detects this.")
 	}
 }
 
 // notOfThisAgent explains that the checkpoint of an agent with other flags is elsewhere.
-const notOfThisAgent = "That is where an agent with a JetStream of its own keeps it; of one that is run with --config or --bus it is elsewhere: give them to this command."
+const notOfThisAgent = "This is the location for an agent with an embedded JetStream. If the agent runs with --config or --bus, give this command the same flags."
 
 // showCheckpoint prints a table for people.
 func showCheckpoint(w io.Writer, place string, d *checkpoint.Document, now time.Time) {
 	if d == nil {
-		fmt.Fprintf(w, "%s: no checkpoint yet. The next start begins anew.\n", place)
+		fmt.Fprintf(w, "%s: no checkpoint yet. The next start begins from scratch.\n", place)
 		return
 	}
 	about := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)

@@ -14,19 +14,19 @@ func TestARefusalSaysWhoWhereAndWhatToDo(t *testing.T) {
 	}{
 		"expired credentials": {
 			refuse(http.StatusUnauthorized, "Unauthorized", "Unauthorized"),
-			[]string{"does not accept the credentials of context dev of", "renew them", "kubectl get namespace kube-system"},
+			[]string{"rejects the credentials of context dev of", "renew them", "kubectl get namespace kube-system"},
 		},
 		"no permission": {
 			refuse(http.StatusForbidden, "Forbidden", `namespaces "kube-system" is forbidden: User "ann" cannot get resource "namespaces"`),
-			[]string{"does not permit", "context dev of", "get of namespace kube-system", "'kubecdc rbac' prints the role", `User "ann" cannot get`},
+			[]string{"does not grant", "context dev of", "get of namespace kube-system", "'kubecdc rbac' prints the role", `User "ann" cannot get`},
 		},
 		"something else": {
 			refuse(http.StatusNotFound, "NotFound", "not found"),
-			[]string{"has no namespace kube-system: is it an API server of Kubernetes?"},
+			[]string{"has no namespace kube-system: check that it is a Kubernetes API server"},
 		},
 		"something else that answers all": {
 			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) },
-			[]string{"tells no uid of namespace kube-system"},
+			[]string{"returns no uid of namespace kube-system"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -125,7 +125,7 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, out *output) e
 	place := func(rule int) ruleAt { return ruleAt{Rule: rule, Line: f.Line(fmt.Sprintf("watch[%d]", rule))} }
 	switch {
 	case len(v.Taking) > 0 && f.Part(r.Group, r.Name, "").None:
-		e.Why = "mode " + string(f.Mode) + " leaves it out: " + agent.PartInWords(f.Config, r.Group, r.Name)
+		e.Why = "mode " + string(f.Mode) + " excludes it: " + agent.PartInWords(f.Config, r.Group, r.Name)
 	case len(v.Taking) > 0:
 		if err := e.captured(f.Config, v.Taking, r, place); err != nil {
 			return err
@@ -133,7 +133,7 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, out *output) e
 	case v.Excluding < 0:
 		e.Why = "no rule names it; add it to the resources of one"
 	case v.Except >= 0:
-		e.Why = fmt.Sprintf("watch[%d] excepts it: %s", v.Excluding, f.Watch[v.Excluding].Except[v.Except])
+		e.Why = fmt.Sprintf("watch[%d] excludes it: %s", v.Excluding, f.Watch[v.Excluding].Except[v.Except])
 	default:
 		e.Why = fmt.Sprintf("watch[%d] takes some namespaces only, and %s have none; give them a rule of their own", v.Excluding, r)
 	}

@@ -26,14 +26,14 @@ func doubtExpressions(c *config.Config) []*yamldoc.Error {
 		}
 		ops := []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left}
 		if !slices.ContainsFunc(ops, func(op object.Op) bool { return !f.NeverHolds(op) }) {
-			doubt("never holds: nothing is sent of what the rule takes")
+			doubt("is never true: the rule sends nothing")
 			continue
 		}
 		if c.Snapshot.Mode != config.SnapshotNever && f.NeverHolds(object.Read) {
-			doubt(`never holds for op "r": no snapshot tells of the objects that exist; write op == "r" || (…) to send them`)
+			doubt(`is never true for op "r": snapshots send none of the existing objects; write op == "r" || (…) to send them`)
 		}
 		if (r.LabelSelector != "" || r.FieldSelector != "") && f.NeverHolds(object.Left) {
-			doubt(`never holds for op "l": nothing tells that an object has ceased to match the rule's selectors; write op == "l" || (…) to send that`)
+			doubt(`is never true for op "l": no event shows that an object no longer matches the rule's selectors; write op == "l" || (…) to send that`)
 		}
 		doubtAsks(c, i, f.Asks(), doubt)
 	}
@@ -76,7 +76,7 @@ func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format str
 		_, redacted = withheldOf(c, r, secrets)
 	}
 	if unseen && len(redacted) > 0 && c.Redaction.Mode == config.RedactRemove {
-		doubt("changedOnly is true also of an update that changes nothing but what redaction removes (%s); with redaction.mode hash it shows "+
+		doubt("changedOnly is also true for an update that changes only what redaction removes (%s); with redaction.mode hash it shows "+
 			"that this changes", strings.Join(redacted, ", "))
 	}
 }

@@ -168,7 +168,7 @@ func (s *summary) write(w io.Writer) {
 	table.add("cluster", orText(s.Cluster, "the UID of namespace kube-system"))
 	switch config.Mode(s.Mode) {
 	case config.ModeNode:
-		table.add("mode", "node: what belongs to the node that NODE_NAME names")
+		table.add("mode", "node: the objects of the node that NODE_NAME names")
 	case config.ModeCentral:
 		table.add("mode", "central: Pods that no node has yet, no Nodes, and the rest as in mode cluster")
 	case config.ModeCluster:
@@ -193,7 +193,7 @@ func (s *summary) write(w io.Writer) {
 	}
 	if !s.takesAll {
 		table.add("too large", s.Refused.tooLarge())
-		table.add("refused", orText(s.Refused.DeadLetter, "ends the agent: there is no deadLetter"))
+		table.add("refused", orText(s.Refused.DeadLetter, "stops the agent: deadLetter is not set"))
 	}
 	for i, r := range s.Relays {
 		key := "relays"
@@ -213,7 +213,7 @@ func (s *summary) write(w io.Writer) {
 func (r watchedRule) String() string {
 	s := strings.Join(r.Resources, ", ")
 	if s == "*" {
-		s = "all that the API server serves"
+		s = "everything that the API server serves"
 	}
 	for _, part := range []struct{ words, value string }{
 		{"except", strings.Join(r.Except, ", ")},
@@ -238,7 +238,7 @@ func (s *summary) redacted() string {
 		what = append(what, "the values of Secrets")
 	}
 	if slices.ContainsFunc(s.Watch, func(r watchedRule) bool { return len(r.Redact) > 0 }) {
-		what = append(what, "what the rules name")
+		what = append(what, "the paths that rules name")
 	}
 	if len(what) == 0 {
 		return "nothing, not even the values of Secrets"

@@ -21,10 +21,10 @@ func newDeadLetterCommand(stdout io.Writer) *cobra.Command {
 		Use:   "dead-letter [EVENT-ID]",
 		Short: "List the events that are retried alone, or give one up",
 		Long: `List the events that the bus has not accepted and that the running agent retries, with the error of the last attempt.
-An isolated event is sent alone, on a connection of its own: the bus denies it alone, or connections broke while it was
+An isolated event is sent alone, on a connection of its own: the bus denies only this event, or connections broke while it was
 in flight. It delays later changes of its own object, and nothing else.
 
-With EVENT-ID, put that event among the dead letters (deadLetter in the configuration) instead of retrying it. The
+With EVENT-ID, move that event to the dead letters (deadLetter in the configuration) instead of retrying it. The
 bus then gets a gap in its place, which names the dead letter, and the later changes of its object follow.
 
 ` + aboutSocket,
@@ -62,7 +62,7 @@ func listStuck(ctx context.Context, socket string, out *output, stdout io.Writer
 		return out.write(stdout, list)
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(stdout, "The bus takes all events.")
+		fmt.Fprintln(stdout, "The bus accepts all events.")
 		return nil
 	}
 	table := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)

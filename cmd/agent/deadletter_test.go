@@ -62,7 +62,7 @@ pods/u/7   pods shop/web-1   1m30s   4          true       connection: the serve
 	if got, want := command(exitOK, "pods/u/7"), "pods/u/7 goes to the dead letters, and a gap to the bus\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := command(exitOK), "The bus takes all events.\n"; got != want {
+	if got, want := command(exitOK), "The bus accepts all events.\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	events = nil

@@ -66,9 +66,9 @@ func findSocket(ctx context.Context, named string) (string, error) {
 		return "", err
 	}
 	if s.Socket == "" {
-		return "", fmt.Errorf("the agent at %s, release %s, has no socket for orders: its log says why, or use the kubecdc of its release", agent, s.Version)
+		return "", fmt.Errorf("the agent at %s, release %s, has no socket for commands: the agent's log has the reason, or use the kubecdc of its release", agent, s.Version)
 	}
-	elsewhere := fmt.Errorf("the agent at %s takes orders at its socket %s, on its own machine and from its own user: in its pod, kubectl exec POD -- /kubecdc", agent, s.Socket)
+	elsewhere := fmt.Errorf("the agent at %s accepts commands at its socket %s, on its own machine and from its own user only: for a pod, use kubectl exec POD -- /kubecdc", agent, s.Socket)
 	same, err := admin.NewSocketClient(s.Socket).Status(ctx, 0)
 	switch {
 	case err != nil:

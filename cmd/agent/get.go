@@ -202,7 +202,7 @@ func (q *question) partlyKnown(ctx context.Context, c *certainty, objects int) e
 		return q.neverCaptured(ctx)
 	}
 	if len(c.Scopes) > 0 && !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return !s.OtherHistory }) {
-		return fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or no numbers: ask for a time (14:05, 2h)", c.Scopes[0].Resource, c.Moment)
+		return fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or not numbers: use a time (14:05, 2h)", c.Scopes[0].Resource, c.Moment)
 	}
 	for _, s := range c.Scopes { // unknown if all are before the record
 		if s.Certainty != timeline.Unknown || s.To.Time.IsZero() && s.To.ResourceVersion == "" {
@@ -213,7 +213,7 @@ func (q *question) partlyKnown(ctx context.Context, c *certainty, objects int) e
 		return nil
 	}
 	first := slices.MinFunc(c.Scopes, func(a, b timeline.Scope) int { return a.To.Time.Compare(b.To.Time) })
-	return fmt.Errorf("the moment %s is before the record, which begins at %s: ask for a later moment", c.Moment, bound(first.To))
+	return fmt.Errorf("the moment %s is before the record, which begins at %s: use a later moment", c.Moment, bound(first.To))
 }
 
 // neverCaptured returns the error that the record has none of the requested resources.
@@ -290,7 +290,7 @@ func (q *question) explainNone(ctx context.Context, at timeline.Moment) error {
 	case last != nil:
 		return fmt.Errorf("%s existed%s at %s and does not match the selector", name, where, at)
 	case next != nil:
-		return fmt.Errorf("%s did not exist%s at %s, as far as the record goes, which has it from %s", name, where, at, next.Time.Local().Format(time.RFC3339))
+		return fmt.Errorf("%s did not exist%s at %s, according to the record, which has it from %s", name, where, at, next.Time.Local().Format(time.RFC3339))
 	}
 	return fmt.Errorf("%s is not in the record%s at any moment: check the name, the namespace and the cluster", name, where)
 }

@@ -246,7 +246,7 @@ func TestGetOfAnotherHistory(t *testing.T) {
 	for _, bus := range []string{"file:" + file, recordedBus(t, t.TempDir(), -1, all)} {
 		for _, resource := range []string{"events", "gauges.metrics.example.com"} {
 			got := answerOf(t, "get", resource, "--at", "rv:145", "--bus", bus)
-			if got.Code != exitFailed || got.Out != "" || !strings.Contains(got.Err, resource+" are of another etcd than rv:145, or no numbers: ask for a time") {
+			if got.Code != exitFailed || got.Out != "" || !strings.Contains(got.Err, resource+" are of another etcd than rv:145, or not numbers: use a time") {
 				t.Errorf("%s: %s at rv:145: got %+v", bus, resource, got)
 			}
 			got = answerOf(t, "get", resource, "--at", "2026-11-20T14:05:00Z", "--bus", bus, "-o", "name", "--exact")

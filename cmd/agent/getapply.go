@@ -35,7 +35,7 @@ func (q *question) printForApply(objects []*timeline.Version) error {
 		return err
 	}
 	if len(owned) > 0 {
-		fmt.Fprintf(q.stderr, "without their owners, which may have made them anew: %s\n", strings.Join(owned, ", "))
+		fmt.Fprintf(q.stderr, "without owner references, because the owners may have been recreated: %s\n", strings.Join(owned, ", "))
 	}
 	if len(redacted) > 0 {
 		return fmt.Errorf("left out, because the record has redacted values of them: %s", strings.Join(redacted, ", "))

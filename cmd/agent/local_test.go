@@ -90,7 +90,7 @@ func TestADirectoryIsForOneAgentOfOneCluster(t *testing.T) {
 	if code := first.stop(); code != exitOK {
 		t.Errorf("exit code %d after Ctrl-C:\n%s", code, first.stderr)
 	}
-	first.says(t, `(?s)told to stop, ending the watches.*watches ended, draining the queue","events":0.*drained, kubecdc ends`)
+	first.says(t, `(?s)stopping the watches.*watches stopped, draining the queue","events":0.*drained, exiting`)
 	first.says(t, regexp.QuoteMeta(`"msg":"records are kept for the next run","data_dir":"`+dir+`"`))
 
 	other := launch(t, "run", "--kubeconfig", kubeconfig(t, there.URL), "--data-dir", dir)
@@ -113,8 +113,8 @@ func TestABusThatIsNotThere(t *testing.T) {
 	url := "nats://" + l.Addr().String()
 	l.Close()
 	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--bus", url)
-	line := c.says(t, "bus cannot be reached.*")[0]
-	for _, want := range []string{url, "connection refused", "trying on"} {
+	line := c.says(t, "cannot reach the bus.*")[0]
+	for _, want := range []string{url, "connection refused", "retrying"} {
 		if !strings.Contains(line, want) {
 			t.Errorf("%q is not in: %s", want, line)
 		}
@@ -142,7 +142,7 @@ func natsServer(t *testing.T, o *server.Options) string {
 
 func TestAServerWithoutJetStream(t *testing.T) {
 	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--bus", natsServer(t, &server.Options{}))
-	c.says(t, "stream cannot be checked, trying on.*the server has no JetStream, or none yet: start it with one")
+	c.says(t, "cannot check the stream, retrying.*JetStream is not enabled on the server, or not ready: enable it")
 }
 
 func TestAStreamThatWouldLoseRecords(t *testing.T) {
@@ -157,7 +157,7 @@ func TestAStreamThatWouldLoseRecords(t *testing.T) {
 	if code := c.wait(); code != exitFailed {
 		t.Errorf("exit code %d", code)
 	}
-	c.says(t, `(?s)kubecdc: .*KUBECDC.*discards old records once it is full.*nats stream edit KUBECDC --discard=new`)
+	c.says(t, `(?s)kubecdc: .*KUBECDC.*discards old records when it is full.*nats stream edit KUBECDC --discard=new`)
 }
 
 func TestATakenServerAddress(t *testing.T) {
@@ -167,7 +167,7 @@ func TestATakenServerAddress(t *testing.T) {
 	}
 	defer l.Close()
 	if _, err := agent.Listen(t.Context(), l.Addr().String(), true); err == nil ||
-		!strings.Contains(err.Error(), "server.address: "+l.Addr().String()+" is taken: ") {
+		!strings.Contains(err.Error(), "server.address: "+l.Addr().String()+" is in use: ") {
 		t.Errorf("configured: got %v", err)
 	}
 	// Without a configuration the port is of no importance.

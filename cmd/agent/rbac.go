@@ -81,15 +81,15 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 		return err
 	}
 	cfg := file.Config
-	header := fmt.Sprintf("What the ServiceAccount %s needs for kubecdc to capture what %s selects, and no more. Discovery needs no "+
-		"rule: whoever is authenticated may (ClusterRole system:discovery).", f.serviceAccount, source)
+	header := fmt.Sprintf("The permissions that the ServiceAccount %s needs for kubecdc to capture what %s selects, and no others. Discovery needs no "+
+		"rule: ClusterRole system:discovery permits it to every authenticated user.", f.serviceAccount, source)
 	var served *rbac.Discovery
 	if f.discover {
 		var host string
 		if served, host, err = discoverSelected(ctx, cfg, &f.Options); err != nil {
 			return err
 		}
-		header += fmt.Sprintf(" Wildcards are written out as %s serves them now: for what is defined later, print this again.", host)
+		header += fmt.Sprintf(" Wildcards are replaced by the resources that %s serves now: print this again after new resources are defined.", host)
 	}
 	m := rbac.New(cfg, o, served)
 	m.Header = []string{header}
@@ -115,7 +115,7 @@ func discoverSelected(ctx context.Context, cfg *config.Config, o *agent.Options)
 	host = c.Host()
 	plan, err := set.Plan(ctx)
 	if err != nil {
-		return nil, "", fmt.Errorf("ask %s what it serves: %w", host, err)
+		return nil, "", fmt.Errorf("discover the resources of %s: %w", host, err)
 	}
 	d := &rbac.Discovery{Unserved: plan.Unserved, Unknown: plan.Unknown}
 	for _, p := range plan.Resources {

@@ -97,7 +97,7 @@ func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 func (f *relayFlags) load(args []string) (*config.Config, error) {
 	switch {
 	case f.config != "" && f.given():
-		return nil, usageError{errors.New("--config has all that is to be known about relays: leave out the other flags, and name those of the file that are meant")}
+		return nil, usageError{errors.New("--config describes relays completely: remove the other flags, and name relays of the file as arguments")}
 	case f.config == "":
 		return f.describe(args)
 	}

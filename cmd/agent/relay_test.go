@@ -148,7 +148,7 @@ relays:
 	publishAll(t, s.ClientURL(), 1, 3)
 	r := startRelay(t, "--config", file)
 	r.complaints.waitFor(t, "the failure of one", func(log string) bool {
-		return strings.Contains(log, "relay=refused") && strings.Contains(log, "refuses event")
+		return strings.Contains(log, "relay=refused") && strings.Contains(log, "rejects event")
 	})
 	publishAll(t, s.ClientURL(), 4, 4)
 	waitUntil(t, func() bool {
@@ -167,7 +167,7 @@ relays:
 	alone := startRelay(t, "--config", file, "refused")
 	select {
 	case code := <-alone.ended:
-		if code != exitFailed || !strings.Contains(alone.complaints.String(), "kubecdc: relay refused: stream KUBECDC, record ") || !strings.Contains(alone.complaints.String(), ": the target refuses event") {
+		if code != exitFailed || !strings.Contains(alone.complaints.String(), "kubecdc: relay refused: stream KUBECDC, record ") || !strings.Contains(alone.complaints.String(), ": the target rejects event") {
 			t.Errorf("exit code %d: %s", code, alone.complaints)
 		}
 	case <-time.After(30 * time.Second):

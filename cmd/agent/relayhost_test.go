@@ -68,7 +68,7 @@ relays:
 	agent := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--config", file)
 	address := agent.says(t, `"msg":"kubecdc starts".*"bus":"NATS nats://127.0.0.1:[0-9]+, stream KUBECDC","server_address":"([^"]+)"`)[1]
 	agent.says(t, "connected to bus")
-	agent.says(t, `"level":"ERROR","msg":"relay has failed, and is started again; records wait on the bus meanwhile","relay":"broken"`)
+	agent.says(t, `"level":"ERROR","msg":"relay failed, restarting it; records wait on the bus meanwhile","relay":"broken"`)
 
 	publishAll(t, nats.ClientURL(), 1, 2)
 	for range 2 {

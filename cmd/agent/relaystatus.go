@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
-// relayPatience limits the reading of cursors from the bus.
-const relayPatience = 15 * time.Second
+// relayTimeout limits the reading of cursors from the bus.
+const relayTimeout = 15 * time.Second
 
 // relayStatus is the position of a relay.
 type relayStatus struct {
@@ -52,7 +52,7 @@ func showRelays(ctx context.Context, f *relayFlags, args []string, out *output, 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, relayPatience)
+	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	all := make([]relayStatus, 0, len(cfg.Relays))
 	for i := range cfg.Relays {

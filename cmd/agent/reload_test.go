@@ -41,13 +41,13 @@ func TestRunReloads(t *testing.T) {
 		}
 	}
 	hup()
-	c.says(t, `the configuration file means what is in force: nothing changes`)
+	c.says(t, `the configuration file is equivalent to the one in force: nothing changes`)
 	write("watch: [{resources: [pods]}]\nredaction: {secrets: false}\n") // found without being told
 	c.says(t, `"msg":"the changed configuration is in force".*"changed":\["watch","redaction.secrets"\],"rules":1`)
 	c.says(t, `"level":"WARN","msg":"the values of Secrets are sent as they are`)
 	write("watch: [{resources: [Pod]}]\n")
 	hup()
-	c.says(t, `why the changed configuration is not taken.*watch\[0\].resources\[0\]: must be a resource`)
+	c.says(t, `error in the changed configuration.*watch\[0\].resources\[0\]: must be a resource`)
 
 	get := func(path string) string {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestRunReloads(t *testing.T) {
 		return string(body)
 	}
 	for path, want := range map[string][]string{
-		"/readyz": {"[-] config: " + file + " was changed and is not in force, the one before is: " + file + ":4:22: watch[0].resources[0]: "},
+		"/readyz": {"[-] config: " + file + " was changed and is rejected, the previous one stays in force: " + file + ":4:22: watch[0].resources[0]: "},
 		"/metrics": {
 			"kubecdc_config_last_reload_successful 0", `kubecdc_config_reloads_total{result="applied"} 1`, `kubecdc_config_reloads_total{result="refused"} 1`,
 			`kubecdc_agent_check_ok{check="config"} 0`, "kubecdc_agent_ready 1",
@@ -79,7 +79,7 @@ func TestRunReloads(t *testing.T) {
 	}
 	var stdout bytes.Buffer
 	if code := run(t.Context(), []string{"status", "--agent", address}, &stdout, io.Discard); code != exitOK ||
-		!strings.Contains(stdout.String(), "config      "+file+", sha256 ") || !strings.Contains(stdout.String(), "; the changed file is refused for ") {
+		!strings.Contains(stdout.String(), "config      "+file+", sha256 ") || !strings.Contains(stdout.String(), "; the changed file is rejected for ") {
 		t.Errorf("exit code %d:\n%s", code, &stdout)
 	}
 	if code := c.stop(); code != exitOK {

@@ -109,7 +109,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 	}
 	defer func() { _ = o.Position.Close() }() // it is only a lock
 	if _, done := o.Position.Begun(); done {
-		fmt.Fprintf(stderr, "The replay is complete, says %s: delete that file to send it again.\n", f.position)
+		fmt.Fprintf(stderr, "The replay is complete, according to %s: delete that file to send it again.\n", f.position)
 		return nil
 	}
 	f.ask.noPager = true

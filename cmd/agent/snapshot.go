@@ -95,7 +95,7 @@ func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, 
 	defer slow.Stop()
 	a, err := admin.NewSocketClient(agent).Snapshot(ctx, request)
 	if ctx.Err() != nil {
-		return errors.New("snapshot: interrupted; what has begun goes on")
+		return errors.New("snapshot: interrupted; snapshots that have begun continue")
 	}
 	if err != nil {
 		return err

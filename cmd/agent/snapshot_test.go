@@ -98,7 +98,7 @@ func TestWhatIsNoAgentIsSaidToBeNone(t *testing.T) {
 		agent := agentAnswering(t, handler)
 		var stderr bytes.Buffer
 		code := run(t.Context(), []string{"snapshot", "--agent", agent}, io.Discard, &stderr)
-		if code != exitFailed || !strings.Contains(stderr.String(), "what listens at "+agent+" answers ") || !strings.Contains(stderr.String(), "it is no agent, or one of a release without") {
+		if code != exitFailed || !strings.Contains(stderr.String(), "the server at "+agent+" responds with ") || !strings.Contains(stderr.String(), "it is not an agent, or its release has no") {
 			t.Errorf("%s: exit code %d, %s", name, code, &stderr)
 		}
 	}
@@ -181,9 +181,9 @@ func TestOrdersGoToTheAgentThatIsMeant(t *testing.T) {
 		t.Errorf("got %s, %v", at, err)
 	}
 	for path, want := range map[string]string{
-		filepath.Join(dir, "kubecdc", "agent.sock"): "on its own machine and from its own user: in its pod, kubectl exec POD -- /kubecdc: another agent is there",
+		filepath.Join(dir, "kubecdc", "agent.sock"): "on its own machine and from its own user only: for a pod, use kubectl exec POD -- /kubecdc: another agent is there",
 		"/run/kubecdc/agent.sock":                   "no such file or directory",
-		"":                                          "has no socket for orders",
+		"":                                          "has no socket for commands",
 	} {
 		forwarded := agentWithStatus(t, func() admin.Status { return admin.Status{Started: time.Now().Add(-time.Hour), Socket: path} })
 		if _, err := findSocket(t.Context(), forwarded.URL); err == nil || !strings.Contains(err.Error(), want) {
@@ -211,7 +211,7 @@ func TestASocketThatIsTaken(t *testing.T) {
 	if code := second.wait(); code != exitUsage {
 		t.Errorf("exit code %d", code)
 	}
-	second.says(t, admin.SocketVariable+": "+path+": another agent takes orders there")
+	second.says(t, admin.SocketVariable+": "+path+": another agent uses it")
 
 	_ = first.process.Kill()
 	first.wait()

@@ -32,7 +32,7 @@ func agentInTrouble() admin.Status {
 		Started: now.Add(-51 * time.Hour), Now: now,
 		Checks: []admin.Check{
 			{Name: "leader", OK: true, Since: now.Add(-51 * time.Hour)},
-			{Name: "informers", Detail: "no sign of life from the API server for too long: [nodes]", Since: now.Add(-200 * time.Second)},
+			{Name: "informers", Detail: "the API server has been silent for too long: [nodes]", Since: now.Add(-200 * time.Second)},
 			{Name: "bus", OK: true, Since: now.Add(-3 * time.Hour)},
 			{Name: "queue", Detail: "full", Aside: true, Since: now.Add(-4 * time.Second)},
 		},
@@ -57,11 +57,11 @@ secrets      waiting     forbidden       -       -         0       0 B         0
 configmaps   live        ok            59s   250ms     4,321   3.0 MiB        17
 `
 	const head = `kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: not ready
-! informers: no sign of life from the API server for too long: [nodes] (for 3m20s)
+! informers: the API server has been silent for too long: [nodes] (for 3m20s)
 ! queue: full (for 4s)
 leader      this agent, epoch 4
 bus         NATS nats://nats:4222, stream KUBECDC: connected for 3h0m; the identity of 1 of 1 logs is unknown: look up stream KUBECDC: timeout
-queue       1,234 of 100,000 events, 5.0 MiB of 64 MiB; 256 with the bus, the oldest known for 12s; 2 informers wait for room
+queue       1,234 of 100,000 events, 5.0 MiB of 64 MiB; 256 in flight, the oldest is 12s old; 2 informers wait for room
 checkpoint  ConfigMap kubecdc/kubecdc-checkpoint, saved 3s ago
 published   12,345,678 events, 3.0 GiB; 3 retries; 1 dead letters
 watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,333 objects kept in 3.0 MiB; 17 pending
@@ -138,7 +138,7 @@ func TestStatusOfWhatIsNoAgent(t *testing.T) {
 	} {
 		s := httptest.NewServer(handler)
 		var stderr bytes.Buffer
-		if code := run(t.Context(), []string{"status", "--agent", s.URL}, io.Discard, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "it is no agent, or one of a release without a status") {
+		if code := run(t.Context(), []string{"status", "--agent", s.URL}, io.Discard, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "it is not an agent, or its release has no status") {
 			t.Errorf("%s: exit code %d, %s", name, code, &stderr)
 		}
 		s.Close()
@@ -241,7 +241,7 @@ relays:
 	if got := profile("nonsense"); !strings.Contains(got, "no such profile") {
 		t.Errorf("got %.200q", got)
 	}
-	if got := get("/debug/pprof/heap"); !strings.Contains(got, "not taken over HTTP") {
+	if got := get("/debug/pprof/heap"); !strings.Contains(got, "not accepted over HTTP") {
 		t.Errorf("a profile over HTTP: %.200q", got)
 	}
 	if code := agent.stop(); code != exitOK {

@@ -46,7 +46,7 @@ namespaces and selectors). Scopes with a problem come first:
            'kubecdc checkpoint forget' gives it up)
   HEALTH   ok, failing (the last request failed and is retried), forbidden, notserved,
            stale (silent or failing for so long that the state may be out of date, or a list is not answered)
-  WATCH    age of the API server's last sign of life: below 70s if it sends bookmarks, once a minute
+  WATCH    time since the API server last sent anything: below 70s if it sends bookmarks, once a minute
   LAG      age of the oldest unacknowledged change; -: the bus has acknowledged all
   OBJECTS  last-known objects, KEPT their size in memory
   PENDING  reads of a snapshot, or changes found by comparing lists, that are not on the bus yet

@@ -87,7 +87,7 @@ log: {level: debug}
 			if c.code != exitFailed {
 				t.Errorf("exit code %d, want %d: not all is on the bus", c.code, exitFailed)
 			}
-			if want := "the grace period is over: within 2s the bus has not taken all"; !logs && !strings.Contains(c.stderr.String(), want) {
+			if want := "the grace period is over: the bus has not acknowledged"; !logs && !strings.Contains(c.stderr.String(), want) {
 				t.Errorf("%q is not in:\n%s", want, c.stderr)
 			}
 			if saved, err := os.ReadFile(checkpoint); err != nil || !strings.Contains(string(saved), "configmaps") {

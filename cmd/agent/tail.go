@@ -15,9 +15,9 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/console"
-	"github.com/kubecdc/kubecdc/internal/duration"
 	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -81,7 +81,7 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	fl.StringVarP(&f.selection.Selector, "selector", "l", "", "only objects whose labels match this `selector`, by what they are after the change")
 	fl.StringSliceVar(&f.selection.Ops, "op", nil, "only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
 	f.addBus(cmd)
-	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all")
+	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z, 14:05, yesterday), how long ago (90s, 1h, 7d), or all")
 	fl.BoolVar(&f.noFollow, "no-follow", false, "end at the end of the stream, instead of waiting for more; without --since: show all")
 	renameFlag(fl, "until-now", "no-follow")
 	fl.IntVar(&f.limit, "limit", 0, "end after this `number` of events (0: no limit)")
@@ -162,16 +162,10 @@ func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
 	case "all":
 		return time.Time{}, true, nil
 	}
-	for _, layout := range []string{time.RFC3339, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
-		if at, err := time.ParseInLocation(layout, f.since, time.Local); err == nil {
-			return at, false, nil
-		}
+	if at, err = timeline.ParseTime(f.since, now); err != nil {
+		return time.Time{}, false, fmt.Errorf("--since %q: want a time (2026-11-20T15:00:00Z, 14:05, yesterday), how long ago (90s, 1h, 7d), or all", f.since)
 	}
-	ago, err := duration.Parse(f.since)
-	if err != nil || ago < 0 {
-		return time.Time{}, false, fmt.Errorf("--since %q: want a time (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all", f.since)
-	}
-	return now.Add(-ago), false, nil
+	return at, false, nil
 }
 
 // query returns the query for the bus.
@@ -217,7 +211,7 @@ func sayInterruptions(q *consume.Query, w io.Writer) {
 		said = true
 	}
 	q.OnResume = func() {
-		fmt.Fprintln(w, "kubecdc: reading goes on where it was interrupted")
+		fmt.Fprintln(w, "kubecdc: reading resumes where it was interrupted")
 		said = false
 	}
 }

@@ -171,7 +171,7 @@ func TestTailFollowsAStreamAcrossARestartOfItsServer(t *testing.T) {
 	// Once that the bus is away, and where that is, and once that it is back.
 	said := strings.Split(strings.TrimSpace(complaints.String()), "\n")
 	for k, line := range said {
-		if want := []string{"stream KUBECDC at " + url, "reading goes on"}[k%2]; !strings.Contains(line, want) || len(said)%2 != 0 {
+		if want := []string{"stream KUBECDC at " + url, "reading resumes"}[k%2]; !strings.Contains(line, want) || len(said)%2 != 0 {
 			t.Errorf("said about the restart, want %s in turn:\n%s", want, complaints)
 		}
 	}
@@ -313,18 +313,19 @@ func TestTailShowsWhatHasCome(t *testing.T) {
 }
 
 func TestSinceIsATimeOrHowLongAgo(t *testing.T) {
-	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
+	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC).Local()
 	for since, want := range map[string]time.Time{
 		"90s": now.Add(-90 * time.Second), "1h30m": now.Add(-90 * time.Minute), "7d": now.AddDate(0, 0, -7), "1.5d": now.Add(-36 * time.Hour),
 		"2026-11-20T14:00:00Z": now.Add(-time.Hour), "2026-11-20T15:00:00.5+01:00": now.Add(-time.Hour + time.Second/2),
-		"2026-11-19": time.Date(2026, 11, 19, 0, 0, 0, 0, time.Local), "all": {},
+		"2026-11-19": time.Date(2026, 11, 19, 0, 0, 0, 0, time.Local), "2026-11-19 14:05": time.Date(2026, 11, 19, 14, 5, 0, 0, time.Local),
+		"yesterday": time.Date(now.Year(), now.Month(), now.Day()-1, 0, 0, 0, 0, time.Local), "all": {},
 	} {
 		at, all, err := (&tailFlags{since: since}).start(now)
 		if err != nil || !at.Equal(want) || all != (since == "all") {
 			t.Errorf("%s: got %v, %t, %v", since, at, all, err)
 		}
 	}
-	for _, since := range []string{"yesterday", "1x", "-1h", "d", "NaNd", "1e300d", "2026-13-01"} {
+	for _, since := range []string{"tomorrow", "1x", "-1h", "d", "NaNd", "1e300d", "2026-13-01"} {
 		if _, _, err := (&tailFlags{since: since}).start(now); err == nil || !strings.Contains(err.Error(), "want a time") {
 			t.Errorf("%s: got %v", since, err)
 		}

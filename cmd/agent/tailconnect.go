@@ -35,7 +35,7 @@ func (f *tailFlags) connect(stderr io.Writer) (source consume.Source, explain fu
 	case !ok && f.bus != "":
 		return nil, nil, errTailBus()
 	case !ok:
-		return nil, nil, usageError{errors.New("the configured bus keeps nothing that could be read: name a NATS or a Kafka with --bus")}
+		return nil, nil, usageError{errors.New("the configured bus keeps no records: give a NATS or Kafka with --bus")}
 	}
 	if err := bus.SetAccess(&driver.Access{Creds: f.creds, CAFile: f.tlsCA, Stream: f.stream, InboxPrefix: f.inboxPrefix, Domain: f.domain}); err != nil {
 		return nil, nil, usageError{err}

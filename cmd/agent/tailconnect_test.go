@@ -110,16 +110,16 @@ bus:
 	expectTail(t, "", exitOK, "--config", file)
 	expectTail(t, "", exitOK, "--config", file, "--bus", bus, "--stream", "CHANGES")
 	expectTail(t, "no stream OTHER", exitFailed, "--config", file, "--stream", "OTHER")
-	expectTail(t, "Say who reads: --creds FILE, or --config FILE", exitFailed, "--bus", bus, "--tls-ca", ca)
+	expectTail(t, "Set credentials: --creds FILE, or --config FILE", exitFailed, "--bus", bus, "--tls-ca", ca)
 	expectTail(t, "certificate signed by unknown authority", exitFailed, "--bus", bus)
 	writeFile(t, password, "battery-staple")
-	expectTail(t, "The server refuses the credentials that bus.nats.auth in "+file+" names", exitFailed, "--config", file)
+	expectTail(t, "The server rejects the credentials that bus.nats.auth in "+file+" names", exitFailed, "--config", file)
 	if err := os.Remove(password); err != nil {
 		t.Fatal(err)
 	}
 	expectTail(t, "bus.nats.auth.passwordFile "+password+": cannot be read", exitFailed, "--config", file)
 	expectTail(t, filepath.Join(dir, "none.creds")+": cannot be read", exitFailed, "--bus", bus, "--creds", filepath.Join(dir, "none.creds"))
-	expectTail(t, "the configured bus keeps nothing that could be read", exitUsage, "--config",
+	expectTail(t, "the configured bus keeps no records", exitUsage, "--config",
 		writeFile(t, filepath.Join(dir, "stdout.yaml"), "apiVersion: kubecdc.dev/v1\nbus: {stdout: {}}\n"))
 }
 
@@ -174,7 +174,7 @@ func TestTailReadsWithCreds(t *testing.T) {
 	expectTail(t, "", exitOK, append(bus, known)...)
 	stranger, _ := key(nkeys.CreateAccount)
 	foreign := creds("foreign.creds", stranger)
-	expectTail(t, "The server refuses the credentials in "+foreign+" (--creds)", exitFailed, append(bus, foreign)...)
+	expectTail(t, "The server rejects the credentials in "+foreign+" (--creds)", exitFailed, append(bus, foreign)...)
 }
 
 // They are in docs/guides/nats.md.

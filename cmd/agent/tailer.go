@@ -56,7 +56,7 @@ func (t *tailer) run(ctx context.Context, r consume.Reader, blocks bool) error {
 		err = finished
 	}
 	if err == nil && t.unreadable > 0 {
-		err = fmt.Errorf("records that could not be read, see above, and are not shown: %d", t.unreadable)
+		err = fmt.Errorf("records that could not be read (see above) and are not shown: %d", t.unreadable)
 	}
 	return err
 }

@@ -20,7 +20,7 @@ func (f *tailFlags) addBus(cmd *cobra.Command) {
 		"(default: the bus of a kubecdc that runs here, else "+defaultURL+")")
 	fl.StringVar(&f.config, "config", "", "read the bus of this configuration `file`: bus.nats or bus.kafka, with credentials and certificates")
 	fl.StringVar(&f.creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
-	fl.StringVar(&f.tlsCA, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; asks for TLS")
+	fl.StringVar(&f.tlsCA, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; requires TLS")
 	fl.StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default: that of --config, else "+consume.DefaultStream+")")
 	fl.StringVar(&f.inboxPrefix, "inbox-prefix", "", "`prefix` of the subjects on which the server answers, for a user with a private inbox\n"+
 		"(default: that of --config, else _INBOX)")
@@ -45,7 +45,7 @@ func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(err
 	return source, func(err error) error {
 		explained := refused(err)
 		if f.embedded() && explained == err { //nolint:errorlint // it was not wrapped
-			return fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or say where the bus is (--bus nats://host:port)", err)
+			return fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or give its URL (--bus nats://host:port)", err)
 		}
 		return explained
 	}, nil

@@ -30,7 +30,7 @@ func newVersionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print version, commit, Go and client-go",
 		Long: "Print the version of kubecdc, the commit that it was built from, and the versions of Go and client-go.\n" +
-			"Nothing is asked of a cluster.",
+			"No cluster is contacted.",
 		Example: "  kubecdc version\n" +
 			"  kubecdc version -o json | jq -r .version",
 		Args: cobra.NoArgs,

@@ -74,9 +74,9 @@ type Readiness struct {
 func NewChecks(election Election, probes ...Probe) *Checks {
 	return &Checks{
 		election: election, probes: probes, since: map[string]condition{},
-		ready: prometheus.NewDesc("kubecdc_agent_ready", "1 where /readyz says that the agent is ready. A standby is.", nil, nil),
+		ready: prometheus.NewDesc("kubecdc_agent_ready", "1 if /readyz reports that the agent is ready. A standby is ready.", nil, nil),
 		ok: prometheus.NewDesc("kubecdc_agent_check_ok",
-			"1 for each check of /readyz that finds nothing wrong. A standby makes that of the leader alone.", []string{"check"}, nil),
+			"1 for each check of /readyz that passes. A standby makes only the leader's check.", []string{"check"}, nil),
 	}
 }
 

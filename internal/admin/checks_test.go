@@ -67,14 +67,14 @@ func TestChecksOfAStandby(t *testing.T) {
 	metrics := func(want string) {
 		t.Helper()
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP kubecdc_agent_check_ok 1 for each check of /readyz that finds nothing wrong. A standby makes that of the leader alone.
+# HELP kubecdc_agent_check_ok 1 for each check of /readyz that passes. A standby makes only the leader's check.
 # TYPE kubecdc_agent_check_ok gauge
 `+want)); err != nil {
 			t.Error(err)
 		}
 	}
 	ready := `
-# HELP kubecdc_agent_ready 1 where /readyz says that the agent is ready. A standby is.
+# HELP kubecdc_agent_ready 1 if /readyz reports that the agent is ready. A standby is ready.
 # TYPE kubecdc_agent_ready gauge
 kubecdc_agent_ready `
 	now := time.Now()

@@ -54,20 +54,20 @@ func (c *Client) Status(ctx context.Context, scopes int) (*Status, error) {
 	response, err := c.do(ctx, http.MethodGet, "/status?scopes="+strconv.Itoa(scopes), nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("the agent at %s has not answered within %v", c.agent, statusTimeout)
+		return nil, fmt.Errorf("the agent at %s has not responded within %v", c.agent, statusTimeout)
 	case err != nil && c.socket:
 		return nil, withoutRequest(err)
 	case err != nil:
-		return nil, fmt.Errorf("no agent answers at %s: start one (kubecdc run), or say where it is (--agent http://host:port, its server.address): %w",
+		return nil, fmt.Errorf("no agent answers at %s: start one (kubecdc run), or give its address (--agent http://host:port, its server.address): %w",
 			c.agent, withoutRequest(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK || !isJSON(response) {
-		return nil, c.notAnAgent(response, "a status")
+		return nil, c.notAnAgent(response, "status")
 	}
 	s := new(Status)
 	if err := json.NewDecoder(io.LimitReader(response.Body, 256<<20)).Decode(s); err != nil {
-		return nil, fmt.Errorf("the answer of the agent at %s breaks off: %w", c.agent, err)
+		return nil, fmt.Errorf("the response of the agent at %s is incomplete: %w", c.agent, err)
 	}
 	return s, nil
 }
@@ -77,7 +77,7 @@ func (c *Client) Snapshot(ctx context.Context, request SnapshotRequest) (*Snapsh
 	a := new(SnapshotAnswer)
 	err := c.command(ctx, http.MethodPost, "/snapshot", "snapshots on demand", &request, a)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("the agent at %s has not answered within %v: what has begun goes on; 'kubecdc tail --op snapshot' shows it", c.agent, commandTimeout)
+		return nil, fmt.Errorf("the agent at %s has not responded within %v: snapshots that have begun continue; 'kubecdc tail --op snapshot' shows them", c.agent, commandTimeout)
 	}
 	return a, err
 }
@@ -157,12 +157,12 @@ func (c *Client) do(ctx context.Context, method, path string, request any) (*htt
 
 // noSocket returns the error of a socket at which no agent listens.
 func (c *Client) noSocket(err error) error {
-	return fmt.Errorf("no agent takes orders at %s: start one (kubecdc run), or name another with --agent: %w", c.agent, withoutRequest(err))
+	return fmt.Errorf("no agent accepts commands at %s: start one (kubecdc run), or name another with --agent: %w", c.agent, withoutRequest(err))
 }
 
 // notAnAgent returns the error of another server, or of an agent without the feature.
 func (c *Client) notAnAgent(r *http.Response, feature string) error {
-	return fmt.Errorf("what listens at %s answers %s: it is no agent, or one of a release without %s: say where it is with --agent", c.agent, r.Status, feature)
+	return fmt.Errorf("the server at %s responds with %s: it is not an agent, or its release has no %s: set --agent", c.agent, r.Status, feature)
 }
 
 func isJSON(r *http.Response) bool { return r.Header.Get("Content-Type") == "application/json" }

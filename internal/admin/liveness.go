@@ -72,7 +72,7 @@ func (d *watchdog) alive() error {
 	d.once.Do(func() { // a restart loses the goroutines
 		var b bytes.Buffer
 		_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer never fails
-		d.log.Error("the agent hangs, /healthz asks for its restart: please report this, with the goroutines", "hangs_for", hangs, "goroutines", b.String())
+		d.log.Error("the agent hangs, so /healthz fails to get it restarted: please report this, with the goroutines", "hangs_for", hangs, "goroutines", b.String())
 	})
-	return fmt.Errorf("the agent hangs: its locks have not been had for %s; its goroutines are in the log", terminal.Duration(hangs))
+	return fmt.Errorf("the agent hangs: it could not acquire its locks for %s; its goroutines are in the log", terminal.Duration(hangs))
 }

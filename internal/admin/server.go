@@ -104,7 +104,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener, at *Socket) error {
 	if at != nil {
 		g.Go(func() error {
 			if err := s.socket.Serve(at); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				return fmt.Errorf("take orders: %w", err)
+				return fmt.Errorf("serve commands: %w", err)
 			}
 			return nil
 		})
@@ -131,7 +131,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener, at *Socket) error {
 // NewBuildInfo returns the metric of the build.
 func NewBuildInfo(b Build) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kubecdc_build_info", Help: "1, with what the agent was built from.",
+		Name: "kubecdc_build_info", Help: "1, labelled with the version and the commit of the agent, and the version of Go.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "go_version": b.Go},
 	})
 	g.Set(1)

@@ -66,7 +66,7 @@ func takeSnapshot(set Informers) http.Handler {
 // socketOnly rejects a command that was sent over HTTP, because anyone who can reach the port could send one.
 func socketOnly(w http.ResponseWriter, _ *http.Request) {
 	respond(w, http.StatusForbidden, &SnapshotAnswer{Errors: []string{
-		"orders and profiles are not taken over HTTP, but at a Unix socket on the agent's machine: in its pod, 'kubectl exec POD -- /kubecdc snapshot' " +
+		"commands and profiles are not accepted over HTTP, only at a Unix socket on the agent's machine: in its pod, run 'kubectl exec POD -- /kubecdc snapshot' " +
 			"or 'kubectl exec POD -- /kubecdc profile' of the agent's release",
 	}})
 }

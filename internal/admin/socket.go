@@ -23,7 +23,7 @@ const (
 )
 
 // ErrSocketInUse is the error of a socket at which another agent listens.
-var ErrSocketInUse = errors.New("another agent takes orders there")
+var ErrSocketInUse = errors.New("another agent uses it")
 
 // Socket is a Unix socket for commands. Its lock distinguishes a socket in use from one that a killed agent left behind.
 type Socket struct {
@@ -63,10 +63,10 @@ func OpenSocket(ctx context.Context, path string) (_ *Socket, err error) {
 	case !filepath.IsAbs(path):
 		return nil, errors.New("must be an absolute path")
 	case len(path) > maxSocketPath:
-		return nil, fmt.Errorf("must have at most %d bytes, as the path of a socket, and has %d", maxSocketPath, len(path))
+		return nil, fmt.Errorf("must have at most %d bytes, because it is the path of a socket; it has %d", maxSocketPath, len(path))
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
-		return nil, errors.New("is there already, and no socket")
+		return nil, errors.New("exists already, and is not a socket")
 	}
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

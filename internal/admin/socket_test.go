@@ -56,8 +56,8 @@ func TestSocketIsPrivateAndOfOneAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		file: "is there already, and no socket", "agent.sock": "must be an absolute path",
-		filepath.Join(dir, strings.Repeat("x", 200)): "must have at most 103 bytes, as the path of a socket, and has ",
+		file: "exists already, and is not a socket", "agent.sock": "must be an absolute path",
+		filepath.Join(dir, strings.Repeat("x", 200)): "must have at most 103 bytes, because it is the path of a socket; it has ",
 	} {
 		if _, err := OpenSocket(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", path, err, want)

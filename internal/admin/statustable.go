@@ -95,9 +95,9 @@ func (s *Status) configured() string {
 	text := fmt.Sprintf("%s, sha256 %s, in force for %s", c.File, ShortHash(c.SHA256), terminal.Duration(s.Now.Sub(c.Since)))
 	switch {
 	case c.Taking != nil:
-		text += fmt.Sprintf("; the changed file is being taken for %s", terminal.Duration(s.Now.Sub(*c.Taking)))
+		text += fmt.Sprintf("; the changed file is being applied for %s", terminal.Duration(s.Now.Sub(*c.Taking)))
 	case c.Refused != nil:
-		text += fmt.Sprintf("; the changed file is refused for %s:", terminal.Duration(s.Now.Sub(*c.Refused)))
+		text += fmt.Sprintf("; the changed file is rejected for %s:", terminal.Duration(s.Now.Sub(*c.Refused)))
 	}
 	return text
 }
@@ -121,7 +121,7 @@ func (s *Status) queued() string {
 	q := &s.Queue
 	text := fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
 	if q.Events > 0 {
-		text += fmt.Sprintf("; %s with the bus, the oldest known for %s", terminal.Count(q.InFlight), briefly(q.OldestSeconds))
+		text += fmt.Sprintf("; %s in flight, the oldest is %s old", terminal.Count(q.InFlight), briefly(q.OldestSeconds))
 	}
 	if q.Waiting > 0 {
 		text += fmt.Sprintf("; %s informers wait for room", terminal.Count(q.Waiting))

@@ -128,7 +128,7 @@ func openSocket(ctx context.Context, log *slog.Logger) (*admin.Socket, error) {
 	}
 	s, err := admin.OpenDefaultSocket(ctx, os.Getenv)
 	if err != nil {
-		log.Warn("no socket for orders: kubecdc snapshot and profiles do not work with this agent", "err", err,
+		log.Warn("no socket for commands: kubecdc snapshot and profiles do not work with this agent", "err", err,
 			"advice", "set "+admin.SocketVariable+" to a path that the agent may write")
 		return nil, nil //nolint:nilnil // there is none
 	}
@@ -227,7 +227,7 @@ func (a *agent) standby() bool { return a.elector != nil && !a.elector.Status().
 func (a *agent) lastEvent(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
 	bus, ok := a.bus.Load().Bus.(driver.LastEventer)
 	if !ok {
-		return scope.LastEvent{}, false, errors.New("the bus cannot be asked for its last event")
+		return scope.LastEvent{}, false, errors.New("the bus cannot report its last event")
 	}
 	e, ok, err := bus.LastStreamEvent(ctx, r)
 	return scope.LastEvent(e), ok, err
@@ -245,14 +245,14 @@ func (a *agent) busReady() error {
 	if b := a.bus.Load(); b != nil {
 		return b.Ready()
 	}
-	return errors.New("not connected to yet: the API server has to tell the cluster's uid first")
+	return errors.New("not connected yet: waiting for the cluster's uid from the API server")
 }
 
 // run waits until this agent leads, and captures until ctx ends and the queue is drained.
 func (a *agent) run(ctx context.Context) (err error) {
 	uid, err := a.cluster.UID(ctx, a.informers, a.log)
 	if ctx.Err() != nil {
-		a.log.Info("told to stop before the API server has answered, kubecdc ends")
+		a.log.Info("stopped before the API server responded")
 		return nil
 	}
 	if err != nil {

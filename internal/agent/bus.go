@@ -35,7 +35,7 @@ type bus struct {
 }
 
 // embeddedFull is the advice if the embedded JetStream is full.
-const embeddedFull = "there is no room for records on the disk of --data-dir, events wait: make room there, or run with another directory or a bus"
+const embeddedFull = "the disk of --data-dir is full, events wait: free space on it, or use another directory or a bus"
 
 // newBus returns the bus of the configuration and starts nothing. embedded reports whether it is the embedded JetStream. The bus checks
 // fence before each write.

@@ -72,7 +72,7 @@ func LocateCheckpoint(o *Options, cfg *config.Config, cluster func() (*Cluster, 
 	}
 	root, err := localbus.DefaultRoot(os.Getenv)
 	if err != nil {
-		return CheckpointLocation{}, errors.New("no place for the checkpoint: neither $XDG_DATA_HOME nor $HOME is set, and this is no pod of the cluster: " +
+		return CheckpointLocation{}, errors.New("no location for the checkpoint: neither $XDG_DATA_HOME nor $HOME is set, and the agent is not in a pod of the cluster: " +
 			"name one in the configuration (checkpoint)")
 	}
 	id, err := uid()
@@ -150,7 +150,7 @@ func (a *agent) checkCheckpoint(ctx context.Context, id *identity) error {
 // checkpoint over, and returns the epoch for all later records. If ctx has ended, the error is its cause.
 func (a *agent) loadCheckpoint(ctx context.Context, id *identity, epoch uint64) (uint64, error) {
 	if a.keeper == nil {
-		a.log.Info("no checkpoint is kept, every start begins anew", "advice", "where that is not enough, name a place for it in the configuration: checkpoint")
+		a.log.Info("no checkpoint is kept: each start begins from scratch", "advice", "to resume after a restart, set checkpoint in the configuration")
 		return epoch, nil
 	}
 	store, keeper, err := a.newKeeper(id, a.reg)
@@ -209,7 +209,7 @@ func logResumption(log *slog.Logger, store checkpoint.Store, keeper *checkpoint.
 	log = log.With("kept_in", store.String())
 	saved := keeper.Saved()
 	if saved.IsZero() {
-		log.Info("no checkpoint yet, beginning anew")
+		log.Info("no checkpoint yet, starting from scratch")
 		return
 	}
 	unfinished := 0
@@ -221,9 +221,9 @@ func logResumption(log *slog.Logger, store checkpoint.Store, keeper *checkpoint.
 	attrs := []any{"scopes", len(keeper.Scopes()), "saved", time.Since(saved).Round(time.Second).String() + " ago"}
 	switch {
 	case mode == config.SnapshotAlways:
-		log.Info("a checkpoint is there, and a snapshot is taken all the same (snapshot.mode: always)", attrs...)
+		log.Info("found a checkpoint, but taking a snapshot anyway (snapshot.mode: always)", attrs...)
 	case unfinished > 0:
-		log.Info("resuming, also snapshots that were not complete", append(attrs, "snapshots", unfinished)...)
+		log.Info("resuming, including incomplete snapshots", append(attrs, "snapshots", unfinished)...)
 	default:
 		log.Info("resuming", attrs...)
 	}
@@ -237,7 +237,7 @@ func saveCheckpoint(keeper *checkpoint.Keeper) func(context.Context) error {
 		defer cancel()
 		closed := keeper.Close(last)
 		if closed != nil && err == nil && last.Err() != nil {
-			closed = fmt.Errorf("%w; nothing is lost: the next start goes on from the one before, and sends again, with the same ids, "+
+			closed = fmt.Errorf("%w; nothing is lost: the next start resumes from the previous checkpoint, and sends later events again with the same ids "+
 				"what has come since", closed)
 		}
 		return cmp.Or(err, closed)

@@ -86,10 +86,10 @@ func noCluster(err error, raw *api.Config, context, files string) error {
 	case contexts == "":
 		where := "$KUBECONFIG is not set"
 		if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
-			where = "as $KUBECONFIG says"
+			where = "from $KUBECONFIG"
 		}
-		return fmt.Errorf("no cluster to watch: no kubeconfig with a context in %s (%s), and this is no pod: "+
-			"name one with --kubeconfig FILE or $KUBECONFIG", files, where)
+		return fmt.Errorf("no cluster to watch: no kubeconfig with a context in %s (%s), and kubecdc is not in a pod: "+
+			"give one with --kubeconfig FILE or $KUBECONFIG", files, where)
 	}
 	return fmt.Errorf("kubeconfig %s: context %s: %w", files, context, err)
 }
@@ -121,15 +121,15 @@ func (c *Cluster) UID(ctx context.Context, set *informers.Manager, log *slog.Log
 	}
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return "", fmt.Errorf("the API server %s does not accept the credentials of %s, they may have expired: renew them, "+
+		return "", fmt.Errorf("the API server %s rejects the credentials of %s, which may have expired: renew them "+
 			"until 'kubectl get namespace kube-system' works with that context: %w", c.Host(), c.From, refusal)
 	case apierrors.IsForbidden(err):
-		return "", fmt.Errorf("the API server %s does not permit what the agent needs to %s: get of namespace kube-system, "+
-			"and list and watch of what is captured: 'kubecdc rbac' prints the role that is needed: %w", c.Host(), c.From, refusal)
+		return "", fmt.Errorf("the API server %s does not grant %s the permissions that the agent needs: get of namespace kube-system, "+
+			"and list and watch of the captured resources: 'kubecdc rbac' prints the role: %w", c.Host(), c.From, refusal)
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("%s (%s) has no namespace kube-system: is it an API server of Kubernetes? %w", c.Host(), c.From, refusal)
+		return "", fmt.Errorf("%s (%s) has no namespace kube-system: check that it is a Kubernetes API server: %w", c.Host(), c.From, refusal)
 	case err == nil && uid == "":
-		return "", fmt.Errorf("%s (%s) tells no uid of namespace kube-system: is it an API server of Kubernetes?", c.Host(), c.From)
+		return "", fmt.Errorf("%s (%s) returns no uid of namespace kube-system: check that it is a Kubernetes API server", c.Host(), c.From)
 	}
 	return uid, err
 }

@@ -32,11 +32,11 @@ func (a *agent) newElector() (*leader.Elector, error) {
 		return nil, nil
 	}
 	if a.leaseNamespace() == "" {
-		return nil, errors.New("leaderElection.namespace: name the namespace of the Lease: this is no pod of the cluster, whose own would be taken")
+		return nil, errors.New("leaderElection.namespace: set the namespace of the Lease: the agent is not in a pod of the cluster, whose namespace would be the default")
 	}
 	if KeepsCheckpoint(a.cfg) && configMapOf(a.options, a.cfg, a.cluster.namespace) == nil {
-		return nil, errors.New("checkpoint.configMap: name one: this is no pod of the cluster, the checkpoint would be a file, and " +
-			"whoever takes over (leaderElection) could not read it")
+		return nil, errors.New("checkpoint.configMap: set one: the agent is not in a pod of the cluster, so the checkpoint would be a file, which " +
+			"another replica (leaderElection) could not read")
 	}
 	return leader.New(leader.Options{
 		Config: a.cluster.REST, Namespace: a.leaseNamespace(), Name: e.Lease, Identity: newIdentity(os.Hostname),
@@ -99,7 +99,7 @@ func (a *agent) elect(ctx context.Context, lead func(ctx context.Context, epoch 
 		defer stopLeading(nil)
 		term, err := a.elector.Wait(leading)
 		if err != nil {
-			a.log.Info("told to stop while standing by, kubecdc ends")
+			a.log.Info("stopped while on standby")
 			return nil
 		}
 		return lead(leading, term.Epoch)
@@ -108,7 +108,7 @@ func (a *agent) elect(ctx context.Context, lead func(ctx context.Context, epoch 
 	releasing, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), releaseTimeout, fmt.Errorf("no answer within %v", releaseTimeout))
 	defer cancel()
 	if err := a.elector.Release(releasing); err != nil {
-		a.log.Warn("the Lease is not given back: whoever stands by waits until it is over", "wait", a.cfg.LeaderElection.LeaseDuration.Duration, "err", err)
+		a.log.Warn("cannot release the Lease: a standby waits until it expires", "wait", a.cfg.LeaderElection.LeaseDuration.Duration, "err", err)
 	}
 	return err
 }

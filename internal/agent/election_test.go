@@ -42,8 +42,8 @@ func TestElectionSaysWhatItLacks(t *testing.T) {
 		want   string
 		change func()
 	}{
-		{"leaderElection.namespace: name the namespace of the Lease", func() { c.cfg.LeaderElection.Namespace = "cdc" }},
-		{"checkpoint.configMap: name one", func() { c.cfg.Checkpoint.ConfigMap = &config.CheckpointConfigMap{Namespace: "cdc", Name: "c"} }},
+		{"leaderElection.namespace: set the namespace of the Lease", func() { c.cfg.LeaderElection.Namespace = "cdc" }},
+		{"checkpoint.configMap: set one", func() { c.cfg.Checkpoint.ConfigMap = &config.CheckpointConfigMap{Namespace: "cdc", Name: "c"} }},
 	} {
 		if _, err := c.newElector(); err == nil || !strings.HasPrefix(err.Error(), step.want) {
 			t.Errorf("%v, want %s…", err, step.want)

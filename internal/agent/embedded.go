@@ -67,7 +67,7 @@ func Listen(ctx context.Context, address string, configured bool) (net.Listener,
 		l, err := config.Listen(ctx, "tcp", address)
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
-			return nil, fmt.Errorf("server.address: %s is taken: end what listens there, or name another address: %w", address, err)
+			return nil, fmt.Errorf("server.address: %s is in use: stop the program that listens there, or set another address: %w", address, err)
 		case err != nil:
 			return nil, fmt.Errorf("server.address: %w", err)
 		}

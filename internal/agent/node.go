@@ -22,10 +22,10 @@ func CheckNode(cfg *config.Config, getenv func(string) string) error {
 	}
 	switch name := getenv(nodeNameEnv); {
 	case name == "":
-		return errors.New("mode node: the environment variable NODE_NAME has to be the name of the node that the agent runs on; " +
+		return errors.New("mode node: the environment variable NODE_NAME must be the name of the node that the agent runs on; " +
 			"in a pod it comes from the downward API: valueFrom: {fieldRef: {fieldPath: spec.nodeName}}")
 	case len(content.IsDNS1123Subdomain(name)) > 0:
-		return fmt.Errorf("mode node: the environment variable NODE_NAME has to be the name of a node, got %q", name)
+		return fmt.Errorf("mode node: the environment variable NODE_NAME must be the name of a node, got %q", name)
 	}
 	return nil
 }
@@ -44,9 +44,9 @@ func PartInWords(cfg *config.Config, group, resource string) string {
 	p := cfg.Part(group, resource, "$"+nodeNameEnv)
 	switch {
 	case p.None:
-		return "nothing: the agents on the nodes take it"
+		return "nothing: the agents on the nodes capture it"
 	case cfg.Mode == config.ModeCentral && p.FieldSelector != "":
-		return "those that no node has yet: the agents on the nodes take the others"
+		return "those without a node: the agents on the nodes capture the others"
 	case p.FieldSelector == "":
 		return ""
 	}

@@ -106,8 +106,8 @@ func ReadConfig(stdin io.Reader, file string) (data []byte, name string, err err
 // parse returns the configuration in the content of a file, after the overrides.
 func (o *Options) parse(data []byte) (*config.Config, error) {
 	if o.DataDir != "" && !o.Embedded() {
-		return nil, ConfigError{errors.New("--data-dir is where the embedded JetStream keeps records, and that runs only without --config and --bus: " +
-			"leave out one or the other")}
+		return nil, ConfigError{errors.New("--data-dir is the directory of the embedded JetStream, which runs only without --config and --bus: " +
+			"remove one or the other")}
 	}
 	set, err := o.Parse()
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 )
 
 // errNotStarted is the state of a relay that has not been started.
-var errNotStarted = errors.New("not started yet: the API server has to tell the cluster's uid first")
+var errNotStarted = errors.New("not started yet: waiting for the cluster's uid from the API server")
 
 // Runner is a relay that runs once.
 type Runner interface {
@@ -118,7 +118,7 @@ func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fenc
 		}
 		if ctx.Err() != nil {
 			if err != nil {
-				h.log.Warn("relay has not ended well: what it delivered last may be delivered again", "relay", r.cfg.Name, "err", err)
+				h.log.Warn("relay failed while it stopped: its last records may be delivered again", "relay", r.cfg.Name, "err", err)
 			}
 			return
 		}
@@ -131,16 +131,16 @@ func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fenc
 			takesBack = false
 		case elsewhere: // the two would take the cursor from each other forever
 			r.set(nil, err)
-			h.log.Error("relay is run elsewhere too, and ends here: run a relay of one name once", "relay", r.cfg.Name, "err", err)
+			h.log.Error("another relay of this name is running, so this one stops: run only one", "relay", r.cfg.Name, "err", err)
 			return
 		case err == nil:
-			err = errors.New("it ended by itself")
+			err = errors.New("it stopped unexpectedly")
 		}
 		if time.Since(began) >= mostRelayPause {
 			pause = h.pause
 		}
 		r.set(nil, err)
-		h.log.Error("relay has failed, and is started again; records wait on the bus meanwhile", "relay", r.cfg.Name, "err", err, "after", pause)
+		h.log.Error("relay failed, restarting it; records wait on the bus meanwhile", "relay", r.cfg.Name, "err", err, "after", pause)
 		wait := time.NewTimer(pause)
 		select {
 		case <-wait.C:

@@ -87,7 +87,7 @@ func (r *reporter) scopes() string {
 // room returns an error while informers wait for space in the queue.
 func (r *reporter) room() error {
 	if s := r.agent.queue.Stats(); s.Waiting > 0 {
-		return fmt.Errorf("full, %s: %d informers wait for room, which the bus makes", r.filled(), s.Waiting)
+		return fmt.Errorf("full, %s: %d informers wait until the bus acknowledges events", r.filled(), s.Waiting)
 	}
 	return nil
 }
@@ -108,11 +108,11 @@ func (r *reporter) saved() error {
 	}
 	switch s := k.State(); {
 	case s.Failing >= unsavableFor && s.Trouble == nil:
-		return fmt.Errorf("%s cannot be saved, the attempt hangs for %s: a restart resumes where the agent was %s ago", locationOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved))
+		return fmt.Errorf("%s cannot be saved, the attempt has been hanging for %s: a restart would resume from %s ago", locationOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved))
 	case s.Failing >= unsavableFor:
-		return fmt.Errorf("%s cannot be saved for %s, a restart resumes where the agent was %s ago: %w", locationOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved), s.Trouble)
+		return fmt.Errorf("%s could not be saved for %s, a restart would resume from %s ago: %w", locationOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved), s.Trouble)
 	case s.Trouble != nil:
-		return fmt.Errorf("%s cannot be reached, a restart would go back to what was so %s ago: %w", locationOf(s), terminal.Duration(s.Unsaved), s.Trouble)
+		return fmt.Errorf("%s cannot be reached, a restart would resume from %s ago: %w", locationOf(s), terminal.Duration(s.Unsaved), s.Trouble)
 	case s.Unsaved > unsavedFor:
 		return fmt.Errorf("%s has not been saved for %s", locationOf(s), terminal.Duration(s.Unsaved))
 	}

@@ -95,7 +95,7 @@ func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
 			t.Errorf("after some seconds: %+v", k)
 		}
 		<-time.After(50 * time.Second)
-		if k := look(); k.OK || k.Aside || !strings.HasPrefix(k.Detail, "file /x cannot be saved for 1m") || !strings.Contains(k.Detail, "disk full") {
+		if k := look(); k.OK || k.Aside || !strings.HasPrefix(k.Detail, "file /x could not be saved for 1m") || !strings.Contains(k.Detail, "disk full") {
 			t.Errorf("after a minute: %+v", k)
 		}
 		store.err.Store(nil)

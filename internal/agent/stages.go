@@ -59,9 +59,9 @@ func RunStages(ctx context.Context, grace time.Duration, s Stages, log *slog.Log
 	defer stopObserving()
 	defer context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), leader.ErrLost) {
-			log.Error("another agent leads, ending the watches: started again, this one stands by")
+			log.Error("another agent leads, stopping the watches: after a restart this one is a standby")
 		} else {
-			log.Info("told to stop, ending the watches; told again, the process ends at once")
+			log.Info("stopping the watches; a second signal ends the process at once")
 		}
 		stopObserving()
 	})()
@@ -75,7 +75,7 @@ func RunStages(ctx context.Context, grace time.Duration, s Stages, log *slog.Log
 	var drained atomic.Bool
 	g.Go(func() error {
 		err := s.Observe(observing)
-		log.Info("watches ended, draining the queue", "events", s.Waiting(), "grace", grace)
+		log.Info("watches stopped, draining the queue", "events", s.Waiting(), "grace", grace)
 		over := time.AfterFunc(grace, func() { stopDispatching(ErrGrace) })
 		defer over.Stop()
 		if s.Draining != nil {
@@ -87,7 +87,7 @@ func RunStages(ctx context.Context, grace time.Duration, s Stages, log *slog.Log
 		if s.Drained(dispatching) == nil {
 			drained.Store(true)
 			if err := s.Finish(dispatching); err != nil && all.Err() == nil {
-				log.Warn("all changes are on the bus, but not the progress events that say so", "err", err)
+				log.Warn("all changes are on the bus, but not the last progress events", "err", err)
 			}
 		}
 		s.CloseQueue()
@@ -113,9 +113,9 @@ func RunStages(ctx context.Context, grace time.Duration, s Stages, log *slog.Log
 	err := g.Wait()
 	switch {
 	case errors.Is(err, ErrGrace):
-		return fmt.Errorf("%w: within %s the bus has not taken all, %d events are not on it", ErrGrace, grace, s.Waiting())
+		return fmt.Errorf("%w: the bus has not acknowledged %d events within %s", ErrGrace, s.Waiting(), grace)
 	case err == nil:
-		log.Info("drained, kubecdc ends")
+		log.Info("drained, exiting")
 	}
 	return err
 }

@@ -61,7 +61,7 @@ In another terminal:
 
   kubecdc tail --bus nats://nats.example:4222              each change as it happens
   kubecdc tail --bus nats://nats.example:4222 --diff       what changed, and who changed it
-  kubecdc tail --bus nats://nats.example:4222 --since 1h   the last hour again
+  kubecdc tail --bus nats://nats.example:4222 --since 1h   the last hour
 
 `,
 		},
@@ -73,7 +73,7 @@ In another terminal:
 
   kubecdc tail --config kubecdc.yaml              each change as it happens
   kubecdc tail --config kubecdc.yaml --diff       what changed, and who changed it
-  kubecdc tail --config kubecdc.yaml --since 1h   the last hour again
+  kubecdc tail --config kubecdc.yaml --since 1h   the last hour
 
 `,
 		},
@@ -84,7 +84,7 @@ In another terminal:
 In another terminal:
 
   kcat -b a:9092,b:9092 -C -o end -t kubecdc.prod   each change as it happens
-  kcat -b a:9092,b:9092 -C -e -t kubecdc.prod       all that the topic holds
+  kcat -b a:9092,b:9092 -C -e -t kubecdc.prod       all records of the topic
 
 `,
 		},
@@ -94,7 +94,7 @@ In another terminal:
 			`
 In another terminal:
 
-  kcat -b a:9092 -L   which topics there are
+  kcat -b a:9092 -L   the topics
 
 `,
 		},

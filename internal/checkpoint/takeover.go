@@ -18,8 +18,8 @@ func (k *Keeper) Check(ctx context.Context) error {
 	return err
 }
 
-// TakeOver is Load for a new leader. It returns the leader's epoch, which is greater than all earlier ones, and saves it before
-// it returns: a save by the previous leader, even one in flight, then meets a conflict, reads the new epoch and fails with
+// TakeOver is Load for a new leader. It saves and returns the leader's epoch, which is greater than all earlier ones. After
+// that, a save by the previous leader, even one in flight, meets a conflict, reads the new epoch and fails with
 // ErrEpoch. epoch is the election's; if the checkpoint has a later one (the Lease was deleted), TakeOver continues from that.
 //
 // pass is the leader's fence; its error ends TakeOver. It is called between the read and the save, and the save requires that the

@@ -174,8 +174,8 @@ func (p *ResourcePattern) doubt() string {
 	if near := yamldoc.Nearest(p.Resource, ResourceNames()); near != "" {
 		return "Kubernetes has no resource " + p.Resource + ", did you mean " + builtinOf(near).name() + "?"
 	}
-	return "Kubernetes has no resource " + p.Resource + ": it is taken in every group that has one; write its group behind " +
-		"it (" + p.Resource + ".example.com) to mean one only"
+	return "Kubernetes has no resource " + p.Resource + ": it is captured from every group that has one; to name only one, " +
+		"add its group (" + p.Resource + ".example.com)"
 }
 
 // ResourceNames returns the resources that Kubernetes itself serves and that can be watched, without their groups.

@@ -55,7 +55,7 @@ func FindResource(text string) (Resource, error) {
 		if why := p.doubt(); strings.HasSuffix(why, "?") {
 			return Resource{}, fmt.Errorf("%s", why)
 		}
-		return Resource{}, fmt.Errorf("Kubernetes has no resource %s; write its group behind it, such as %[1]s.example.com", text)
+		return Resource{}, fmt.Errorf("Kubernetes has no resource %s; add its group, such as %[1]s.example.com", text)
 	}
 	return r, nil
 }
@@ -134,7 +134,7 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 	}
 	for i, n := range f.Noise {
 		if n == NoiseStatusOnly {
-			doubt(fmt.Sprintf("noise[%d]", i), "status-only withholds what a status alone tells, of every resource: that a Pod has failed, that a "+
+			doubt(fmt.Sprintf("noise[%d]", i), "status-only withholds changes of the status alone, of every resource: that a Pod has failed, that a "+
 				"Deployment is ready, that a Job is done")
 		}
 	}
@@ -154,10 +154,10 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 // a key with dots that is not in quotes, and a list without [*].
 func (r *Rule) DoubtPath(path string) string {
 	if m := dottedKey.FindStringSubmatch(path); m != nil && (r.Takes("", "v1", "configmaps") || r.Takes("", "v1", "secrets")) {
-		return fmt.Sprintf(`names nothing in ConfigMaps and Secrets, whose values are texts; a key with dots in it is written %s["%s"]`, m[1], m[2])
+		return fmt.Sprintf(`matches nothing in ConfigMaps and Secrets, whose values are strings; a key with dots in it is written %s["%s"]`, m[1], m[2])
 	}
 	if m := podList.FindStringSubmatch(path); m != nil {
-		return fmt.Sprintf("names nothing where %s is a list, as it is in Pods; write %[1]s[*]", m[2])
+		return fmt.Sprintf("matches nothing if %s is a list, as it is in Pods; write %[1]s[*]", m[2])
 	}
 	return ""
 }
@@ -171,7 +171,7 @@ func (r *Rule) doubtFields() string {
 	}
 	for _, d := range requirementsOnFields(selector) {
 		if d.key != "metadata.name" && d.key != "metadata.namespace" {
-			return fmt.Sprintf("most resources cannot be selected by %s: the API server refuses to list them so, and nothing of them is sent; name "+
+			return fmt.Sprintf("most resources cannot be selected by %s: the API server rejects such lists, and none of their objects is sent; name "+
 				"the resources that can", d.key)
 		}
 	}

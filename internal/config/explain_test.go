@@ -39,7 +39,7 @@ func TestFindResource(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"widgets":     "write its group behind it, such as widgets.example.com",
+		"widgets":     "add its group, such as widgets.example.com",
 		"deploymnets": "did you mean deployments.apps?",
 		"pods.apps":   "did you mean pods?",
 		"*":           "must be one resource",
@@ -131,15 +131,15 @@ redaction: {secrets: false}
 	}
 	want := []string{
 		"f:3:23: watch[0].resources[1]: Kubernetes has no resource deploymnets, did you mean deployments.apps?",
-		"f:3:36: watch[0].resources[2]: Kubernetes has no resource widgets: it is taken in every group that has one; " +
-			"write its group behind it (widgets.example.com) to mean one only",
+		"f:3:36: watch[0].resources[2]: Kubernetes has no resource widgets: it is captured from every group that has one; " +
+			"to name only one, add its group (widgets.example.com)",
 		`f:3:66: watch[0].resources[4]: Kubernetes has no group app, and those of custom resources have a dot in their names`,
 		"f:4:14: watch[0].except[0]: Kubernetes has no resource replicsets, did you mean replicasets.apps?",
-		`f:6:14: watch[1].redact[0]: names nothing in ConfigMaps and Secrets, whose values are texts; a key with dots in it is written data["tls.key"]`,
-		"f:6:58: watch[1].redact[3]: names nothing where containers is a list, as it is in Pods; write containers[*]",
-		"f:8:20: watch[2].fieldSelector: most resources cannot be selected by status.phase: the API server refuses to list them so, and " +
-			"nothing of them is sent; name the resources that can",
-		"f:13:26: noise[1]: status-only withholds what a status alone tells, of every resource: that a Pod has failed, that a Deployment is ready, that a Job is done",
+		`f:6:14: watch[1].redact[0]: matches nothing in ConfigMaps and Secrets, whose values are strings; a key with dots in it is written data["tls.key"]`,
+		"f:6:58: watch[1].redact[3]: matches nothing if containers is a list, as it is in Pods; write containers[*]",
+		"f:8:20: watch[2].fieldSelector: most resources cannot be selected by status.phase: the API server rejects such lists, and " +
+			"none of their objects is sent; name the resources that can",
+		"f:13:26: noise[1]: status-only withholds changes of the status alone, of every resource: that a Pod has failed, that a Deployment is ready, that a Job is done",
 		"f:14:22: redaction.secrets: the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -90,7 +90,7 @@ func (c *Config) validateNode(path *field.Path) field.ErrorList {
 				list = append(list, field.Forbidden(at.Child("resources").Index(j), why))
 			} else if _, ns := nodeField(p.Group, p.Resource); p.Resource == "leases" && !rule.Namespaces.Match(nodeLeases) {
 				list = append(list, field.Forbidden(at.Child("resources").Index(j),
-					fmt.Sprintf("can never match: of Leases those in namespace %s belong to nodes, which the rule's namespaces leave out", ns)))
+					fmt.Sprintf("can never match: Leases of nodes are in namespace %s, which the rule's namespaces exclude", ns)))
 			}
 		}
 	}
@@ -102,9 +102,9 @@ func (c *Config) selectsNode(rule *Rule) string {
 	why := ""
 	switch {
 	case c.Mode == ModeNode:
-		why = "must not name spec.nodeName where mode is node: the agent adds the name of its node by itself"
+		why = "must not name spec.nodeName if mode is node: the agent adds the name of its node"
 	case c.Mode == ModeCentral && rule.Takes("", "v1", "pods"):
-		why = "must not name spec.nodeName of pods where mode is central: it takes those that no node has yet, and agents on the nodes the others"
+		why = "must not name spec.nodeName of pods if mode is central: the agent captures Pods that have no node yet, and the agents on the nodes capture the others"
 	}
 	s, err := fields.ParseSelector(rule.FieldSelector)
 	if err != nil || !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool { return r.Field == byNodeName }) {
@@ -121,8 +121,8 @@ func nodeLocal() []string {
 // nowhere returns why an agent on a node cannot take the resources of the pattern; "": it can, as far as is known without a
 // cluster.
 func (p *ResourcePattern) nowhere() string {
-	cure := "; the API server finds by node: " + strings.Join(nodeLocal(), ", ") +
-		" and custom resources with the selectable field spec.nodeName. Watch it from a Deployment beside, in mode central"
+	cure := "; the API server can select by node: " + strings.Join(nodeLocal(), ", ") +
+		" and custom resources with the selectable field spec.nodeName. Watch it from a separate Deployment, in mode central"
 	b := builtinOf(p.Resource)
 	switch {
 	case p.Resource == "*" && p.Group == "" && !p.Core:
@@ -132,7 +132,7 @@ func (p *ResourcePattern) nowhere() string {
 	case p.Resource == "*", b == nil && !builtinGroup(p.Group):
 		return ""
 	case b == nil, !slices.Contains(nodeLocal(), b.name()):
-		return fmt.Sprintf("the API server cannot tell which %s belong to a node%s", p.Resource, cure)
+		return fmt.Sprintf("the API server cannot select %s by node%s", p.Resource, cure)
 	}
 	return ""
 }

@@ -54,7 +54,7 @@ func (o *order) validate(j int, path *field.Path) field.ErrorList {
 			continue // it could not be read
 		}
 		if except := slices.IndexFunc(rule.Except, func(e ResourcePattern) bool { return e.span().covers(q) }); except >= 0 {
-			list = append(list, field.Forbidden(at, fmt.Sprintf("can never match: %s excepts it", path.Index(j).Child("except").Index(except))))
+			list = append(list, field.Forbidden(at, fmt.Sprintf("can never match: %s excludes it", path.Index(j).Child("except").Index(except))))
 			continue
 		}
 		by, all := o.takenBefore(j, q)
@@ -65,8 +65,8 @@ func (o *order) validate(j int, path *field.Path) field.ErrorList {
 		case all:
 			list = append(list, field.Forbidden(at, fmt.Sprintf("can never match: %s leave nothing of %s", indexed(path, by), q)))
 		case names != "":
-			list = append(list, field.Forbidden(at, fmt.Sprintf("must name no version of its own: a resource is read in that of the "+
-				"first rule which takes it, and %s takes %s without naming this one; leave the version out, or add %[2]s to %[3]s",
+			list = append(list, field.Forbidden(at, fmt.Sprintf("must not name a version: a resource is read in the version of the "+
+				"first rule that takes it, and %s takes %s without naming this one; remove the version, or add %[2]s to %[3]s",
 				path.Index(i), names, path.Index(i).Child("except"))))
 		}
 	}
@@ -174,7 +174,7 @@ func (o *order) validateFields(j int, path *field.Path) field.ErrorList {
 				why := ""
 				switch {
 				case madeUp(shared.resource, r.Field):
-					why = fmt.Sprintf("must not name %s, which is no part of the object", r.Field)
+					why = fmt.Sprintf("must not name %s, which is not part of the object", r.Field)
 				case !plainPath.MatchString(r.Field):
 					why = "must name metadata.name, metadata.namespace or plain paths of the object, such as spec.nodeName"
 				default:

@@ -139,7 +139,7 @@ func (c *Config) validateOversize(path *field.Path) field.ErrorList {
 	for i, o := range c.Oversize {
 		switch at := path.Index(i); {
 		case o == OversizeReference && c.ClaimCheck.none():
-			list = append(list, field.Forbidden(at, "needs a place for the whole event: name one under claimCheck, or leave reference out"))
+			list = append(list, field.Forbidden(at, "needs a store for the whole event: configure one under claimCheck, or remove reference"))
 		default:
 			list = append(list, check.InEnum(at, o)...)
 		}
@@ -195,7 +195,7 @@ func (c *Config) validateDeadLetter(path *field.Path) field.ErrorList {
 		case bus == nil || d.Name == bus.Name:
 			return d.DeadLetter.Validate(at, value, settings, c.facts())
 		case bus.DeadLetter == nil:
-			return field.ErrorList{field.Forbidden(at, fmt.Sprintf("is for bus.%s; bus.%s refuses nothing, leave it out", d.Name, bus.Name))}
+			return field.ErrorList{field.Forbidden(at, fmt.Sprintf("is for bus.%s; bus.%s rejects nothing, remove it", d.Name, bus.Name))}
 		default:
 			return field.ErrorList{field.Forbidden(at, fmt.Sprintf("is for bus.%s; with this bus write %s", d.Name, bus.DeadLetter.Key))}
 		}

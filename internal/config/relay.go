@@ -107,11 +107,11 @@ func (c *Config) validateRelays(path *field.Path) field.ErrorList {
 		r, at := &c.Relays[i], path.Index(i)
 		switch first, twice := seen[r.Name]; {
 		case r.Name == "":
-			list = append(list, field.Required(at.Child("name"), "is missing: the relay goes on by it where it ended"))
+			list = append(list, field.Required(at.Child("name"), "is missing: the relay stores its position under it"))
 		case !relayName.MatchString(r.Name):
 			list = append(list, field.Invalid(at.Child("name"), r.Name, `must be at most 63 of a-z, 0-9 and "-", beginning and ending with a letter or digit`))
 		case twice:
-			list = append(list, field.Invalid(at.Child("name"), r.Name, fmt.Sprintf("must not be that of another relay, it is that of %s", path.Index(first))))
+			list = append(list, field.Invalid(at.Child("name"), r.Name, fmt.Sprintf("must be unique, %s has the same", path.Index(first))))
 		default:
 			seen[r.Name] = i
 		}
@@ -135,7 +135,7 @@ var relayName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 func ErrNotReadable() error {
 	kept := drivers.Names(drivers.Readable())
 	others := slices.DeleteFunc(drivers.Names(drivers.Buses()), func(name string) bool { return slices.Contains(kept, name) })
-	return fmt.Errorf("reads the bus, which has to be %s: %s keep nothing that could be read", check.Listed(kept, "or"), check.Listed(others, "and"))
+	return fmt.Errorf("reads the bus, which must be %s: %s keep no records", check.Listed(kept, "or"), check.Listed(others, "and"))
 }
 
 func (c *Config) validateTarget(t RelayTarget, path *field.Path) field.ErrorList {

@@ -67,13 +67,13 @@ func (r *Rule) validateSelectors(path *field.Path) field.ErrorList {
 		list = append(list, field.Invalid(path.Child("labelSelector"), r.LabelSelector,
 			"must be a label selector such as team=payments or \"tier in (web, db)\": "+flatten(err)))
 	} else if key := contradiction(requirementsOnLabels(s)); key != "" {
-		list = append(list, field.Forbidden(path.Child("labelSelector"), "can never match: no object meets all that it asks of "+key))
+		list = append(list, field.Forbidden(path.Child("labelSelector"), "can never match: no object meets all of its conditions on "+key))
 	}
 	if s, err := fields.ParseSelector(r.FieldSelector); err != nil {
 		list = append(list, field.Invalid(path.Child("fieldSelector"), r.FieldSelector,
 			"must be a field selector such as spec.nodeName=n1 or status.phase!=Running: "+flatten(err)))
 	} else if key := contradiction(requirementsOnFields(s)); key != "" {
-		list = append(list, field.Forbidden(path.Child("fieldSelector"), "can never match: no object meets all that it asks of "+key))
+		list = append(list, field.Forbidden(path.Child("fieldSelector"), "can never match: no object meets all of its conditions on "+key))
 	}
 	return list
 }
@@ -100,7 +100,7 @@ func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 		case slices.Contains(Choosable(), o):
 		case slices.Contains(o.Values(), string(o)):
 			list = append(list, field.Invalid(at, string(o), "must be created, updated or deleted: read, entered and left are always sent, "+
-				"because what consumers know to exist hangs on them"))
+				"because consumers need them to know which objects exist"))
 		default:
 			list = append(list, field.Invalid(at, string(o), "must be one of created, updated, deleted"+meant(string(o), check.Names(Choosable()...))))
 		}
@@ -108,7 +108,7 @@ func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 	switch {
 	case r.OnError == "":
 	case r.Where == "":
-		list = append(list, field.Forbidden(path.Child("onError"), "is of no use without where; leave it out"))
+		list = append(list, field.Forbidden(path.Child("onError"), "has no effect without where; remove it"))
 	default:
 		list = append(list, check.InEnum(path.Child("onError"), r.OnError)...)
 	}
@@ -167,12 +167,12 @@ func (r *Redaction) validate(path *field.Path) field.ErrorList {
 	list = append(list, check.SecretFile(path.Child("keyFile"), r.KeyFile)...)
 	switch {
 	case r.Mode == RedactHash && r.KeyFile == "":
-		list = append(list, field.Forbidden(path.Child("mode"), "hash needs a key: name the file that holds it in keyFile, such as /etc/kubecdc/redaction.key"))
+		list = append(list, field.Forbidden(path.Child("mode"), "hash needs a key: set keyFile to the file with the key, such as /etc/kubecdc/redaction.key"))
 	case r.Mode == RedactRemove && r.KeyFile != "":
-		list = append(list, field.Forbidden(path.Child("keyFile"), "is of no use where mode is remove; write mode: hash, or leave keyFile out"))
+		list = append(list, field.Forbidden(path.Child("keyFile"), "has no effect if mode is remove; write mode: hash, or remove keyFile"))
 	}
 	if r.AcrossObjects && r.Mode == RedactRemove {
-		list = append(list, field.Forbidden(path.Child("acrossObjects"), "is of no use where mode is remove: what is removed has no hash to compare"))
+		list = append(list, field.Forbidden(path.Child("acrossObjects"), "has no effect if mode is remove: removed values have no hash to compare"))
 	}
 	return list
 }

@@ -84,10 +84,10 @@ func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
 		list = append(list, wrong...)
 	case every.Duration == 0:
 	case c.Snapshot.Mode == SnapshotNever:
-		list = append(list, field.Invalid(at, every, "must be 0s where snapshot.mode is never; leave it out"))
+		list = append(list, field.Invalid(at, every, "must be 0s if snapshot.mode is never; remove it"))
 	case age > 0 && every.Duration >= age:
-		list = append(list, field.Invalid(at, every, fmt.Sprintf("must be less than %s (%v), or what did not change "+
-			"since would be on the bus no longer; write 0s for never", key, yamldoc.Duration{Duration: age})))
+		list = append(list, field.Invalid(at, every, fmt.Sprintf("must be less than %s (%v): otherwise the bus would lose "+
+			"objects that do not change; write 0s for never", key, yamldoc.Duration{Duration: age})))
 	}
 	return list
 }
@@ -95,12 +95,12 @@ func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
 func (c *Checkpoint) validate(path *field.Path) field.ErrorList {
 	switch {
 	case c.ConfigMap != nil && c.File != nil:
-		return field.ErrorList{field.Forbidden(path, "must name one place only, got configMap and file")}
+		return field.ErrorList{field.Forbidden(path, "must name one location only, got configMap and file")}
 	case c.ConfigMap != nil:
 		return c.ConfigMap.validate(path.Child("configMap"))
 	case c.File != nil && !check.AbsolutePath.MatchString(c.File.Path):
 		return field.ErrorList{field.Invalid(path.Child("file", "path"), c.File.Path,
-			"must be an absolute path, such as /var/lib/kubecdc/checkpoint.json: another start would not find it from another directory")}
+			"must be an absolute path, such as /var/lib/kubecdc/checkpoint.json: a relative path depends on the working directory")}
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (m *CheckpointConfigMap) validate(path *field.Path) field.ErrorList {
 			`a-z, 0-9 and "-", beginning and ending with a letter or digit`))
 	}
 	if !subdomain.MatchString(m.Name) {
-		list = append(list, field.Invalid(path.Child("name"), m.Name, "must be what a ConfigMap can be called: at most 253 of "+
+		list = append(list, field.Invalid(path.Child("name"), m.Name, "must be a valid name of a ConfigMap: at most 253 of "+
 			`a-z, 0-9, "-" and ".", beginning and ending with a letter or digit`))
 	}
 	return list
@@ -127,7 +127,7 @@ var (
 func (l *LeaderElection) validate(path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	if !subdomain.MatchString(l.Lease) {
-		list = append(list, field.Invalid(path.Child("lease"), l.Lease, "must be what a Lease can be called: at most 253 of "+
+		list = append(list, field.Invalid(path.Child("lease"), l.Lease, "must be a valid name of a Lease: at most 253 of "+
 			`a-z, 0-9, "-" and ".", beginning and ending with a letter or digit`))
 	}
 	if l.Namespace != "" && !namespaceName.MatchString(l.Namespace) {
@@ -144,11 +144,11 @@ func (l *LeaderElection) validate(path *field.Path) field.ErrorList {
 	// before its successor starts.
 	if l.RenewDeadline.Duration >= l.LeaseDuration.Duration {
 		list = append(list, field.Invalid(path.Child("renewDeadline"), l.RenewDeadline, fmt.Sprintf(
-			"must be less than leaseDuration (%v): a leader has to be silent before another one begins", l.LeaseDuration)))
+			"must be less than leaseDuration (%v): a leader must stop writing before another one starts", l.LeaseDuration)))
 	}
 	if float64(l.RetryPeriod.Duration)*1.2 >= float64(l.RenewDeadline.Duration) {
 		list = append(list, field.Invalid(path.Child("retryPeriod"), l.RetryPeriod, fmt.Sprintf(
-			"must be less than renewDeadline (%v) by a sixth or more: the Lease has to be renewed in time", l.RenewDeadline)))
+			"must be at least a sixth less than renewDeadline (%v), so that the Lease is renewed in time", l.RenewDeadline)))
 	}
 	return list
 }
@@ -158,7 +158,7 @@ func (c *Config) validatePlaces(path *field.Path) field.ErrorList {
 	switch {
 	case !c.LeaderElection.Enabled:
 	case c.Mode == ModeNode:
-		return field.ErrorList{field.Forbidden(path, "must be false where mode is node: there is one agent for each node, and none takes the place of another")}
+		return field.ErrorList{field.Forbidden(path, "must be false if mode is node: each node has one agent, and no agent replaces another")}
 	case c.Checkpoint.File != nil:
 		return field.ErrorList{field.Forbidden(path, "needs a checkpoint that all replicas can read and write: name a configMap in checkpoint, or leave checkpoint out")}
 	}

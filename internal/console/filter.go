@@ -100,7 +100,7 @@ func readTargets(args []string) ([]target, error) {
 			resource, name, named := strings.Cut(part, "/")
 			t, err := readTarget(resource)
 			if err == nil && (named && name == "" || strings.Contains(name, "/")) {
-				err = errors.New("want one name behind the slash; the namespace goes to --namespace")
+				err = errors.New("want one name after the slash; the namespace goes to --namespace")
 			}
 			if err == nil && slashes && !named && len(args) > 1 {
 				err = errors.New("RESOURCE/NAME and RESOURCE NAME cannot be mixed")

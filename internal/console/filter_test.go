@@ -97,7 +97,7 @@ func TestFilterErrorsSayWhatIsAllowed(t *testing.T) {
 		want string
 	}{
 		{console.Selection{Args: []string{"pods,"}}, `"pods,": want a resource (as for kubectl: pods, deploy/web`},
-		{console.Selection{Args: []string{"deploy/"}}, "want one name behind the slash"},
+		{console.Selection{Args: []string{"deploy/"}}, "want one name after the slash"},
 		{console.Selection{Args: []string{"deploy/shop/web"}}, "the namespace goes to --namespace"},
 		{console.Selection{Args: []string{"pod$"}}, "want a resource"},
 		{console.Selection{Args: []string{"pods/[a"}}, "a pattern with * ? [a-z]"},

@@ -241,7 +241,7 @@ func (p *Printer) change(e *consume.Event) change {
 	case d.Patch != nil:
 		err = p.differ.patched(d.Patch, d.After)
 	default:
-		return change{problem: "(what changed is not in the event: neither before nor patch)"}
+		return change{problem: "(the event does not show the change: it has neither before nor patch)"}
 	}
 	if err != nil {
 		return change{problem: "(" + err.Error() + ")"}

@@ -118,7 +118,7 @@ func gapReason(reason consume.GapReason) string {
 	case consume.ReasonSelectionChanged:
 		return "selection-changed: the agent captures other objects now"
 	case consume.ReasonCheckpointLost:
-		return "checkpoint-lost: the agent did not know any more where it had been"
+		return "checkpoint-lost: the agent had lost its position"
 	case consume.ReasonContentChanged:
 		return "content-changed: strip, redaction or its key was changed"
 	case consume.ReasonForbidden:

@@ -12,14 +12,14 @@ import (
 // ErrLocked reports that another open file holds the lock.
 var ErrLocked = errors.New("locked")
 
-// Patience is how long Wait retries. A process that only checks a lock holds it for an instant, a killed one a little longer.
-const Patience = time.Second
+// MaxWait is how long Wait retries. A process that only checks a lock holds it for an instant, a killed one a little longer.
+const MaxWait = time.Second
 
-// Wait locks f. If another open file holds the lock for longer than Patience, or until ctx ends, Wait returns ErrLocked.
+// Wait locks f. If another open file holds the lock for longer than MaxWait, or until ctx ends, Wait returns ErrLocked.
 func Wait(ctx context.Context, f *os.File) error {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, MaxWait)
 	defer cancel()
-	tick := time.NewTicker(Patience / 20)
+	tick := time.NewTicker(MaxWait / 20)
 	defer tick.Stop()
 	for {
 		if err := Exclusive(f); !errors.Is(err, ErrLocked) {

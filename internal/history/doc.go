@@ -12,7 +12,7 @@
 // # Invariants
 //
 //   - An answer is complete or an error: there is no answer if records are removed during the read, or if the bus is away for longer
-//     than Patience.
+//     than MaxOutage.
 //   - Reading counts unreadable records, and lists objects that are incomplete in the record.
 //   - The package starts no goroutine, logs nothing and prints nothing.
 package history

@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Patience is how long a bus may be unreachable while an answer is read.
-const Patience = 30 * time.Second
+// MaxOutage is how long a bus may be unreachable while an answer is read.
+const MaxOutage = 30 * time.Second
 
 // Record is a bus or a file that holds the past.
 type Record struct {
@@ -128,8 +128,8 @@ func (r *Record) read(ctx context.Context, q consume.Query, takes func(*consume.
 	q.StopAtEnd = true
 	q.OnRetry = func(err error) {
 		if away == nil {
-			away = time.AfterFunc(Patience, func() {
-				cancel(fmt.Errorf("the bus was away for %s, so the answer is not whole; ask again when it is back: %w", Patience, err))
+			away = time.AfterFunc(MaxOutage, func() {
+				cancel(fmt.Errorf("the bus was unreachable for %s, so the answer is incomplete: repeat the command when the bus is back: %w", MaxOutage, err))
 			})
 			if r.OnRetry != nil {
 				r.OnRetry(err)
@@ -177,7 +177,7 @@ func (r *Record) next(ctx context.Context, reader consume.Reader, takes func(*co
 		reading.Unreadable++
 		return nil
 	case errors.As(err, &missed):
-		return fmt.Errorf("%w; the answer is not whole: ask again", err)
+		return fmt.Errorf("%w; the answer is incomplete: repeat the command", err)
 	case err != nil:
 		return err
 	}

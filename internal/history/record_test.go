@@ -60,8 +60,8 @@ func TestBusThatGoesAway(t *testing.T) {
 		back time.Duration
 		want string
 	}{
-		{"for good", 0, "the bus was away for 30s, so the answer is not whole; ask again when it is back: the connection is lost"},
-		{"for a while", history.Patience - time.Second, ""},
+		{"for good", 0, "the bus was unreachable for 30s, so the answer is incomplete: repeat the command when the bus is back: the connection is lost"},
+		{"for a while", history.MaxOutage - time.Second, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func (s *missing) Next(context.Context) (*consume.Event, error) {
 func TestRecordsThatAreRemovedWhileTheyAreRead(t *testing.T) {
 	r := &history.Record{Source: &missing{}}
 	_, _, err := r.States(t.Context(), &history.Selection{}, timeline.Now(time.Now()))
-	if err == nil || !strings.Contains(err.Error(), "the answer is not whole: ask again") {
+	if err == nil || !strings.Contains(err.Error(), "the answer is incomplete: repeat the command") {
 		t.Errorf("got %v", err)
 	}
 }

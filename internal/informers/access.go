@@ -33,7 +33,7 @@ func (n *namespaces) review(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			wait = b.Next(err)
-			n.set.o.Log.Debug("cannot review in which namespaces resources may be read, retrying", "err", err, "retry_in", wait)
+			n.set.o.Log.Debug("cannot check in which namespaces resources may be read, retrying", "err", err, "retry_in", wait)
 		}
 		select {
 		case <-ctx.Done():
@@ -168,7 +168,7 @@ func (n *namespaces) logObserved(added []*running) {
 		}
 	}
 	if slices.Sort(scopes); len(scopes) > 0 {
-		n.set.o.Log.Info("namespaces are observed one by one", "count", len(scopes), "scopes", few(scopes))
+		n.set.o.Log.Info("watching namespaces one by one", "count", len(scopes), "scopes", few(scopes))
 	}
 }
 
@@ -195,7 +195,7 @@ func (n *namespaces) split(ctx context.Context) {
 			n.set.drain(ctx, r, false)
 		}
 		n.set.o.Log.Warn("not permitted to read a resource in all namespaces: it is observed in those where that is allowed; for more, grant list "+
-			"and watch on it in other namespaces, or in the whole cluster ('kubecdc rbac', with the same --config, prints that role) and restart",
+			"and watch on it in other namespaces, or in the whole cluster ('kubecdc rbac', with the same --config, prints the role) and restart",
 			"resource", t.resource.String(), "namespaces", few(allowed), "not_permitted", len(t.access)-len(allowed))
 	}
 }

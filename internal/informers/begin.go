@@ -115,7 +115,7 @@ func (s *Manager) add(all []selection.Choice) (out []*scope.Spec) {
 		resource := &all[n].Resource
 		scopes, err := s.scopesOf(s.sel, &all[n])
 		if err != nil {
-			s.o.Log.Error("a resource cannot be observed as configured", "resource", resource.String(), "err", err)
+			s.o.Log.Error("cannot capture a resource as configured", "resource", resource.String(), "err", err)
 		}
 		for _, of := range scopes {
 			if s.active.informers[of.Name] != nil || s.active.drains[objectsOf(resource)] != nil { // in the latter case it starts after the drain
@@ -220,7 +220,7 @@ func (s *Manager) startCreated(ctx context.Context) {
 	s.extensions.Started(created)
 	var begin []*running
 	for _, spec := range specs {
-		s.o.Log.Info("a resource was defined: it is observed from its creation", "scope", spec.Scope.Name, "rv", spec.Created)
+		s.o.Log.Info("a resource was defined: capturing it from its creation", "scope", spec.Scope.Name, "rv", spec.Created)
 		begin = append(begin, s.enroll(spec))
 	}
 	s.start(ctx, begin, nil)

@@ -108,8 +108,8 @@ func (s *Manager) logDraining(d *drain) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, r := range d.informers {
-		s.o.Log.Warn("a changed configuration, or a changed version of a resource, is not in force for a scope yet: the bus has not acknowledged all of its events",
-			"scope", r.Name(), "phase", r.Phase().String(), "advice", "see why the bus does not take the records of this resource; other resources are not affected")
+		s.o.Log.Warn("a changed configuration or version of a resource does not apply to a scope yet: the bus has not acknowledged all of its events",
+			"scope", r.Name(), "phase", r.Phase().String(), "advice", "check why the bus rejects the records of this resource; other resources are not affected")
 	}
 }
 
@@ -179,14 +179,14 @@ func (s *Manager) tombstoneOf(r *object.Resource, name string, c *checkpoint.Sco
 		return nil // it may be selected
 	}
 	if s.foreign(c) {
-		s.o.Log.Info("a scope of the last run is observed by other agents now", "scope", name)
+		s.o.Log.Info("a scope of the previous run is now captured by other agents", "scope", name)
 		delete(s.active.origins, name)
 		s.forget(name)
 		return nil
 	}
 	was, err := s.sel.FromCheckpoint(r, name, c, s.o.Match)
 	if err != nil {
-		s.o.Log.Error("cannot send the end of a scope of the last run", "scope", name, "err", err)
+		s.o.Log.Error("cannot send the end of a scope of the previous run", "scope", name, "err", err)
 		return nil
 	}
 	return s.newTombstone(c, was)
@@ -201,7 +201,7 @@ func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint
 	if !gone {
 		if !s.active.unserved[name] {
 			s.active.unserved[name] = true
-			s.o.Log.Warn("a resource of the last run is not served now, and not known to come from a deleted CustomResourceDefinition: "+
+			s.o.Log.Warn("a resource of the previous run is no longer served, and no deletion of its CustomResourceDefinition is known: "+
 				"no deletion is inferred, and the scope resumes when the resource is served again", "scope", name)
 		}
 		return nil

@@ -183,11 +183,11 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	chosen, missing := s.sel.Choose(now.all, now.unknown, s.taken(nil))
 	for _, m := range missing {
 		if !slices.Contains(s.served.missing, m) {
-			s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", m, "every", rediscoverUnserved)
+			s.o.Log.Warn("a selected resource is not served, checking again", "resource", m, "every", rediscoverUnserved)
 		}
 	}
 	if len(now.unknown) > 0 && !slices.Equal(now.unknown, s.served.unknown) {
-		s.o.Log.Warn("some API groups cannot be discovered now", "groups", now.unknown)
+		s.o.Log.Warn("cannot discover some API groups", "groups", now.unknown)
 	}
 	now.missing = missing
 	s.served = *now
@@ -200,7 +200,7 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 func (s *Manager) drainOutdated(ctx context.Context, now *served) {
 	for _, r := range s.active.informers {
 		if !r.Phase().IsLeaving() && r.RemovedAt() == 0 && now.outdates(r.Resource()) {
-			s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", r.Name(), "version", r.Resource().Version)
+			s.o.Log.Warn("a resource is now served in another version: restarting its informer", "scope", r.Name(), "version", r.Resource().Version)
 			s.drain(ctx, r, true)
 		}
 	}

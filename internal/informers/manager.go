@@ -237,7 +237,7 @@ func (s *Manager) Ready() error {
 		}
 	}
 	if len(stale) > 0 {
-		return fmt.Errorf("no sign of life from the API server for too long: %s", few(stale))
+		return fmt.Errorf("the API server has been silent for too long: %s", few(stale))
 	}
 	if waiting = append(waiting, s.namespaces.deciding()...); len(waiting) > 0 {
 		return fmt.Errorf("first list not loaded yet: %s", few(waiting))

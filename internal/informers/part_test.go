@@ -176,7 +176,7 @@ func TestPartThatCannotBeFound(t *testing.T) {
 		set, _, _ := start(t, s, func(o *informers.Options) { o.Part = only("a") })
 		eventually(t, "the refusal", func() bool {
 			all := set.Status()
-			return len(all) == 1 && all[0].Reason == "refused" && strings.Contains(all[0].Error, "does not find it by metadata.name=a: make that a selectable field")
+			return len(all) == 1 && all[0].Reason == "refused" && strings.Contains(all[0].Error, "cannot select it by metadata.name=a: make that a selectable field")
 		})
 		if err := set.Ready(); err != nil {
 			t.Errorf("not ready: %v", err)

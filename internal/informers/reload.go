@@ -94,7 +94,7 @@ func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, n
 	s.sel = sel
 	s.served.discovery, s.served.all, s.served.unknown, s.served.missing = now.discovery, now.all, now.unknown, missing
 	if err := s.selectNodes(); err != nil {
-		s.o.Log.Error("deletions of Nodes are sent by the rules as they were before", "err", err)
+		s.o.Log.Error("cannot apply the changed rules to deletions of Nodes, the previous rules still apply", "err", err)
 	}
 	for scope, i := range s.active.informers {
 		w, ok := want[scope]

@@ -42,7 +42,7 @@ func (s *Manager) retire(ctx context.Context, r *running, rv uint64) {
 	if !r.Remove(rv, func() bool { return s.extensions.IsEstablished(r.Resource().String()) }) {
 		return
 	}
-	s.o.Log.Info("the definition of a resource is deleted: its informer ends once the bus has everything", "scope", r.Name(), "rv", rv)
+	s.o.Log.Info("the definition of a resource was deleted: its informer stops after the bus has acknowledged everything", "scope", r.Name(), "rv", rv)
 	s.goRun(ctx, func(ctx context.Context) {
 		if !s.awaitRetired(ctx, r) && r.RemovedAt() != 0 {
 			return // the manager ends, or a successor replaces it: the next discovery retires that
@@ -68,7 +68,7 @@ func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
 	if sent == 0 || !s.end(ctx, r, sent) {
 		return false
 	}
-	s.o.Log.Info("a resource is gone, and the bus has everything of it", "scope", r.Name())
+	s.o.Log.Info("a resource was removed, and the bus has acknowledged all of its events", "scope", r.Name())
 	return true
 }
 
@@ -153,7 +153,7 @@ func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 			over, err = n.awaitEnd(ctx, r, end)
 		}
 		if over && n.set.end(ctx, r, r.RemovedAt()) {
-			n.set.o.Log.Info("a namespace is gone, and the bus has everything of it", "scope", r.Name())
+			n.set.o.Log.Info("a namespace was deleted, and the bus has acknowledged all of its events", "scope", r.Name())
 			broadcast.Wake(n.woken)
 		}
 		if over || err != nil {

@@ -75,11 +75,11 @@ func newConditions(s *Manager) *conditions {
 	return &conditions{
 		set: s,
 		silence: desc("kubecdc_informer_silence_seconds",
-			"Watch age: time since the API server's last sign of life (a frame, a watch that was opened, a page of a list); 0 while the watch is ended because the queue is full.", "scope"),
+			"Watch age: time since the API server last sent anything (a watch frame, the response to a new watch, a page of a list); 0 while the watch is stopped because the queue is full.", "scope"),
 		lag: desc("kubecdc_informer_lag_seconds",
-			"For how long the oldest change that the bus has not acknowledged is known; 0: it has acknowledged all.", "scope"),
+			"Age of the oldest unacknowledged change; 0: the bus has acknowledged all.", "scope"),
 		pending: desc("kubecdc_informer_pending_deltas",
-			"What a list made due and is not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
+			"Events from lists that are not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
 		scopes: desc("kubecdc_informer_scopes",
 			"Scopes by phase (waiting, listing, announcing, live, blocked, relisting, draining, retiring, drained), by health (ok, failing, stale, forbidden, notserved), and those that are not ok by the class of the failure.", "phase", "health", "reason"),
 	}

@@ -233,7 +233,7 @@ func TestCapturedBesideForbiddenResources(t *testing.T) {
 		slices.Sort(rest)
 		want := []string{
 			"INFO first snapshot complete, waiting for changes resources=1 not_captured=13",
-			"WARN a resource of the selection is not served, looking for it again resource=widgets",
+			"WARN a selected resource is not served, checking again resource=widgets",
 		}
 		if diff := cmp.Diff(want, rest); diff != "" || denied != 12 {
 			t.Errorf("%d denials are logged, want 12; other lines:\n%s", denied, diff)
@@ -281,7 +281,7 @@ func TestOutageIsSaidOnce(t *testing.T) {
 		want := []string{
 			"INFO first snapshot complete, waiting for changes",
 			"WARN cannot reach the API server, retrying api_server=" + s.URL,
-			"INFO the API server answers again",
+			"INFO the API server responds again",
 		}
 		eventually(t, "its return to be logged", func() bool { return len(log.lines(t)) >= len(want) })
 		if diff := cmp.Diff(want, log.lines(t, "api_server")); diff != "" {

@@ -294,7 +294,7 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 			s.drain(ctx, r, of.Phase() != scope.PhaseRetiring)
 		}
 	}
-	s.o.Log.Info("a node is gone: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes", len(t.scopes))
+	s.o.Log.Info("a node was deleted: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes", len(t.scopes))
 	s.start(ctx, t.scopes, nil)
 }
 

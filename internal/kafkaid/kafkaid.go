@@ -10,13 +10,14 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strings"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 )
 
 // ErrUnsupported is returned for brokers before Kafka 2.8, which report no topic ids.
-var ErrUnsupported = errors.New("the broker tells no topic ids: Kafka 2.8 or later does")
+var ErrUnsupported = errors.New("the broker reports no topic ids: use Kafka 2.8 or later")
 
 // IDs are the ids of a cluster and its topics.
 type IDs struct {
@@ -31,7 +32,7 @@ func Lookup(ctx context.Context, c *kafka.Client, addr net.Addr, topics []string
 		err = versions.Error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask for topic ids: %w", err)
+		return nil, fmt.Errorf("get topic ids: %w", err)
 	}
 	if !slices.ContainsFunc(versions.ApiKeys, func(k kafka.ApiVersionsResponseApiKey) bool {
 		return k.ApiKey == int(protocol.Metadata) && k.MinVersion <= version && version <= k.MaxVersion
@@ -40,13 +41,21 @@ func Lookup(ctx context.Context, c *kafka.Client, addr net.Addr, topics []string
 	}
 	res, err := c.Transport.RoundTrip(ctx, addr, &request{topics: topics})
 	if err != nil {
-		return nil, fmt.Errorf("ask for topic ids: %w", err)
+		return nil, fmt.Errorf("get topic ids: %w", err)
 	}
 	r, ok := res.(*response)
 	if !ok {
-		return nil, errors.New("ask for topic ids: the broker's answer is about something else")
+		return nil, errors.New("get topic ids: the broker's response is about something else")
 	}
 	return &r.ids, nil
+}
+
+// Cause returns an error of kafka.Client without the name of the method that kafka-go puts before it.
+func Cause(err error) error {
+	if cause := errors.Unwrap(err); cause != nil && strings.HasPrefix(err.Error(), "kafka.(*Client).") {
+		return cause
+	}
+	return err
 }
 
 const (

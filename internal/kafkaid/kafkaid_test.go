@@ -2,10 +2,13 @@ package kafkaid_test
 
 import (
 	"encoding/hex"
+	"errors"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
 )
@@ -27,6 +30,21 @@ func metadataV10() []byte {
 		panic(err)
 	}
 	return body
+}
+
+// The text of an error names the broker and what failed, and no method of kafka-go.
+func TestTheCauseOfAnErrorOfTheClient(t *testing.T) {
+	c := &kafka.Client{Addr: kafka.TCP("127.0.0.1:1"), Transport: &kafka.Transport{}}
+	_, err := c.Metadata(t.Context(), &kafka.MetadataRequest{})
+	if err == nil || !strings.HasPrefix(err.Error(), "kafka.(*Client).Metadata: ") {
+		t.Fatalf("kafka-go: %v", err)
+	}
+	if got := kafkaid.Cause(err); !errors.Is(got, syscall.ECONNREFUSED) || strings.Contains(got.Error(), "kafka.(") {
+		t.Errorf("got %v", got)
+	}
+	if got := kafkaid.Cause(syscall.ECONNREFUSED); got != error(syscall.ECONNREFUSED) {
+		t.Errorf("another error became %v", got)
+	}
 }
 
 func TestTopicIDs(t *testing.T) {

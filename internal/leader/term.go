@@ -74,9 +74,9 @@ func (e *Elector) create(ctx context.Context) (next time.Duration) {
 		e.failed(ctx, "create", err)
 		return e.soon()
 	case e.observed != nil:
-		e.o.Log.Warn("the Lease was deleted; created it again, and take it when no agent can lead any more", "holder", e.waited, "wait", e.o.LeaseDuration)
+		e.o.Log.Warn("the Lease was deleted; created it again, acquiring it when no agent can lead any more", "holder", e.waited, "wait", e.o.LeaseDuration)
 	default:
-		e.o.Log.Info("created the Lease, and take it when it is certain that no agent leads", "wait", e.o.LeaseDuration)
+		e.o.Log.Info("created the Lease, acquiring it when it is certain that no agent leads", "wait", e.o.LeaseDuration)
 	}
 	return 0
 }

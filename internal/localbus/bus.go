@@ -89,7 +89,7 @@ func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 		return b, nil
 	}
 	return nil, fmt.Errorf("no free port for the embedded JetStream: all of %s:%d to %d are taken; "+
-		"end what uses them, or name a bus with --bus", host, o.FirstPort, o.LastPort)
+		"stop the programs that use them, or give a bus with --bus", host, o.FirstPort, o.LastPort)
 }
 
 // URL returns the address that clients connect to.
@@ -113,8 +113,8 @@ func (b *Bus) Wait(ctx context.Context) error {
 				why = "its store is disabled"
 			}
 			if why != "" {
-				return fmt.Errorf("the embedded JetStream cannot write to %s any more (%s): "+
-					"see that the disk has room and works, and start again; what was acknowledged is there", b.dir.path, why)
+				return fmt.Errorf("the embedded JetStream can no longer write to %s (%s): "+
+					"check the disk and its free space, and start again; acknowledged records are kept", b.dir.path, why)
 			}
 		}
 	}

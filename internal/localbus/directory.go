@@ -57,7 +57,7 @@ func openDirectory(ctx context.Context, o *Options) (_ *directory, err error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	unusable := func(err error) error {
-		return fmt.Errorf("data directory %s: %w: see to it, or choose another with --data-dir", path, withoutPath(err))
+		return fmt.Errorf("data directory %s: %w: correct this, or choose another with --data-dir", path, withoutPath(err))
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, unusable(err)
@@ -98,7 +98,7 @@ func (d *directory) acquire(ctx context.Context) error {
 		if read(filepath.Join(d.path, busFile), &p) == nil && p.PID != 0 {
 			who = fmt.Sprintf("another kubecdc (pid %d)", p.PID)
 		}
-		return fmt.Errorf("data directory %s: in use by %s: end that one, or choose another directory with --data-dir", d.path, who)
+		return fmt.Errorf("data directory %s: in use by %s: stop it, or choose another directory with --data-dir", d.path, who)
 	case err != nil:
 		return fmt.Errorf("data directory %s: lock: %w", d.path, err)
 	}
@@ -120,7 +120,7 @@ func (d *directory) claim(o *Options) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Stat(filepath.Join(d.path, recordsDir)); err == nil {
-			return fmt.Errorf("data directory %s holds records, but no %s that says of which cluster: %s", d.path, clusterFile, remedy)
+			return fmt.Errorf("data directory %s has records, but no %s that names their cluster: %s", d.path, clusterFile, remedy)
 		}
 		m = marker{Format: format, Cluster: o.Cluster, APIServer: o.APIServer, Created: time.Now().UTC().Truncate(time.Second)}
 		if err := write(file, &m); err != nil {
@@ -130,7 +130,7 @@ func (d *directory) claim(o *Options) error {
 	case err != nil:
 		return fmt.Errorf("%s is damaged or cannot be read: %w: %s", file, withoutPath(err), remedy)
 	case version.Format > format:
-		return fmt.Errorf("%s is of a newer kubecdc (format %d, this one knows %d): use that version, or choose another directory with --data-dir",
+		return fmt.Errorf("%s was written by a newer kubecdc (format %d, this one supports %d): use that version, or choose another directory with --data-dir",
 			file, version.Format, format)
 	case m.Format != format || m.Cluster == "":
 		return fmt.Errorf("%s is damaged: it names no format or no cluster: %s", file, remedy)

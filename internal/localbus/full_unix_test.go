@@ -42,7 +42,7 @@ func TestAFailedWriteEndsTheWait(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("ended as if nothing had happened")
 	}
-	for _, want := range []string{"cannot write to " + dir, "critical write error", "see that the disk has room"} {
+	for _, want := range []string{"can no longer write to " + dir, "critical write error", "check the disk and its free space"} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("%q is not in: %s", want, stderr.String())
 		}

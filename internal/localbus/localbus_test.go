@@ -252,7 +252,7 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 		},
 		"newer": {
 			prepare: marker(`{"format":7,"cluster":["a","b"]}`),
-			want:    "DIR/cluster.json is of a newer kubecdc (format 7, this one knows 1): use that version, or choose another directory with --data-dir",
+			want:    "DIR/cluster.json was written by a newer kubecdc (format 7, this one supports 1): use that version, or choose another directory with --data-dir",
 		},
 		"somebody's JetStream": {
 			prepare: func(t *testing.T, dir string) {
@@ -261,7 +261,7 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			want: "data directory DIR holds records, but no cluster.json that says of which cluster: move the directory away, or choose another with --data-dir",
+			want: "data directory DIR has records, but no cluster.json that names their cluster: move the directory away, or choose another with --data-dir",
 		},
 		"no store": {
 			prepare: func(t *testing.T, dir string) {
@@ -280,7 +280,7 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			want: "data directory DIR: not a directory: see to it, or choose another with --data-dir",
+			want: "data directory DIR: not a directory: correct this, or choose another with --data-dir",
 		},
 		"full disk": {
 			options: func(o *localbus.Options) { o.MinFree = 1 << 62 },
@@ -348,7 +348,7 @@ func TestALostStoreEndsTheWait(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), "cannot write to "+b.Dir()) {
+		if err == nil || !strings.Contains(err.Error(), "can no longer write to "+b.Dir()) {
 			t.Errorf("got %v", err)
 		}
 	case <-time.After(30 * time.Second):

@@ -35,7 +35,7 @@ func DefaultRoot(getenv func(string) string) (string, error) {
 	if home == "" {
 		var err error
 		if home, err = os.UserHomeDir(); err != nil {
-			return "", errors.New("neither $XDG_DATA_HOME nor $HOME is set: say with --data-dir where records are to be kept")
+			return "", errors.New("neither $XDG_DATA_HOME nor $HOME is set: set the directory of the records with --data-dir")
 		}
 	}
 	return filepath.Join(home, ".local", "share", "kubecdc"), nil

@@ -114,7 +114,7 @@ func TestDeadLettersOnJetStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = append(got, m.Subject+" "+describe(e))
-		if strings.HasSuffix(m.Subject, ".dead") && e.DeadLetterReason != "refused: the bus refuses the event: a receiver between us" {
+		if strings.HasSuffix(m.Subject, ".dead") && e.DeadLetterReason != "refused: the bus rejects the event: a receiver between us" {
 			t.Errorf("because %q", e.DeadLetterReason)
 		}
 	}

@@ -125,7 +125,7 @@ func (d *Dispatcher[I]) Run(ctx context.Context) error {
 		return err
 	}
 	if over := context.Cause(ctx); over != nil && errors.Is(ended, over) { // else the source was closed and empty
-		return fmt.Errorf("ended before the source was empty, with %d events that the bus has not acknowledged: %w", d.open.Load(), over)
+		return fmt.Errorf("stopped before the queue was drained, with %d events that the bus has not acknowledged: %w", d.open.Load(), over)
 	}
 	return nil
 }

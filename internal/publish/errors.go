@@ -8,7 +8,7 @@ import (
 
 var (
 	// ErrRefused means that the bus will never accept this event in its present form, for example because of its size.
-	ErrRefused = errors.New("the bus refuses the event")
+	ErrRefused = errors.New("the bus rejects the event")
 
 	// ErrTooLarge is ErrRefused for an event that the bus would accept if it were smaller.
 	ErrTooLarge = fmt.Errorf("%w: it is too large", ErrRefused)

@@ -239,14 +239,14 @@ func (l *Logs) Found(k Look, cluster, id string, ends []uint64) (again bool) {
 	why := ""
 	switch {
 	case t.Cluster != "" && cluster != "" && t.Cluster != cluster:
-		why = fmt.Sprintf("it is in cluster %s, and was in cluster %s", cluster, t.Cluster)
+		why = fmt.Sprintf("it is in cluster %s instead of %s", cluster, t.Cluster)
 	case t.ID != "" && id != "" && t.ID != id:
-		why = fmt.Sprintf("its identity is %s, and was %s", id, t.ID)
+		why = fmt.Sprintf("its id is %s instead of %s", id, t.ID)
 		if slices.Contains(t.gone, id) {
 			again = t.oddAgain()
 		}
 	case isShort(k.Acked, ends):
-		why = "it has lost records that it had acknowledged"
+		why = "it has lost acknowledged records"
 		again = t.oddAgain()
 	case t.ID == "" && slices.Contains(t.gone, id) && t.oddAgain():
 		again = true // a broker that lags may report the former log
@@ -298,7 +298,7 @@ func (l *Logs) WentBack(name string, partition int, m Mark) {
 	t.Cluster, t.ID = "", "" // the next look adopts what it finds
 	f := l.replaced
 	l.mu.Unlock()
-	f(name, "it has acknowledged a record at a position that an earlier one had")
+	f(name, "it has acknowledged two records at the same position")
 }
 
 // replace records the replacement of a log. It must be called with mu held.

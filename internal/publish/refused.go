@@ -74,7 +74,7 @@ func (d *Dispatcher[I]) claim(ctx context.Context, f *flight[I]) error {
 	ref, err := d.put(ctx, f)
 	switch {
 	case errors.Is(err, ErrRefused):
-		f.cause = fmt.Errorf("%w; and the whole of it cannot be put aside: %w", f.cause, err)
+		f.cause = fmt.Errorf("%w; and storing the whole event failed: %w", f.cause, err)
 		f.event.Done(f.cause) // the next step, or the dead letters
 		return nil
 	case err != nil:
@@ -88,7 +88,7 @@ func (d *Dispatcher[I]) claim(ctx context.Context, f *flight[I]) error {
 // put stores the whole event. It uses f's buffers.
 func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err error) {
 	if d.o.Claims == nil {
-		return "", fmt.Errorf("%w: there is no claim store", ErrRefused)
+		return "", fmt.Errorf("%w: no claim store is configured", ErrRefused)
 	}
 	if err := d.encoder.EncodeWhole(&f.Event, f.delta); err != nil {
 		return "", err
@@ -118,9 +118,9 @@ func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) err
 		return nil
 	case f.delta.Stream != nil:
 		// Without it, consumers would treat incomplete data as complete.
-		return fmt.Errorf("%w: the records mean nothing without this one: see that the bus takes it", f.failed(cause))
+		return fmt.Errorf("%w: consumers cannot do without this event: make the bus accept it", f.failed(cause))
 	case d.o.DeadLetters == nil:
-		return fmt.Errorf("%w: there are no dead letters to take it, and the agent rather stops than leaves it out: set deadLetter in the configuration, or %s",
+		return fmt.Errorf("%w: no dead letters are configured, so the agent stops instead of losing it: set deadLetter in the configuration, or %s",
 			f.failed(cause), adviceOf(reason))
 	}
 	f.next(letter)
@@ -151,7 +151,7 @@ func (d *Dispatcher[I]) shortenLetter(f *flight[I], err error) error {
 
 // noLetter ends Run for an event that neither the bus nor the dead letters accept.
 func (*Dispatcher[I]) noLetter(f *flight[I], err error) error {
-	return fmt.Errorf("%w: and the dead letters do not take it: %w: see what they refuse, or %s", f.failed(f.cause), err, adviceOf(f.reason))
+	return fmt.Errorf("%w; the dead letters reject it too: %w: check why, or  %s", f.failed(f.cause), err, adviceOf(f.reason))
 }
 
 func adviceOf(reason string) string {
@@ -159,16 +159,16 @@ func adviceOf(reason string) string {
 	case letterTooLarge:
 		return "raise the bus's limit and event.maxBytes, or configure claimCheck and oversize"
 	case letterEncode:
-		return "leave the resource out of the configuration, and report this"
+		return "remove the resource from the configuration, and report this"
 	}
-	return "have the bus take it"
+	return "make the bus accept it"
 }
 
 // noteLetter counts an event that is in the dead letters.
 func (d *Dispatcher[I]) noteLetter(f *flight[I]) {
 	d.metrics.deadLetters.WithLabelValues(f.reason).Inc()
 	if attrs, ok := d.first(f.reason, f); ok {
-		d.log.Error("event is in the dead letters and not on the bus", append(attrs, "reason", f.reason, "bytes", f.Size(), "err", f.cause)...)
+		d.log.Error("event was sent to the dead letters instead of the bus", append(attrs, "reason", f.reason, "bytes", f.Size(), "err", f.cause)...)
 	}
 }
 

@@ -134,14 +134,14 @@ func TestDeadLetters(t *testing.T) {
 		"refused": {
 			oversize: allOversize,
 			bus:      func(*consume.Event, int) error { return refused },
-			letter:   "web-1/7", reason: "refused: publish " + letterID + ": the bus refuses the event: HTTP 422",
+			letter:   "web-1/7", reason: "refused: publish " + letterID + ": the bus rejects the event: HTTP 422",
 		},
 		"refused, and too large for the dead letters": {
 			bus: func(*consume.Event, int) error { return refused }, dead: tooLarge(15_000),
 			letter: "web-1/7 without before,patch", reason: "refused: ",
 		},
 		"too large, and nothing may be given up": {
-			bus: tooLarge(25_000), letter: "web-1/7", reason: "too_large: publish " + letterID + ": the bus refuses the event: it is too large: more than 25000 bytes",
+			bus: tooLarge(25_000), letter: "web-1/7", reason: "too_large: publish " + letterID + ": the bus rejects the event: it is too large: more than 25000 bytes",
 		},
 		"too large without patch and before": {
 			oversize: allOversize[:2], bus: tooLarge(5_000), dead: tooLarge(5_000), letter: "web-1/7 without before,after,patch", reason: "too_large: ",
@@ -251,7 +251,7 @@ func TestNoDeadLettersEndRun(t *testing.T) {
 		"the dead letters refuse it too": {
 			bus:  func(*consume.Event, int) error { return refused },
 			dead: func(*consume.Event, int) error { return fmt.Errorf("%w: no such topic", publish.ErrRefused) },
-			want: []string{letterID, "HTTP 422", "the dead letters do not take it", "no such topic"},
+			want: []string{letterID, "HTTP 422", "the dead letters reject it too", "no such topic"},
 		},
 		"the dead letters are gone": {
 			bus:  func(*consume.Event, int) error { return refused },
@@ -525,7 +525,7 @@ func TestOperatorPutsAnEventAmongTheDeadLetters(t *testing.T) {
 		if diff := cmp.Diff(want, j.entries); diff != "" {
 			t.Error(diff)
 		}
-		if reason := j.events["dead web-1/7"].DeadLetterReason; !strings.Contains(reason, "put among the dead letters by an operator") || !strings.Contains(reason, "status 403") {
+		if reason := j.events["dead web-1/7"].DeadLetterReason; !strings.Contains(reason, "moved to the dead letters by an operator") || !strings.Contains(reason, "status 403") {
 			t.Errorf("reason: %s", reason)
 		}
 		if len(d.Stuck()) != 0 || isolated() != 0 {

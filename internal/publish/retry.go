@@ -72,13 +72,13 @@ func (d *Dispatcher[I]) Stuck() []Stuck { return d.retries.list() }
 var ErrNotStuck = errors.New("no such event is being retried")
 
 // errOperator is the cause of a dead letter that an operator requested.
-var errOperator = fmt.Errorf("%w: put among the dead letters by an operator", ErrRefused)
+var errOperator = fmt.Errorf("%w: moved to the dead letters by an operator", ErrRefused)
 
 // DeadLetter sends an event that waits for another attempt to the dead letters, and a gap in its place to the bus. Its error wraps
 // ErrNotStuck if no such event waits, for example because an attempt is in progress.
 func (d *Dispatcher[I]) DeadLetter(id string) error {
 	if d.o.DeadLetters == nil {
-		return errors.New("there are no dead letters: set deadLetter in the configuration")
+		return errors.New("no dead letters are configured: set deadLetter in the configuration")
 	}
 	alone, err := d.retries.giveUp(id, time.Now())
 	if err != nil {
@@ -226,11 +226,11 @@ func (r *retries[I]) giveUp(id string, now time.Time) (wasAlone bool, err error)
 		i := slices.Index(*list, w)
 		switch {
 		case i < 0:
-			return false, fmt.Errorf("%w: an attempt is under way: %s", ErrNotStuck, id)
+			return false, fmt.Errorf("%w: an attempt is in progress: %s", ErrNotStuck, id)
 		case w.stream:
-			return false, fmt.Errorf("event %s is about the stream: the records mean nothing without it: see that the bus takes it", id)
+			return false, fmt.Errorf("event %s is about the stream, and consumers cannot do without it: make the bus accept it", id)
 		case w.stage >= letter:
-			return false, fmt.Errorf("event %s is on its way to the dead letters", id)
+			return false, fmt.Errorf("event %s is being sent to the dead letters", id)
 		}
 		*list = slices.Delete(*list, i, i+1)
 		w.next(letter)

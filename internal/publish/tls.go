@@ -40,7 +40,7 @@ func (t *TLS) Validate(path *field.Path) field.ErrorList {
 	list = append(list, check.PlainFile(path.Child("certFile"), t.CertFile, "/etc/kubecdc/tls.crt")...)
 	if t.KeyFile != "" && !check.AbsolutePath.MatchString(t.KeyFile) {
 		list = append(list, field.Forbidden(path.Child("keyFile"),
-			"must be the absolute path of a file that holds it, such as /etc/kubecdc/tls.key; the secret itself never stands here"))
+			"must be the absolute path of a file that holds it, such as /etc/kubecdc/tls.key; the secret itself does not belong here"))
 	}
 	return append(list, check.Together(path, "certFile", t.CertFile, "keyFile", t.KeyFile)...)
 }
@@ -51,7 +51,7 @@ func (t *TLS) Summary() string {
 	case t == nil:
 		return ""
 	case t.CertFile != "":
-		return "TLS with a certificate of its own"
+		return "TLS with a client certificate"
 	}
 	return "TLS"
 }
@@ -79,7 +79,7 @@ func (t *TLS) Config() (*tls.Config, error) {
 		return nil, nil
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		return nil, errors.New("tls: certFile and keyFile go together: name both or neither")
+		return nil, errors.New("tls: set both certFile and keyFile, or neither")
 	}
 	roots, err := t.Roots()
 	if err != nil {
@@ -109,7 +109,7 @@ func (t *TLS) Roots() (*x509.CertPool, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("tls: caFile %s: no certificate in it: it must hold PEM blocks \"CERTIFICATE\"", t.CAFile)
+		return nil, fmt.Errorf("tls: caFile %s: contains no certificate: it must have PEM blocks \"CERTIFICATE\"", t.CAFile)
 	}
 	return roots, nil
 }

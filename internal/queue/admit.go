@@ -221,8 +221,8 @@ type held struct {
 func (h *held) add(size int64)    { h.events, h.bytes = h.events+1, h.bytes+size }
 func (h *held) remove(size int64) { h.events, h.bytes = h.events-1, h.bytes-size }
 
-// within reports whether a lane that holds h would, with one more item of this size, hold at most n times the remaining free
-// part of bound; all is the total held by all lanes. It returns true for a lane that holds nothing.
+// within reports whether a lane that holds h may hold one more item of this size: then it must hold at most n times the remaining
+// free part of bound. all is the total held by all lanes. It returns true for a lane that holds nothing.
 func (h held) within(n int64, all, bound held, size int64) bool {
 	if h.events == 0 {
 		return true

@@ -80,12 +80,12 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 	return err
 }
 
-// TryPut adds v as catch-up, in the room that live deltas leave. It requires that no Put waits for room, that no Put of this
-// lane waits for the lane to hold less, and that the key's share and the bounds have room. It also requires that the lane
+// TryPut adds v as catch-up, in the room that live deltas leave. It requires that no Put waits for room, and that no Put of this
+// lane waits for the lane to hold less. The key's share and the bounds must have room. It also requires that the lane
 // then holds at most twice the remaining free room of the queue, and of the half for catch-up. It never blocks, and reports
 // whether v was added; after false, Room signals when to try again.
 //
-// A Put that waits only for its key, or because its lane holds too much, does not wait for room: a stuck lane blocks its own
+// A Put that waits only for its key, or because its lane holds too much, does not wait for room. So a stuck lane blocks its own
 // deltas and its own catch-up, but not those of others.
 func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 	q := l.q

@@ -105,7 +105,7 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	n.ofPatterns(func(p config.ResourcePattern) bool { return d == nil || slices.Contains(d.Unserved, p.String()) })
 	if d != nil {
 		if len(d.Unknown) > 0 {
-			n.notes = append(n.notes, fmt.Sprintf("The API server could not tell what %s serves: rules for it may be missing.",
+			n.notes = append(n.notes, fmt.Sprintf("The resources of %s could not be discovered: rules for it may be missing.",
 				strings.Join(d.Unknown, ", ")))
 		}
 		for _, u := range d.Unserved {
@@ -119,14 +119,14 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	// Any pattern that takes Pods counts, even "*" in some namespaces.
 	if c.Mode == config.ModeCentral && slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return r.Takes("", "v1", "pods") }) {
 		n.access = append(n.access, &access{
-			resource: "nodes", notes: []string{"Which nodes go, and leave Pods behind that no agent observes any more."},
+			resource: "nodes", notes: []string{"Deletions of nodes, whose Pods no agent on a node observes any more."},
 		})
 	}
 
 	if o.Foreign != nil && slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return slices.ContainsFunc(r.Resources, o.Foreign) }) {
 		n.access = append(n.access,
 			&access{group: "apiextensions.k8s.io", resource: "customresourcedefinitions", notes: []string{
-				"What is defined: custom resources are told of from their birth to their end.",
+				"Definitions of resources, to capture custom resources from their creation to their removal.",
 			}},
 			&access{group: "apiregistration.k8s.io", resource: "apiservices", notes: []string{"And what other API servers serve."}})
 	}
@@ -199,7 +199,7 @@ func checkpointRules(c *config.Config, kept *config.CheckpointConfigMap) []Rule 
 	configMaps := Rule{APIGroups: []string{""}, Resources: []string{"configmaps"}}
 	readWrite, create := configMaps, configMaps
 	readWrite.Notes, readWrite.ResourceNames, readWrite.Verbs = notes, []string{kept.Name}, []string{"get", "update"}
-	create.Notes, create.Verbs = []string{"RBAC knows no name of what is created: this is for the first checkpoint."}, []string{"create"}
+	create.Notes, create.Verbs = []string{"RBAC cannot limit create to a name. This is for the first checkpoint."}, []string{"create"}
 	return []Rule{readWrite, create}
 }
 
@@ -208,7 +208,7 @@ func leaseRules(name string) []Rule {
 	leases := Rule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}
 	renew, create := leases, leases
 	renew.Notes, renew.ResourceNames, renew.Verbs = []string{"The Lease, whose holder writes to the bus."}, []string{name}, []string{"get", "update"}
-	create.Notes, create.Verbs = []string{"RBAC knows no name of what is created: this is for the first start, and for when somebody has deleted the Lease."}, []string{"create"}
+	create.Notes, create.Verbs = []string{"RBAC cannot limit create to a name. This is for the first start, and if the Lease was deleted."}, []string{"create"}
 	return []Rule{renew, create}
 }
 

@@ -68,7 +68,7 @@ func describe(e *consume.Event) (*section, error) {
 
 func verbOf(e *consume.Event) string {
 	verbs := map[consume.Op]string{
-		consume.Created: "was created", consume.Updated: "was updated", consume.Deleted: "was deleted", consume.Read: "exists, says a snapshot",
+		consume.Created: "was created", consume.Updated: "was updated", consume.Deleted: "was deleted", consume.Read: "exists (from a snapshot)",
 		consume.Entered: "began to match the selector", consume.Left: "ceased to match the selector",
 	}
 	return cmp.Or(verbs[e.Op], "changed")

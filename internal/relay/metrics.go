@@ -33,12 +33,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	return &Metrics{
 		delivered: counter("delivered_total", "Records that the relay's target has acknowledged."),
-		passed: counter("passed_over_total", "Records that were not delivered, by reason: not asked for (filter), no event of kubecdc (unreadable), "+
-			"refused by the target and skipped as configured (refused).", "reason"),
-		missed: counter("missed_total", "Records that the bus no longer held when the relay came to them."),
+		passed: counter("passed_over_total", "Records that were not delivered, by reason: not selected (filter), not an event of kubecdc (unreadable), "+
+			"rejected by the target and skipped as configured (refused).", "reason"),
+		missed: counter("missed_total", "Records that the bus had removed before the relay read them."),
 		behind: gauge("behind_records", "Records on the bus beyond what the relay has delivered, looked up every 10 s."),
-		saved:  gauge("cursor_saved_timestamp_seconds", "When the relay's cursor was saved last."),
-		up:     gauge("up", "1 while the relay runs; 0: it has ended, its log says why."),
+		saved:  gauge("cursor_saved_timestamp_seconds", "Time of the last save of the relay's cursor."),
+		up:     gauge("up", "1 while the relay runs; 0: it has stopped, and the log has the reason."),
 	}
 }
 

@@ -46,9 +46,9 @@ func openBackoff() publish.Backoff {
 
 var (
 	// ErrElsewhere is wrapped by the error of a relay after a later relay of the same name has taken over its cursor.
-	ErrElsewhere = errors.New("the relay is run elsewhere")
+	ErrElsewhere = errors.New("another relay of this name is running")
 
-	errNotOpen = errors.New("its bus is not connected, or its cursor not taken yet")
+	errNotOpen = errors.New("its bus is not connected, or its cursor not acquired yet")
 )
 
 var errGrace = errors.New("the grace period is over")
@@ -171,7 +171,7 @@ func (r *Relay) connect(ctx context.Context) error {
 		}
 		r.problem.Store(&err)
 		if suppressed, ok := r.window.First("open"); ok && ctx.Err() == nil {
-			r.log.Warn("bus cannot be read yet, trying on", "err", err, "suppressed", suppressed)
+			r.log.Warn("cannot read the bus yet, retrying", "err", err, "suppressed", suppressed)
 		}
 		if err := publish.Sleep(ctx, openBackoff().Delay(failures)); err != nil {
 			return err
@@ -251,14 +251,14 @@ func (r *Relay) read(ctx context.Context) error {
 
 func (r *Relay) miss(err *consume.MissedError) {
 	if err.Recreated {
-		r.log.Error("log is another one than the relay has read: it was created again, or restored; the relay reads it from its beginning, and what the former one still held does not reach the target",
+		r.log.Error("log was recreated or restored: the relay reads it from its beginning, and the undelivered records of the previous log are lost",
 			"log", err.Log.Name, "partition", err.Log.Partition, "former", err.Log.ID, "read_to", err.From-1, "end", err.To)
 		return
 	}
 	if err.To >= err.From {
 		r.metrics.missed.WithLabelValues(r.o.Name).Add(float64(err.To - err.From + 1))
 	}
-	r.log.Error("records were gone before they could be relayed: what they said does not reach the target; let the bus keep records for longer than the relay may be away or behind",
+	r.log.Error("records were removed before the relay read them, and do not reach the target: make the bus keep records for longer than the relay may be down or behind",
 		"log", err.Log.Name, "partition", err.Log.Partition, "from", err.From, "to", err.To)
 }
 
@@ -306,7 +306,7 @@ func (r *Relay) passOver(rec *driver.Record, reason string) {
 		err = fmt.Errorf("%w of this release: its type is %.100q", consume.ErrNotKubecdc, rec.Event.Type)
 	}
 	if suppressed, ok := r.window.First(reason); ok {
-		r.log.Error("record cannot be read as an event and is passed over: look at it on the bus",
+		r.log.Error("skipping a record that cannot be read as an event: check it on the bus",
 			"record", rec.Where(), "err", err, "suppressed", suppressed)
 	}
 }
@@ -335,12 +335,12 @@ func (r *Relay) refused(d *object.Delta, err error) error {
 	to := d.Acker.(*delivery) //nolint:forcetypeassert // the relay makes all of them
 	rec := to.record
 	if r.o.Refused != Skip {
-		return fmt.Errorf("%s: the target refuses event %s for good: mend the target, or let the relay pass over such records with refused: skip: %w",
+		return fmt.Errorf("%s: the target rejects event %s permanently: correct the target, or skip such records with refused: skip: %w",
 			rec.Where(), rec.Event.ID, err)
 	}
 	to.skipped = true
 	r.passOver(rec, passedRefused)
-	r.log.Error("record is refused by the target and skipped as configured; it stays on the bus it was read from",
+	r.log.Error("the target rejects a record, which is skipped as configured; it stays on the source bus",
 		"record", rec.Where(), "event_id", rec.Event.ID, "err", err)
 	return nil
 }
@@ -387,7 +387,7 @@ func (r *Relay) save(ctx context.Context, check bool) error {
 		return err
 	default:
 		if suppressed, ok := r.window.First("save"); ok {
-			r.log.Warn("cursor cannot be saved, trying on; a restart would deliver again what has been delivered since", "err", err, "suppressed", suppressed)
+			r.log.Warn("cannot save the cursor, retrying; a restart would deliver later records again", "err", err, "suppressed", suppressed)
 		}
 	}
 	return nil
@@ -400,10 +400,10 @@ func (r *Relay) lookBehind(ctx context.Context) {
 		r.problem.Store(nil)
 		r.metrics.behind.WithLabelValues(r.o.Name).Set(float64(behind))
 	case !errors.Is(err, context.Canceled): // needed because a reader whose bus is away looks like one that has read all
-		err = fmt.Errorf("its bus does not answer: %w", err)
+		err = fmt.Errorf("its bus does not respond: %w", err)
 		r.problem.Store(&err)
 		if suppressed, ok := r.window.First("behind"); ok {
-			r.log.Warn("bus cannot be asked how far it is ahead, trying on", "err", err, "suppressed", suppressed)
+			r.log.Warn("cannot read the end of the bus, retrying", "err", err, "suppressed", suppressed)
 		}
 	}
 }

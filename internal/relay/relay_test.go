@@ -143,7 +143,7 @@ func TestLiveStartBeforeTheStreamIsMadeLeavesNothingOut(t *testing.T) {
 	var log logBuffer
 	source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Live, Log: log.logger()})
 	r := startLogging(t, relay.Options{Name: "r", Source: source, Target: to}, log.logger())
-	waitFor(t, func() bool { return strings.Contains(log.String(), "there is no stream") })
+	waitFor(t, func() bool { return strings.Contains(log.String(), "does not exist yet") })
 	b.create()
 	b.send(event("shop", "a", 1), event("shop", "b", 2)) // before the relay looks again
 	to.wait(t, 2)
@@ -412,7 +412,7 @@ func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(log.String(), "log is another one than the relay has read") != 1 {
+	if strings.Count(log.String(), "log was recreated or restored") != 1 {
 		t.Errorf("log:\n%s", &log)
 	}
 	at, err := b.source("r", driver.Live).Status(t.Context())
@@ -514,7 +514,7 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 	if passed != 20 {
 		t.Errorf("%v records are counted as passed over, want those of the other namespace", passed)
 	}
-	if strings.Contains(log.String(), "records were gone") || strings.Contains(log.String(), "cannot filter") {
+	if strings.Contains(log.String(), "records were removed") || strings.Contains(log.String(), "cannot filter") {
 		t.Errorf("log:\n%s", &log)
 	}
 }
@@ -532,7 +532,7 @@ func TestCursorInAnotherStreamIsAnError(t *testing.T) {
 	}
 	source := b.sourceOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) { c.Stream.Name = "OTHER" })
 	err := start(t, relay.Options{Name: "r", Source: source, Target: to}).wait(t)
-	if err == nil || !strings.Contains(err.Error(), "is one in stream KUBECDC") {
+	if err == nil || !strings.Contains(err.Error(), "belongs to stream KUBECDC") {
 		t.Errorf("error: %v", err)
 	}
 }

@@ -61,9 +61,9 @@ func (c *SlackConfig) Validate(path *field.Path, _ *driver.Facts) field.ErrorLis
 	switch {
 	case len(list) > 0:
 	case c.TokenFile != "" && c.Channel == "":
-		list = append(list, field.Required(path.Child("channel"), `is missing: with tokenFile, the channel has to be named, such as "#deploys"`))
+		list = append(list, field.Required(path.Child("channel"), `is missing: tokenFile requires a channel, such as "#deploys"`))
 	case c.URLFile != "" && c.Channel != "":
-		list = append(list, field.Forbidden(path.Child("channel"), "is of no use with urlFile: a webhook belongs to one channel; leave it out"))
+		list = append(list, field.Forbidden(path.Child("channel"), "has no effect with urlFile, because a webhook belongs to one channel; remove it"))
 	}
 	list = append(list, check.SecretFile(path.Child("urlFile"), c.URLFile)...)
 	return append(list, check.SecretFile(path.Child("tokenFile"), c.TokenFile)...)
@@ -257,7 +257,7 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 		if errors.As(err, &limited) {
 			wait := min(max(limited.RetryAfter, s.cfg.Every), maxRetryAfter)
 			if suppressed, ok := s.window.First("rate limit"); ok {
-				s.log.Warn("slack asks to wait", "retry_after", limited.RetryAfter, "wait", wait, "suppressed", suppressed)
+				s.log.Warn("slack limits the rate, waiting", "retry_after", limited.RetryAfter, "wait", wait, "suppressed", suppressed)
 			}
 			if err := publish.Sleep(ctx, wait); err != nil {
 				return err
@@ -275,9 +275,9 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 			if advice != "" {
 				level = slog.LevelError
 			} else {
-				advice = "none: it is tried again"
+				advice = "none: the relay retries"
 			}
-			s.log.Log(ctx, level, "slack does not take a message, trying on", "err", err, "advice", advice, "attempt", failures, "suppressed", suppressed)
+			s.log.Log(ctx, level, "slack rejects a message, retrying", "err", err, "advice", advice, "attempt", failures, "suppressed", suppressed)
 		}
 		if err := publish.Sleep(ctx, openBackoff().Delay(failures)); err != nil {
 			return err
@@ -294,7 +294,7 @@ func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) err
 		}
 		address = strings.TrimSpace(address)
 		if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return fmt.Errorf("%s does not hold a URL", s.cfg.URLFile)
+			return fmt.Errorf("%s does not contain a URL", s.cfg.URLFile)
 		} else if u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
 			return fmt.Errorf("the URL in %s begins with http://: it is a secret, and would be sent unencrypted: write https://", s.cfg.URLFile)
 		}
@@ -327,9 +327,9 @@ func adviceOf(err error) (advice string, refused bool) {
 			"invalid_arguments", "invalid_json", "invalid_post_type", "too_many_attachments", "invalid_attachments", "slack_connect_blocked_file_type":
 			return "", true
 		case "invalid_auth", "not_authed", "token_expired", "token_revoked", "account_inactive", "no_permission", "missing_scope", "not_allowed_token_type", "access_denied":
-			return "see that tokenFile holds a bot token of the workspace with the scope chat:write", false
+			return "check that tokenFile contains a bot token of the workspace with the scope chat:write", false
 		case "channel_not_found", "not_in_channel", "is_archived", "restricted_action", "restricted_action_read_only_channel", "cannot_reply_to_message":
-			return "see that the channel exists and the bot has been invited to it", false
+			return "check that the channel exists and that the bot has been invited to it", false
 		}
 		return "look the error up at https://docs.slack.dev/reference/methods/chat.postMessage", false
 	}
@@ -340,12 +340,12 @@ func adviceOf(err error) (advice string, refused bool) {
 			return "", true
 		case code == http.StatusForbidden, code == http.StatusNotFound, code == http.StatusGone, code == http.StatusUnauthorized,
 			code >= 300 && code < 400:
-			return "see that urlFile holds the URL of a webhook that has not been removed, and that its channel is not archived", false
+			return "check that urlFile contains the URL of a webhook that has not been removed, and that its channel is not archived", false
 		}
 		return "", false
 	}
 	if pathErr := new(os.PathError); errors.As(err, &pathErr) {
-		return "see that the file exists and can be read", false
+		return "check that the file exists and can be read", false
 	}
 	return "", false
 }

@@ -303,7 +303,7 @@ func TestSlackRateLimitIsHeeded(t *testing.T) {
 				return 0, nil, ""
 			}
 			log := s.relayTo(t, config(s, t), relay.Options{}, 1, event("shop", "web", 7))
-			if !strings.Contains(log.String(), "slack asks to wait") {
+			if !strings.Contains(log.String(), "slack limits the rate, waiting") {
 				t.Errorf("log:\n%s", log)
 			}
 		})
@@ -319,7 +319,7 @@ func TestSlackIsNotWaitedForForLong(t *testing.T) {
 	log := &logBuffer{}
 	m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
 	r := startLogging(t, relay.Options{Name: "r", Source: m, Target: newSlack(t, s.webhook(t), log.logger()), Grace: time.Millisecond}, log.logger())
-	waitFor(t, func() bool { return strings.Contains(log.String(), "slack asks to wait") })
+	waitFor(t, func() bool { return strings.Contains(log.String(), "slack limits the rate, waiting") })
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
@@ -361,7 +361,7 @@ func TestSlackRefusesOnlyWhatItCannotTake(t *testing.T) {
 	}
 	log := s.relayTo(t, s.token(t), relay.Options{Refused: relay.Skip}, 3,
 		event("shop", "a", 1), event("shop", "poisoned", 2), event("shop", "b", 3), event("shop", "c", 4))
-	if n := strings.Count(log.String(), "record is refused by the target and skipped"); n != 1 {
+	if n := strings.Count(log.String(), "the target rejects a record, which is skipped"); n != 1 {
 		t.Errorf("skipped: %d, want 1:\n%s", n, log)
 	}
 }
@@ -369,7 +369,7 @@ func TestSlackRefusesOnlyWhatItCannotTake(t *testing.T) {
 func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, answer, advice string }{
-		{"token", `{"ok":false,"error":"invalid_auth"}`, "tokenFile holds a bot token"},
+		{"token", `{"ok":false,"error":"invalid_auth"}`, "tokenFile contains a bot token"},
 		{"channel", `{"ok":false,"error":"channel_not_found"}`, "the bot has been invited"},
 		{"unknown", `{"ok":false,"error":"something_new"}`, "look the error up"},
 	} {
@@ -399,7 +399,7 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 			return 0, nil, ""
 		}
 		log := s.relayTo(t, s.webhook(t), relay.Options{}, 1, event("shop", "web", 7))
-		if !strings.Contains(log.String(), "urlFile holds the URL of a webhook") {
+		if !strings.Contains(log.String(), "urlFile contains the URL of a webhook") {
 			t.Errorf("log does not advise:\n%s", log)
 		}
 	})
@@ -410,7 +410,7 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 		to := newSlack(t, config, log.logger())
 		m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
 		r := startLogging(t, relay.Options{Name: "r", Source: m, Target: to, Grace: time.Millisecond}, log.logger())
-		waitFor(t, func() bool { return strings.Contains(log.String(), "trying on") })
+		waitFor(t, func() bool { return strings.Contains(log.String(), "retrying") })
 		if err := to.Ready(); err == nil || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("ready: %v", err)
 		}

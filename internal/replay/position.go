@@ -67,11 +67,11 @@ func (p *Position) load(ctx context.Context, replay map[string]string, from, to 
 		return err
 	}
 	if err := json.Unmarshal(raw, &p.at); err != nil || p.at.Version != positionVersion {
-		return errors.New("it is not a position of a replay: name another file")
+		return errors.New("it is not a replay position: use another file")
 	}
 	for _, flag := range slices.Sorted(maps.Keys(replay)) {
 		if was, is := p.at.Replay[flag], replay[flag]; was != is {
-			return fmt.Errorf("it is the position of another replay, with %s %q instead of %q: repeat that command, or name another file", flag, was, is)
+			return fmt.Errorf("it is the position of another replay, with %s %q instead of %q: repeat that command, or use another file", flag, was, is)
 		}
 	}
 	for _, at := range p.at.Logs {

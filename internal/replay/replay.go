@@ -224,7 +224,7 @@ func (r *Replay) Run(ctx context.Context, to relay.Target, log *slog.Logger) err
 }
 
 // errSilent says that a target is connected and acknowledges nothing.
-var errSilent = errors.New("it acknowledges nothing: see the messages before")
+var errSilent = errors.New("it acknowledges nothing: see the messages above")
 
 // await returns an error if the target takes nothing for too long at the start.
 func (r *Replay) await(ctx context.Context, to relay.Target) error {
@@ -243,5 +243,5 @@ func (r *Replay) await(ctx context.Context, to relay.Target) error {
 			waited++
 		}
 	}
-	return fmt.Errorf("the target has taken nothing for %s: %w", startTimeout, cmp.Or(to.Ready(), errSilent))
+	return fmt.Errorf("the target has accepted nothing for %s: %w", startTimeout, cmp.Or(to.Ready(), errSilent))
 }

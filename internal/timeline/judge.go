@@ -70,7 +70,7 @@ type scope struct {
 // span is a gap. It ends when the state is right again.
 type span struct {
 	from, to  mark  // of the record; to: up to which history is lost
-	lost      point // from where, as the gap says: the bus may have had more than a killed agent remembered
+	lost      point // from where, as the gap says: the bus may have had more than the checkpoint of a killed agent
 	end       mark  // the state is right again; zero: not yet
 	reason    consume.GapReason
 	recovered bool

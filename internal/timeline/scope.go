@@ -68,7 +68,8 @@ type Scope struct {
 	// Reason is that of the gap around the moment.
 	Reason consume.GapReason `json:"reason,omitempty"`
 	// Recovered reports that every version of the objects that existed at an end of that gap is in the record. At a resourceVersion, only objects
-	// that were created and deleted inside the gap may be wrong: missing, or, if an agent that was killed had sent them, outdated or deleted by then.
+	// that were created and deleted inside the gap may be wrong. They may be missing. If an agent that was killed had sent them, they may be outdated
+	// or deleted by then.
 	// At a time, the other changes inside the gap may be missing too: they have the time at which they were found.
 	Recovered bool `json:"recovered,omitempty"`
 

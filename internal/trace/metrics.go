@@ -19,11 +19,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		exported: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubecdc_trace_spans_exported_total",
-			Help: "Spans that the collector has taken.",
+			Help: "Spans that the collector has accepted.",
 		}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubecdc_trace_spans_dropped_total",
-			Help: "Spans that the collector has not got, by reason: queue_full, unreachable, refused or shutdown. Events are not concerned.",
+			Help: "Spans that did not reach the collector, by reason: queue_full, unreachable, refused or shutdown. Events are not affected.",
 		}, []string{"reason"}),
 	}
 	for _, reason := range []string{dropQueue, dropUnreachable, dropRefused, dropShutdown} {

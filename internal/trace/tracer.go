@@ -215,7 +215,7 @@ func (t *Tracer) accepted(answer []byte, n int) {
 	}
 	t.metrics.exported.Add(float64(n - rejected))
 	if rejected > 0 {
-		t.give(dropRefused, rejected, errors.New("it has taken the others of the same request"))
+		t.give(dropRefused, rejected, errors.New("it has accepted the others of the same request"))
 	}
 }
 

@@ -82,13 +82,13 @@ func connectAdvice(err error) string {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
 		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
-		return ": the server wants other credentials"
+		return ": the server rejects the credentials"
 	case errors.Is(err, nats.ErrSecureConnRequired):
-		return ": the server wants TLS, use tls://"
+		return ": the server requires TLS, use tls://"
 	case errors.Is(err, nats.ErrSecureConnWanted):
-		return ": the server offers no TLS, use nats:// and no certificates"
+		return ": the server does not offer TLS, use nats:// without certificates"
 	case errors.Is(err, nats.ErrTLS):
-		return ": the authority of the server's certificate must be trusted, and the server may want a certificate of the client"
+		return ": trust the authority of the server's certificate; the server may also require a client certificate"
 	}
 	return ": check that a NATS server listens there"
 }
@@ -106,7 +106,7 @@ func withoutUser(urls string) (string, error) {
 		}
 		u, err := url.Parse(s)
 		if err != nil { // it may quote the password, of which a part before '/' or '#' looks like a port
-			return "", errors.New("url: want nats://host:port: in a user and a password, write characters like / # ? , % as %2F %23 %3F %2C %25")
+			return "", errors.New("url: want nats://host:port: in user and password, escape characters like / # ? , % as %2F %23 %3F %2C %25")
 		}
 		if u.Host == "" {
 			return "", errors.New("url: no host in it, want nats://host:port")
@@ -135,9 +135,9 @@ func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream strin
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("open stream %s: the NATS server %s has no JetStream: start it with JetStream enabled (nats-server -js): %w", stream, server, err)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("open stream %s: JetStream is not enabled for this account at %s: use the credentials of another: %w", stream, server, err)
+		return fmt.Errorf("open stream %s: JetStream is not enabled for this account at %s: use another account: %w", stream, server, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return fmt.Errorf("open stream %s: %s does not answer: is the stream's cluster up, and may this user publish to $JS.API.>? %w", stream, server, err)
+		return fmt.Errorf("open stream %s: %s does not respond: check that the stream's cluster is up, and that the user may publish to $JS.API.>: %w", stream, server, err)
 	}
 	return fmt.Errorf("open stream %s at %s: %w", stream, server, err)
 }

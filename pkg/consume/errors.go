@@ -44,9 +44,8 @@ type MissedError struct {
 func (e *MissedError) Error() string {
 	log := cmp.Or(e.what, "stream "+e.Log.Name)
 	if e.Recreated {
-		return fmt.Sprintf("%s is another one than before: it was read up to record %d and now ends at record %d: it has been "+
-			"created again or restored; reading continues from its beginning", log, e.From-1, e.To)
+		return fmt.Sprintf("%s was recreated or restored: it was read up to record %d and now ends at record %d; "+
+			"reading continues from its beginning", log, e.From-1, e.To)
 	}
-	return fmt.Sprintf("%s no longer holds records %d to %d, which have not been read: they are older than it keeps them, "+
-		"or were removed", log, e.From, e.To)
+	return fmt.Sprintf("%s no longer has records %d to %d, which were not read: they expired or were removed", log, e.From, e.To)
 }

@@ -244,8 +244,8 @@ func TestJetStreamMissed(t *testing.T) {
 		rest  []int
 	}{
 		{after(5), "", numbers(6, 10)},
-		{after(2), "stream KUBECDC no longer holds records 3 to 5, which have not been read: they are older than it keeps them, or were removed", numbers(6, 10)},
-		{after(40), "stream KUBECDC is another one than before: it was read up to record 40 and now ends at record 10: it has been created again or restored; reading continues from its beginning", numbers(6, 10)},
+		{after(2), "stream KUBECDC no longer has records 3 to 5, which were not read: they expired or were removed", numbers(6, 10)},
+		{after(40), "stream KUBECDC was recreated or restored: it was read up to record 40 and now ends at record 10; reading continues from its beginning", numbers(6, 10)},
 	} {
 		r := open(t, consume.JetStream{URL: b.ClientURL()}, consume.Query{Start: tc.start, StopAtEnd: true})
 		if tc.want != "" {
@@ -367,7 +367,7 @@ func TestOpenJetStreamErrors(t *testing.T) {
 			"password",
 			consume.JetStream{URL: "nats://u:secret@" + address},
 			consume.Query{},
-			"connect to nats://" + address + ": nats: Authorization Violation: the server wants other credentials",
+			"connect to nats://" + address + ": nats: Authorization Violation: the server rejects the credentials",
 		},
 		{
 			"no JetStream",

@@ -159,7 +159,7 @@ func (r *kafkaReader) open(ctx context.Context) error {
 		return err
 	}
 	if len(r.topics) == 0 {
-		return fmt.Errorf("%w: none of the topics that are to be read is at %s: check their name, or start the agent, which creates them if it is told to", ErrNoStream, r.brokers())
+		return fmt.Errorf("%w: none of the topics to read is at %s: check their names, or start the agent, which creates them if bus.kafka.create is set", ErrNoStream, r.brokers())
 	}
 	if r.s.Group != "" {
 		return r.join(ctx)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/kubecdc/kubecdc/internal/kafkaid"
 )
 
 // kafkaFetcher fetches the records of one partition, in a goroutine of its own, to which its fields belong.
@@ -96,7 +98,7 @@ func (f *kafkaFetcher) fetch(ctx context.Context) (*kafkaBatch, error) {
 		err = res.Error
 	}
 	if err != nil {
-		return nil, err
+		return nil, kafkaid.Cause(err)
 	}
 	b := &kafkaBatch{next: f.offset, end: res.HighWatermark}
 	for {
@@ -205,7 +207,7 @@ type kafkaOffsets struct{ first, last int64 }
 func (r *kafkaReader) find(ctx context.Context) (map[string]int, error) {
 	meta, err := r.client.Metadata(ctx, &kafka.MetadataRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("look up topics at %s: %w", r.brokers(), err)
+		return nil, fmt.Errorf("look up topics at %s: %w", r.brokers(), kafkaid.Cause(err))
 	}
 	found := map[string]int{}
 	for i := range meta.Topics {
@@ -267,7 +269,7 @@ func (r *kafkaReader) list(ctx context.Context, logs []Log, ask func(partition i
 func (r *kafkaReader) listOnce(ctx context.Context, req *kafka.ListOffsetsRequest, found func(partitionID, *kafka.PartitionOffsets)) (unknown []partitionID, err error) {
 	res, err := r.client.ListOffsets(ctx, req)
 	if err != nil {
-		return nil, fmt.Errorf("look up offsets at %s: %w", r.brokers(), err)
+		return nil, fmt.Errorf("look up offsets at %s: %w", r.brokers(), kafkaid.Cause(err))
 	}
 	for topic, partitions := range res.Topics {
 		for i := range partitions {

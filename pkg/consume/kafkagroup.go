@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/internal/kafkaid"
 )
 
 // kafkaGroup is a kafkaReader whose partitions a consumer group assigns.
@@ -169,7 +171,7 @@ func (g *kafkaGroup) saved(ctx context.Context) (map[partitionID]Position, error
 		err = res.Error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up the offsets of group %s (may this user read it?): %w", g.s.Group, err)
+		return nil, fmt.Errorf("look up the offsets of group %s (check that the user may read it): %w", g.s.Group, kafkaid.Cause(err))
 	}
 	out := map[partitionID]Position{}
 	for topic, partitions := range res.Topics {
@@ -219,7 +221,7 @@ func (g *kafkaGroup) commit(ctx context.Context, gen *kafka.Generation, position
 	}
 	res, err := g.client.OffsetCommit(ctx, req)
 	if err != nil {
-		return fmt.Errorf("set the offsets of group %s: %w", g.s.Group, err)
+		return fmt.Errorf("set the offsets of group %s: %w", g.s.Group, kafkaid.Cause(err))
 	}
 	for topic, partitions := range res.Topics {
 		for _, p := range partitions {

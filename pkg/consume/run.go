@@ -146,7 +146,7 @@ func (s *service) setUp(ctx context.Context) error {
 func (s *service) update(ctx context.Context, stream jetstream.Stream) error {
 	got := s.consumer.CachedInfo().Config
 	if got.AckPolicy != jetstream.AckExplicitPolicy {
-		return fmt.Errorf("consumer %s acknowledges in another way (%s): choose another name for RunOptions.Durable", s.o.Durable, got.AckPolicy)
+		return fmt.Errorf("consumer %s has another acknowledgement policy (%s): choose another name for RunOptions.Durable", s.o.Durable, got.AckPolicy)
 	}
 	want := got
 	want.AckWait, want.MaxDeliver, want.MaxAckPending = s.o.AckWait, -1, s.window()
@@ -183,8 +183,8 @@ func (s *service) run(ctx context.Context) error {
 		case errors.As(err, &f):
 			return fmt.Errorf("run consumer %s: %w", s.o.Durable, f.error)
 		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDeleted):
-			return fmt.Errorf("run consumer %s of stream %s: it has been deleted, and with it where it had come to; "+
-				"Run makes it again from RunOptions.Start: %w", s.o.Durable, s.o.Stream, err)
+			return fmt.Errorf("run consumer %s of stream %s: it was deleted, and its position with it; "+
+				"Run creates it again from RunOptions.Start: %w", s.o.Durable, s.o.Stream, err)
 		}
 		s.failures++
 		s.told = true

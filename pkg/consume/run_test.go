@@ -291,7 +291,7 @@ func TestRunErrors(t *testing.T) {
 	for _, tc := range []struct{ stream, durable, want string }{
 		{"", "", "run consumer: RunOptions.Durable has no name"},
 		{"NONE", "d", "no stream NONE at " + b.ClientURL() + ": there are KUBECDC"},
-		{"", "other", "consumer other acknowledges in another way (AckNone): choose another name for RunOptions.Durable"},
+		{"", "other", "consumer other has another acknowledgement policy (AckNone): choose another name for RunOptions.Durable"},
 		{"", "a.b", "a.b"},
 	} {
 		o := consume.RunOptions{Durable: tc.durable}
@@ -313,7 +313,7 @@ func TestRunErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := <-r.done
-	if err == nil || !strings.Contains(err.Error(), "it has been deleted, and with it where it had come to") {
+	if err == nil || !strings.Contains(err.Error(), "it was deleted, and its position with it") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -374,7 +374,7 @@ func TestAtATerminal(t *testing.T) {
 	if err := proc.Wait(time.Minute); err != nil {
 		t.Errorf("after Ctrl-C: %v", err)
 	}
-	shows(t, screen, `(?s)told to stop, ending the watches.*draining the queue.*drained.*records are kept for the next run`)
+	shows(t, screen, `(?s)stopping the watches.*draining the queue.*drained.*records are kept for the next run`)
 	if strings.Contains(screen(), "WARN") || strings.Contains(screen(), "ERROR") {
 		t.Error("warnings in a session without incidents")
 	}
@@ -403,7 +403,7 @@ func TestASecondInterruptEndsAtOnce(t *testing.T) {
 		return err
 	})
 	interrupt(t, typed)
-	shows(t, screen, `(?s)told again, the process ends at once.*draining the queue events=[1-9]`)
+	shows(t, screen, `(?s)a second signal ends the process at once.*draining the queue events=[1-9]`)
 	interrupt(t, typed)
 	err := proc.Wait(time.Minute)
 	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {

@@ -76,7 +76,7 @@ func TestBusGoesAwayDuringAnAnswer(t *testing.T) {
 				broken := breakOff(t, via, reads[command], true)
 				got, said, code := ask(t, "nats://"+via.Addr(), args)
 				<-broken
-				if code != 1 || !strings.Contains(said, "the bus was away for 30s, so the answer is not whole; ask again when it is back") {
+				if code != 1 || !strings.Contains(said, "the bus was unreachable for 30s, so the answer is incomplete: repeat the command when the bus is back") {
 					t.Errorf("exit code %d: %s", code, said)
 				}
 				if strings.Contains(said, "exact") || command != "history" && got != "" {

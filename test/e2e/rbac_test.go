@@ -510,7 +510,7 @@ func runUntilRefused(t *testing.T, p *world.Plane, config, kubeconfig string, lo
 			return errors.New("nothing was refused")
 		}
 		text, err := os.ReadFile(said)
-		if err == nil && !bytes.Contains(text, []byte("forbidden")) && !bytes.Contains(text, []byte("does not permit")) {
+		if err == nil && !bytes.Contains(text, []byte("forbidden")) && !bytes.Contains(text, []byte("does not grant")) {
 			err = errors.New("the agent does not say that something is forbidden")
 		}
 		return err

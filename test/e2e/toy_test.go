@@ -113,7 +113,7 @@ func TestNewBus(t *testing.T) {
 		"bus: {toys: {}}\n":                                          "bus.toys: unknown field, did you mean toy?",
 		"bus: {toy: {}, stdout: {}}\n":                               "bus: must name one bus only, got stdout and toy",
 		"bus: {}\n":                                                  "must name one bus, nats, kafka, http, stdout or toy, got none",
-		"bus: {toy: {address: \"toy:1\"}}\ndeadLetter: {topic: t}\n": "deadLetter.topic: is for bus.kafka; bus.toy refuses nothing, leave it out",
+		"bus: {toy: {address: \"toy:1\"}}\ndeadLetter: {topic: t}\n": "deadLetter.topic: is for bus.kafka; bus.toy rejects nothing, remove it",
 		"relays: [{name: r, to: {toy: {address: toy}}}]\n":           "relays[0].to.toy.address: must be host:port",
 	} {
 		if err := os.WriteFile(file, []byte("apiVersion: kubecdc.dev/v1\n"+content), 0o600); err != nil {

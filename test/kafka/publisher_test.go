@@ -404,7 +404,7 @@ func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 	deleteTopic(t, c, "again")
 	publishVersions(t, a, 4, 20, new(atomic.Int64))
 	checkVersions(t, c, "again", 4, 20)
-	if !strings.Contains(a.log.String(), "it is created again") {
+	if !strings.Contains(a.log.String(), "creating it again") {
 		t.Error("the log does not say that records are gone")
 	}
 }

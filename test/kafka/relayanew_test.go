@@ -44,7 +44,7 @@ func (l *relayLog) String() string {
 // begunAnew is how often it has begun a partition anew.
 func (l *relayLog) begunAnew(partition int) (n int) {
 	for line := range strings.Lines(l.String()) {
-		if strings.Contains(line, "log is another one than the relay has read") && strings.Contains(line, fmt.Sprintf(`"partition":%d,`, partition)) {
+		if strings.Contains(line, "log was recreated or restored") && strings.Contains(line, fmt.Sprintf(`"partition":%d,`, partition)) {
 			n++
 		}
 	}

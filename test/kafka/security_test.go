@@ -214,7 +214,7 @@ func TestSecurity(t *testing.T) {
 			return door{
 				listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}},
 				wrong: func() { write1(t, file, stale) }, right: func() { write1(t, file, fresh+"\n") },
-				says: []string{"refuses the token", file}, secrets: []string{stale, fresh},
+				says: []string{"rejects the token", file}, secrets: []string{stale, fresh},
 			}
 		}
 		doors["OAUTHBEARER, endpoint"+over.name] = func(t *testing.T, dir string) door {

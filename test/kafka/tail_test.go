@@ -85,7 +85,7 @@ func TestTailReadsKafka(t *testing.T) {
 	}
 
 	out, err := exec.CommandContext(t.Context(), binary, "tail", "--bus", address+"/none").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "none of the topics that are to be read is at "+c.Inside()[0]) {
+	if err == nil || !strings.Contains(string(out), "none of the topics to read is at "+c.Inside()[0]) {
 		t.Errorf("a topic that does not exist: %v, %s", err, out)
 	}
 	out, err = exec.CommandContext(t.Context(), binary, "tail", "--bus", "kafka://127.0.0.1:1/x").CombinedOutput()

@@ -66,7 +66,7 @@ func TestReloadTakesAKeyThatChangesMeanwhile(t *testing.T) {
 		r.holds = make(chan struct{})
 		write(hashKey + "2")
 		r.pass()
-		if s := r.Status(); s.Taking == nil || s.Refused != nil || !strings.Contains(r.Detail(), "is being taken for ") {
+		if s := r.Status(); s.Taking == nil || s.Refused != nil || !strings.Contains(r.Detail(), "is being applied for ") {
 			t.Fatalf("it is not being taken: %+v", s)
 		}
 		write(hashKey + "3")

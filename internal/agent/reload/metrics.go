@@ -18,8 +18,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubecdc_config_reloads_total",
-			Help: "How often the agent read the configuration file after a change or SIGHUP, by result. applied; refused: it is wrong, or changes " +
-				"a key that needs a restart; unchanged: it means the same as before; failed: it could not be read or applied.",
+			Help: "Number of times that the agent read the configuration file after a change or SIGHUP, by result. applied; refused: it is invalid, or changes " +
+				"a key that needs a restart; unchanged: it is equivalent to the previous one; failed: it could not be read or applied.",
 		}, []string{"result"}),
 		successful: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubecdc_config_last_reload_successful",
@@ -27,10 +27,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		last: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubecdc_config_last_reload_success_timestamp_seconds",
-			Help: "When the configuration file was last found to be in force, or came to be: at the start, or by a reload.",
+			Help: "Time at which the configuration file was last applied, or found unchanged: at the start, or by a reload.",
 		}),
 		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubecdc_config_info", Help: "1, with the sha256 of the configuration file that is in force: the same for agents that have the same.",
+			Name: "kubecdc_config_info", Help: "1, labelled with the sha256 of the configuration file in force: equal for agents with equal files.",
 		}, []string{"sha256"}),
 	}
 	for _, r := range []result{resultApplied, resultRefused, resultUnchanged, resultFailed} {

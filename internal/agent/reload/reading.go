@@ -20,7 +20,7 @@ func ReadKeyFile(path string) ([]byte, error) { return readUpTo(path, maxKeyByte
 // readUpTo reads a file of at most n bytes. It opens only regular files, because opening others, such as a pipe, may block forever.
 func readUpTo(path string, n int64) ([]byte, error) {
 	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {

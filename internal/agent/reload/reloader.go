@@ -101,14 +101,14 @@ func (r *Reloader) Check() error {
 	if n := len(s.problems) - 1; n > 0 {
 		more = fmt.Sprintf(" (and %d more)", n)
 	}
-	return fmt.Errorf("%s was changed and is not in force, the one before is: %s%s", r.o.File, s.problems[0], more)
+	return fmt.Errorf("%s was changed and is rejected, the previous one stays in force: %s%s", r.o.File, s.problems[0], more)
 }
 
 // Detail describes the configuration in force.
 func (r *Reloader) Detail() string {
 	s := r.look()
 	if !s.taking.IsZero() {
-		return fmt.Sprintf("the changed %s is being taken for %s", r.o.File, terminal.Duration(time.Since(s.taking)))
+		return fmt.Sprintf("the changed %s is being applied for %s", r.o.File, terminal.Duration(time.Since(s.taking)))
 	}
 	return fmt.Sprintf("%s, sha256 %s", r.o.File, admin.ShortHash(s.force.Hash))
 }
@@ -116,7 +116,7 @@ func (r *Reloader) Detail() string {
 // Run follows the file until ctx ends.
 func (r *Reloader) Run(ctx context.Context) error {
 	if i, err := os.Stat(r.o.File); err == nil && !i.Mode().IsRegular() {
-		r.o.Log.Info("the configuration is no regular file: it is read once", "config", r.o.File)
+		r.o.Log.Info("the configuration is not a regular file: it is read once", "config", r.o.File)
 		r.cannot(ctx)
 		return nil
 	}
@@ -165,7 +165,7 @@ func (r *Reloader) cannot(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.o.HUP:
-			r.o.Log.Warn("asked to read the configuration again, but it is no regular file: restart the agent", "config", r.o.File)
+			r.o.Log.Warn("cannot reload a configuration that is not a regular file: restart the agent", "config", r.o.File)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	began, force := time.Now(), r.look().force
 	if problems != nil {
 		if now.err != nil {
-			r.refuse(refusal{resultFailed, problems, "", "the agent has to be able to read the file", asked})
+			r.refuse(refusal{resultFailed, problems, "", "make the file readable for the agent", asked})
 			return
 		}
 		r.refuse(refusal{resultRefused, problems, now.hash(), "correct the file: 'kubecdc config check' reports what is wrong", asked})
@@ -190,8 +190,8 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	case len(needRestart) > 0:
 		r.refuse(refusal{
 			resultRefused,
-			[]string{strings.Join(needRestart, ", ") + ": cannot be changed while the agent runs: restart the agent, or take the change back"},
-			next.Hash, "restart the agent to have all of the file in force: the rest of it is not taken either", asked,
+			[]string{strings.Join(needRestart, ", ") + ": cannot be changed while the agent runs: restart the agent, or revert the change"},
+			next.Hash, "restart the agent to apply the whole file: none of its changes is in force", asked,
 		})
 		return
 	case len(changes) == 0:
@@ -200,7 +200,7 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	}
 	r.taking(began)
 	slow := time.AfterFunc(slowAfter, func() {
-		r.o.Log.Warn("the changed configuration is not in force yet: it waits until what was read is on the bus, or for the API server", "config", r.o.File)
+		r.o.Log.Warn("the changed configuration is not in force yet: waiting until earlier events are on the bus, or for the API server", "config", r.o.File)
 	})
 	scopes, err := r.o.Apply(ctx, next)
 	slow.Stop()
@@ -209,7 +209,7 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	case ctx.Err() != nil:
 		return
 	case err != nil:
-		r.refuse(refusal{resultFailed, []string{err.Error()}, next.Hash, "SIGHUP has it tried again", asked})
+		r.refuse(refusal{resultFailed, []string{err.Error()}, next.Hash, "send SIGHUP to retry", asked})
 		return
 	}
 	r.o.Level.Set(next.Log.Level.Slog())
@@ -262,10 +262,10 @@ func (r *Reloader) refuse(f refusal) {
 	if known && !f.asked {
 		return
 	}
-	r.o.Log.Error("the changed configuration is not taken, the one before stays in force", "config", r.o.File, "result", string(f.outcome),
+	r.o.Log.Error("the changed configuration is rejected, the previous one stays in force", "config", r.o.File, "result", string(f.outcome),
 		"sha256", admin.ShortHash(f.hash), "problems", len(f.problems), "advice", f.advice)
 	for _, p := range f.problems {
-		r.o.Log.Error("why the changed configuration is not taken", "config", r.o.File, "err", p)
+		r.o.Log.Error("error in the changed configuration", "config", r.o.File, "err", p)
 	}
 }
 
@@ -276,7 +276,7 @@ func (r *Reloader) unchanged(next *Loaded, asked bool) {
 		return
 	}
 	r.nowInForce(next, resultUnchanged)
-	r.o.Log.Info("the configuration file means what is in force: nothing changes", "config", r.o.File, "sha256", admin.ShortHash(next.Hash))
+	r.o.Log.Info("the configuration file is equivalent to the one in force: nothing changes", "config", r.o.File, "sha256", admin.ShortHash(next.Hash))
 }
 
 func (r *Reloader) nowInForce(next *Loaded, outcome result) {

@@ -260,7 +260,7 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 		if r.log.Len() != said {
 			t.Errorf("it is said again:\n%s", r.log.String()[said:])
 		}
-		if err := r.Check(); !strings.Contains(err.Error(), "is not in force, the one before is: ") || !strings.Contains(err.Error(), "(and 2 more)") {
+		if err := r.Check(); !strings.Contains(err.Error(), "is rejected, the previous one stays in force: ") || !strings.Contains(err.Error(), "(and 2 more)") {
 			t.Error(err)
 		}
 		r.swap(t, reloadBase) // taken back

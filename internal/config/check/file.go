@@ -16,7 +16,7 @@ func SecretFile(path *field.Path, file string) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(path, "must be the absolute path of a file that holds it, such as /etc/kubecdc/"+
-		fileNames()[strings.ToLower(path.String()[strings.LastIndexByte(path.String(), '.')+1:])]+"; the secret itself never stands here")}
+		fileNames()[strings.ToLower(path.String()[strings.LastIndexByte(path.String(), '.')+1:])]+"; the secret itself does not belong here")}
 }
 
 // fileNames returns examples, by key in lower case.

@@ -32,13 +32,13 @@ func wrongEndpoint(endpoint string) string {
 	case err != nil: // url.Error repeats the URL
 		return "cannot be read"
 	case u.User != nil:
-		return "has a user or a password in it; leave them out: secrets come only from files, which keys beside it name"
+		return "has a user or a password in it; remove them: secrets come only from files, which other keys name"
 	case u.Fragment != "":
 		return "has a # in it"
 	case u.Hostname() == "":
 		return "has no host"
 	case !IsPort(u.Port()):
-		return "has a port that is none: they go from 1 to 65535"
+		return "has an invalid port: must be between 1 and 65535"
 	}
 	return ""
 }
@@ -65,5 +65,5 @@ func Plaintext(endpoint string) bool {
 
 // Exposed returns the error of a secret at path that would be sent unencrypted.
 func Exposed(path *field.Path, remedy, insecure string) *field.Error {
-	return field.Forbidden(path, "would be sent unencrypted, for everyone on the network to read: "+remedy+"; or send it all the same with "+insecure)
+	return field.Forbidden(path, "would be sent unencrypted, and readable on the network: "+remedy+"; to send it anyway, set "+insecure)
 }

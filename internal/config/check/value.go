@@ -108,7 +108,7 @@ func Together(path *field.Path, a, aValue, b, bValue string) field.ErrorList {
 	if aValue == "" {
 		a, b = b, a
 	}
-	return field.ErrorList{field.Required(path, fmt.Sprintf("has %s, and needs %s beside it", a, b))}
+	return field.ErrorList{field.Required(path, fmt.Sprintf("has %s, which needs %s too", a, b))}
 }
 
 // Template returns the error of a template that cannot be used.

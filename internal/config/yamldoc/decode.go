@@ -72,7 +72,7 @@ func (d *decoder) parse() ast.Node {
 		switch {
 		case doc.Body == nil:
 		case root != nil:
-			d.fail(start(doc.Body), "", "a second document begins behind ---: a file holds one")
+			d.fail(start(doc.Body), "", "a second document begins after ---: a file must have one")
 		default:
 			root = doc.Body
 		}
@@ -190,7 +190,7 @@ func (d *decoder) content(n ast.Node, v reflect.Value, path string) {
 			}
 		}
 	default:
-		d.fail(n.GetToken(), path, "is of kind %s, which the decoder does not know", v.Kind())
+		d.fail(n.GetToken(), path, "is of kind %s, which the decoder does not support", v.Kind())
 	}
 }
 
@@ -399,7 +399,7 @@ func expand(s string, lookup func(string) (string, bool)) (string, error) {
 		case "$$":
 			return "$"
 		case "$":
-			errs = append(errs, errors.New("a dollar begins ${NAME}, an environment variable; write $$ for a dollar itself"))
+			errs = append(errs, errors.New("$ must begin ${NAME}, an environment variable; write $$ for a literal $"))
 			return m
 		}
 		name := m[2 : len(m)-1]

@@ -129,7 +129,7 @@ func TestDecodeErrors(t *testing.T) {
 		"opne: unknown field, did you mean open?",
 		`open: must be true or false, got "maybe"`,
 		"bread.laof: unknown field, did you mean loaf?",
-		"shelf[0].name: a dollar begins ${NAME}, an environment variable; write $$ for a dollar itself",
+		"shelf[0].name: $ must begin ${NAME}, an environment variable; write $$ for a literal $",
 		"shelf[1].loaf: unknown field, did you mean bread.loaf?",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

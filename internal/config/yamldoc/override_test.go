@@ -86,7 +86,7 @@ func TestOverrideErrors(t *testing.T) {
 		`--set: shelf[0].for: must be a duration such as 90s, 2m, 12h or 7d, got "soon"`,
 		"--set: bread.laof: unknown field, did you mean loaf?",
 		`--set: bread.loaf: must be a whole number, got "many"`,
-		"--set: bread.kind: a dollar begins ${NAME}, an environment variable; write $$ for a dollar itself",
+		"--set: bread.kind: $ must begin ${NAME}, an environment variable; write $$ for a literal $",
 		`--set: till: must be a mapping with float, notes, got "7"`,
 		"--set: opne: unknown field, did you mean open?",
 		"--set: shelf[1].name: there is no such key or list item",

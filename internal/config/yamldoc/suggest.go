@@ -78,7 +78,7 @@ func (d *decoder) unknownField(name, parent string, known []string) string {
 	case len(elsewhere) == 1:
 		return fmt.Sprintf("unknown field, did you mean %s?", elsewhere[0])
 	case len(known) == 0:
-		return "unknown field, there are none here"
+		return "unknown field, none is allowed here"
 	}
 	return "unknown field, known here: " + strings.Join(known, ", ")
 }

@@ -35,7 +35,7 @@ func (d *decoder) notUTF8() {
 func (d *decoder) syntax(err yaml.Error) {
 	tok, message := err.GetToken(), err.GetMessage()
 	if tok == nil || tok.Position == nil {
-		d.fail(tok, "", "is no YAML: %s", message)
+		d.fail(tok, "", "is not valid YAML: %s", message)
 		return
 	}
 	line, column := tok.Position.Line, tok.Position.Column
@@ -53,28 +53,28 @@ func (d *decoder) syntax(err yaml.Error) {
 			message = m[1] + " is given twice, first in line " + m[2]
 		}
 	case says("end character of"):
-		message = "the quote that opens here is never closed"
+		message = "unclosed quote"
 	case says("reserved character"), says("directive"), begins("*"), tagged.MatchString(d.line(line)):
-		message = "a text that begins with one of * ! & @ ` % has a meaning of its own in YAML: put it in quotes"
+		message = "a text that begins with one of * ! & @ ` % has a special meaning in YAML: put it in quotes"
 	case says("must be specified"), says("not found"):
-		message = "what [ or { opens is not closed before this; or a text inside holds one of [ ] { } , and needs quotes"
+		message = "unclosed [ or {; or a text inside contains one of [ ] { } , and needs quotes"
 	case says("mapping value is not allowed") && len(indentation(next)) > len(indentation(d.line(line))) && !says("pre-defined"):
 		tok = &token.Token{Position: &token.Position{Line: line + 1, Column: 1 + len(indentation(next))}}
-		message = "the line is indented deeper than the one above it: the keys of one mapping begin in one column"
+		message = "the line is indented deeper than the one above it: the keys of one mapping begin in the same column"
 	case says("mapping value is not allowed"):
 		message = "a text with a colon and a space in it needs quotes"
 	case says("value is not allowed") && closed.MatchString(before):
 		message = "something follows the closing quote: put the whole value in quotes, 'like \"this\"'"
 	case says("value is not allowed"):
-		message = "the line begins in a column in which no line above it does: the keys of one mapping begin in one column"
+		message = "the line is indented like no line above it: the keys of one mapping begin in the same column"
 	case says("non-map value") && strings.HasPrefix(at, "- "):
 		message = "an item of a list, where a key is expected"
 	case says("non-map value") && strings.Contains(at, ":"):
-		message = "there must be a space behind the colon of a key"
+		message = "there must be a space after the colon of a key"
 	case says("non-map value"):
-		message = "must be a key with a colon behind it"
+		message = "must be a key followed by a colon"
 	default:
-		message = "is no YAML: " + message
+		message = "is not valid YAML: " + message
 	}
 	d.fail(tok, "", "%s", Mask(message))
 }

@@ -57,13 +57,13 @@ func (i *Informer) failed(ctx context.Context, doing string, err error, delay ti
 	case "network":
 		i.log.Log(ctx, level, "cannot reach the API server, retrying", attrs...)
 	case "unauthorized":
-		i.log.Log(ctx, level, "the API server does not accept the credentials, retrying: renew those of the kubeconfig or service account", attrs...)
+		i.log.Log(ctx, level, "the API server rejects the credentials, retrying: renew those of the kubeconfig or service account", attrs...)
 	case "forbidden":
 		i.log.Log(ctx, level, "not permitted to read a resource, retrying", attrs...)
 	case "not_found":
-		i.log.Log(ctx, level, "a resource is not served any more, looking for it again", attrs...)
+		i.log.Log(ctx, level, "a resource is no longer served, checking again", attrs...)
 	case "refused":
-		i.log.Log(ctx, level, "a resource cannot be captured: leave it out of the configuration", attrs...)
+		i.log.Log(ctx, level, "cannot capture a resource: remove it from the configuration", attrs...)
 	default:
 		i.log.Log(ctx, level, "cannot read from the API server, retrying", attrs...)
 	}
@@ -122,7 +122,7 @@ func (o *Outage) End(now time.Time) {
 	}
 	o.mu.Unlock()
 	if !since.IsZero() {
-		o.log.Info("the API server answers again", "after", now.Sub(since))
+		o.log.Info("the API server responds again", "after", now.Sub(since))
 	}
 }
 
@@ -209,7 +209,7 @@ func (i *Informer) noteError(doing string, err error) {
 // Kick makes the Informer retry at once.
 func (i *Informer) Kick() { broadcast.Wake(i.kicked) }
 
-// wakeWithin is the time over which scopes spread their retries when the API server answers again after an outage.
+// wakeWithin is the time over which scopes spread their retries when the API server responds again after an outage.
 const wakeWithin = time.Second
 
 // pause waits for d after err. It returns early if kicked, or if err affected all scopes and the API server has answered one of them. It

@@ -116,7 +116,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		return true
 	case errors.Is(err, apiserver.ErrSilent):
 		i.countWatch("silent")
-		i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.name, "rv", f.rv, "silent_for", apiserver.Silence)
+		i.log.Debug("a watch was silent for too long: reopening it", "scope", i.name, "rv", f.rv, "silent_for", apiserver.Silence)
 		return true
 	case err == nil:
 		i.countWatch("closed")

@@ -43,7 +43,7 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 	if !recovered {
 		level = i.log.Warn
 	}
-	level("history was lost on the watch, and searched by lists", "scope", i.name, "from_rv", l.From, "to_rv", to,
+	level("history was lost on the watch: searched for the missed changes with lists", "scope", i.name, "from_rv", l.From, "to_rv", to,
 		"reason", l.Reason, "since", l.Since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
 		"took", time.Since(began))
 	return false, recovered, nil

@@ -20,7 +20,7 @@ import (
 const oldList = 30 * time.Second
 
 // errRestart means that another kind of list is required.
-var errRestart = errors.New("begin the list again")
+var errRestart = errors.New("list must be restarted")
 
 // list loads the store, page by page, until it succeeds, and returns the resourceVersion to watch from. Its error is the cause of ctx.
 func (i *Informer) list(ctx context.Context) (uint64, error) {
@@ -116,7 +116,7 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	var notices []*store.Notice
 	if l := i.store.View().Loss; l != nil {
 		notices = append(notices, i.store.Gap(rv, nil))
-		i.log.Warn("history is lost: a gap is announced, and the objects are read anew", "scope", i.name,
+		i.log.Warn("history was lost: publishing a gap and reading the objects again", "scope", i.name,
 			"from_rv", l.From, "to_rv", rv, "reason", l.Reason, "since", l.Since)
 	}
 	if i.spec.Snapshots == SnapshotNever {
@@ -218,7 +218,7 @@ func (i *Informer) explained(err error) error {
 	if !i.spec.Shared || !apierrors.IsBadRequest(err) {
 		return err
 	}
-	return fmt.Errorf("%w: the API server does not find it by %s: make that a selectable field of its definition, or watch it in mode cluster or central: %w",
+	return fmt.Errorf("%w: the API server cannot select it by %s: make that a selectable field of its definition, or watch it in mode cluster or central: %w",
 		apiserver.ErrUnsupported, i.selection.FieldSelector, err)
 }
 
@@ -265,7 +265,7 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		i.store.EndList(rv, i.store.Gap(rv, func(ctx context.Context) (bool, bool, error) {
 			whole, recovered, err := i.find(ctx, rv)
 			if err == nil && !whole {
-				i.log.Info("a resource was listed a while after its creation: objects that were created and deleted in between are not known", "scope", i.name,
+				i.log.Info("a resource was listed a while after its creation: objects that were created and deleted in between are missing", "scope", i.name,
 					"from_rv", from, "to_rv", rv, "recovered", recovered)
 			}
 			return whole, recovered, err

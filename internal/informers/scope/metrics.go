@@ -32,18 +32,18 @@ func NewVectors(reg prometheus.Registerer) *Vectors {
 		return vec
 	}
 	v.deltas = counter("kubecdc_informer_deltas_total", "Deltas formed, by op (c created, u updated, d deleted, r read, e entered, l left, stream: an event about the stream).", "op")
-	v.skipped = counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (excluded: no rule takes the object, or it is the agent's own; known: a version that was taken before).", "reason")
+	v.skipped = counter("kubecdc_informer_skipped_total", "Watch events skipped, by reason (excluded: no rule takes the object, or it is the agent's own; known: a version that was processed before).", "reason")
 	v.withheld = counter("kubecdc_informer_withheld_total", "Deltas that a rule withheld, by reason (operations, where, error: where could not be evaluated; noise:<name>).", "reason")
 	v.objects = gauge("kubecdc_informer_objects", "Last-known objects.")
 	v.heldBytes = gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects.")
-	v.lists = counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; birth: of a resource that was defined while the agent watched; gone: none, it is not defined any more; resume: from the checkpoint; expired: the API server had no history to watch on; retry: the one before failed).", "cause")
+	v.lists = counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; birth: a resource was defined while the agent was running; gone: no list, because the resource is no longer defined; resume: from the checkpoint; expired: the API server no longer had the history to continue the watch; retry: the previous list failed).", "cause")
 	v.watches = counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, expired, rewound).", "cause")
-	v.retries = counter("kubecdc_informer_expired_retries_total", "Expired watches tried again on a connection of their own, by result (found: history was there; expired; failed).", "result")
-	v.errors = counter("kubecdc_informer_errors_total", "Requests that failed and are made again, by reason: what was done and the class of the failure, such as list_forbidden or watch_network.", "reason")
-	v.gaps = counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost, content-changed: none is missing); recovered is true where all of its changes were found all the same.", "reason", "recovered")
-	v.blocked = gauge("kubecdc_informer_blocked", "1 while the watch is ended because the queue is full.")
+	v.retries = counter("kubecdc_informer_expired_retries_total", "Expired watches retried on a new connection, by result (found: the API server had the history; expired; failed).", "result")
+	v.errors = counter("kubecdc_informer_errors_total", "Failed requests that are retried, by reason: the request and the class of the failure, such as list_forbidden or watch_network.", "reason")
+	v.gaps = counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost, content-changed: none is missing); recovered is true if all of its changes were found with lists.", "reason", "recovered")
+	v.blocked = gauge("kubecdc_informer_blocked", "1 while the watch is stopped because the queue is full.")
 	v.synced = gauge("kubecdc_informer_synced", "1 once a list has been loaded.")
-	v.lastEvent = gauge("kubecdc_informer_last_event_timestamp_seconds", "When the last event or bookmark came.")
+	v.lastEvent = gauge("kubecdc_informer_last_event_timestamp_seconds", "Time of the last event or bookmark.")
 	return v
 }
 

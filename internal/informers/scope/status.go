@@ -32,15 +32,15 @@ type Status struct {
 	Captured bool // the bus has the first snapshot, including snapshot.completed
 }
 
-// patience limits the failures in a row, about 4 s, before the first snapshot is complete without a scope's first list.
-const patience = 6
+// firstListFailures limits the failures in a row, about 4 s, before the first snapshot is complete without a scope's first list.
+const firstListFailures = 6
 
 // HoldsBack reports whether the first snapshot must wait for the informer. It waits for a loaded list, whatever happens to the watch, and
 // while the API server is unreachable. It does not wait forever for a list that fails for its own reason, such as a missing conversion
 // webhook.
 func (s *Status) HoldsBack() bool {
 	hopeless := s.Health == HealthNotServed || apiserver.NeedsOperator(s.Reason) // until an operator intervenes
-	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !hopeless && (s.Failures < patience || apiserver.IsShared(s.Reason)))
+	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !hopeless && (s.Failures < firstListFailures || apiserver.IsShared(s.Reason)))
 }
 
 const (

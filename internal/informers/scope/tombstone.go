@@ -61,8 +61,8 @@ var errSentToOldLog = errors.New("the log of the bus was replaced")
 func (t *Tombstone) Run(ctx context.Context) {
 	defer close(t.done)
 	slow := time.AfterFunc(RetiringSlow, func() {
-		t.log.Warn("a scope is no longer selected, but the bus does not have yet that its objects left: this is retried, and again at each start",
-			"scope", t.name, "advice", "see why the bus does not take the records of this resource; to give the scope up, stop the agent and run 'kubecdc checkpoint forget'")
+		t.log.Warn("a scope is no longer selected, but the bus has not acknowledged its left events yet: retrying, also after each start",
+			"scope", t.name, "advice", "check why the bus rejects the records of this resource; to give the scope up, stop the agent and run 'kubecdc checkpoint forget'")
 	})
 	defer slow.Stop()
 	var since time.Time // time since which the objects cannot be read; zero if they can
@@ -139,7 +139,7 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 	case !whole:
 		return errSentToOldLog
 	}
-	t.log.Info("a scope of the last run has ended", "scope", t.name, "reason", reason, "rv", now, "left", s.View().Objects, "objects_known", known)
+	t.log.Info("a scope of the previous run has ended", "scope", t.name, "reason", reason, "rv", now, "left", s.View().Objects, "objects_known", known)
 	s.Clear()
 	return nil
 }

@@ -193,7 +193,7 @@ var ErrNotBegun = errors.New("the snapshot cannot begin")
 
 var (
 	errEnded     = errors.New("informer has ended")
-	errNotLoaded = errors.New("its first list is not loaded yet: try again when it is")
+	errNotLoaded = errors.New("its first list is not loaded yet: try again later")
 	errCatchUp   = errors.New("it is still catching up after a gap: try again in a moment")
 )
 
@@ -203,7 +203,7 @@ var (
 func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (_ Started, err error) {
 	defer func() {
 		if errors.Is(err, ErrNotBegun) {
-			s.o.Log.Warn("a snapshot cannot begin and is given up, changes go on", "scope", s.o.Scope, "err", err)
+			s.o.Log.Warn("a snapshot cannot begin and is canceled; changes are still captured", "scope", s.o.Scope, "err", err)
 		}
 	}()
 	s.mu.Lock()
@@ -254,7 +254,7 @@ func (s *Store) clearTheWay(ctx context.Context) error {
 	}
 	if orphan != nil {
 		if err := orphan.wait(ctx); err != nil {
-			return fmt.Errorf("the bus has not acknowledged the start of the snapshot before it: %w", err)
+			return fmt.Errorf("the bus has not acknowledged the start of the previous snapshot: %w", err)
 		}
 	}
 	if err := s.awaitAcknowledged(ctx, rv); err != nil {

@@ -42,7 +42,7 @@ func (d *Directory) Put(ctx context.Context, name, _ string, body []byte) (strin
 		}
 		err := d.write(file, body)
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR) {
-			return fmt.Errorf("%w: %w: see that the agent may write to it", publish.ErrRefused, err)
+			return fmt.Errorf("%w: %w: make it writable for the agent", publish.ErrRefused, err)
 		}
 		return err
 	})

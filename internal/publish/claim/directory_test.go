@@ -75,7 +75,7 @@ func TestDirectoryWaits(t *testing.T) {
 		_, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte("x"))
 		done <- err
 	}()
-	publishtest.Wait(t, "the log says so", func() bool { return publishtest.Lines(log.String(), "its object waits") == 1 })
+	publishtest.Wait(t, "the log says so", func() bool { return publishtest.Lines(log.String(), "later changes of its object wait") == 1 })
 	if err := os.Remove(filepath.Join(dir, "c0ffee.json")); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func (r *Retry) Do(ctx context.Context, name string, attempt func(ctx context.Co
 		r.metrics.Retries.WithLabelValues(publish.ReasonClaim).Inc()
 		publish.NoteFailure(ctx, publish.ReasonClaim)
 		if suppressed, ok := r.window.First("claim"); ok {
-			r.Log.Error("the claim store does not take an event that is too large for the bus, its object waits", "store", r.where,
+			r.Log.Error("the claim store rejects an event that is too large for the bus: later changes of its object wait", "store", r.where,
 				"object", name, "attempt", failures, "err", err, "suppressed", suppressed)
 		}
 		if err := publish.Sleep(ctx, publish.BusyBackoff().Delay(failures)); err != nil {

@@ -52,5 +52,5 @@ func WithClusterAdvice(err error, cluster string) error {
 	if err == nil || cluster != "" {
 		return err
 	}
-	return fmt.Errorf("%w: set cluster in the file, or --cluster (where the agent has none, it is the uid of namespace kube-system)", err)
+	return fmt.Errorf("%w: set cluster in the file, or --cluster (the agent's default is the uid of namespace kube-system)", err)
 }

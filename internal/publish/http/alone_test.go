@@ -81,7 +81,7 @@ func TestCutTwiceIsSentAlone(t *testing.T) {
 			if d := cmp.Diff([]bool{false, true, true, false, true, false}, own); d != "" {
 				t.Errorf("requests on connections of their own: %s", d)
 			}
-			if !strings.Contains(r.log.String(), "put it among the dead letters") {
+			if !strings.Contains(r.log.String(), "move it to the dead letters") {
 				t.Error("the log does not say what to do")
 			}
 		})

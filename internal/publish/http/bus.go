@@ -57,7 +57,7 @@ func (b *Bus) Ready() error { return b.events.ready() }
 // Run implements publish.Bus. It returns nil.
 func (b *Bus) Run(ctx context.Context) error {
 	if b.events.url.Scheme == "http" && (b.cfg.HeadersFile != "" || b.cfg.TokenFile != "") {
-		b.log.Warn("credentials are sent unencrypted", "receiver", b.events.origin, "advice", "write bus.http.url with https")
+		b.log.Warn("credentials are sent unencrypted", "receiver", b.events.origin, "advice", "use https in bus.http.url")
 	}
 	b.events.open(b.metrics.Connected)
 	if b.deadLetters != nil {

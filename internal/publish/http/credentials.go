@@ -113,7 +113,7 @@ func (c *credentials) load() (http.Header, error) {
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return nil, fmt.Errorf("tokenFile %s: must hold one token without spaces, on one line", c.tokenFile)
 	case header.Get("Authorization") != "":
-		return nil, fmt.Errorf("headersFile %s sets Authorization, and tokenFile %s does so too: keep one", c.headersFile, c.tokenFile)
+		return nil, fmt.Errorf("headersFile %s and tokenFile %s both set Authorization: keep one", c.headersFile, c.tokenFile)
 	}
 	header.Set("Authorization", "Bearer "+token)
 	return header, nil
@@ -148,16 +148,16 @@ func checkHeader(name, value string) error {
 	case name == "" || strings.Trim(name, token) != "" || strings.ContainsAny(name, " \t"):
 		return errors.New("the name before the colon must consist of letters, digits and dashes")
 	case value == "":
-		return errors.New("no value behind the colon")
+		return errors.New("no value after the colon")
 	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
 		return errors.New("the value must not contain control characters")
 	}
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
 	case strings.HasPrefix(canonical, "Ce-"):
-		return fmt.Errorf("%s: headers ce-… are the event's attributes", canonical)
+		return fmt.Errorf("%s: headers ce-… are reserved for the event's attributes", canonical)
 	case isReserved(canonical):
-		return fmt.Errorf("%s: is set with each request, and cannot be configured", canonical)
+		return fmt.Errorf("%s: is set by the agent, and cannot be configured", canonical)
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func TestReceiverThatCannotBeConnectedTo(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if got := lines(r.log.String(), "event is published again"); got != 1 {
+	if got := lines(r.log.String(), "publishing an event failed, retrying"); got != 1 {
 		t.Errorf("%d lines in the log, want one in its window", got)
 	}
 }

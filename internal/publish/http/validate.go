@@ -35,11 +35,11 @@ func (cfg *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 	list := client.validateURL(path)
 	list = append(list, check.InLimit(path.Child("batch"), yamldoc.Count(cfg.Batch), keys()["batch"].Limit)...)
 	if cfg.Batch > 1 && f.Binary && !f.Target { // a relay sends structured events only
-		list = append(list, field.Invalid(path.Child("batch"), cfg.Batch, "must be 1 where event.mode is binary: a batch is made of structured events"))
+		list = append(list, field.Invalid(path.Child("batch"), cfg.Batch, "must be 1 if event.mode is binary: a batch consists of structured events"))
 	}
 	list = append(list, client.validateRest(path)...)
 	if u, err := url.Parse(cfg.URL); f.Target && err == nil && u.Hostname() == "hooks.slack.com" {
-		list = append(list, field.Forbidden(path.Child("url"), "is a webhook of Slack, which takes no CloudEvents and whose URL is a secret: "+
+		list = append(list, field.Forbidden(path.Child("url"), "is a webhook of Slack, which accepts no CloudEvents and whose URL is a secret: "+
 			"write slack: {urlFile: /etc/kubecdc/webhook}, with the URL in that file"))
 	}
 	return list
@@ -65,7 +65,7 @@ func ValidateFiles(path *field.Path, urlKey, endpoint, headersFile, tokenFile st
 	list := check.SecretFile(path.Child("headersFile"), headersFile)
 	list = append(list, check.SecretFile(path.Child("tokenFile"), tokenFile)...)
 	if tls != nil && strings.HasPrefix(endpoint, "http://") {
-		list = append(list, field.Forbidden(path.Child("tls"), "is of no use where the "+urlKey+" begins with http://; write https:// there, or leave it out"))
+		list = append(list, field.Forbidden(path.Child("tls"), "has no effect if the "+urlKey+" begins with http://; write https:// there, or remove it"))
 	}
 	return append(list, tls.Validate(path.Child("tls"))...)
 }
@@ -87,7 +87,7 @@ func ValidateSecrecy(path *field.Path, endpointKey, endpoint, headersFile, token
 func validateDeadURL(path *field.Path, value string, bus driver.Config, _ *driver.Facts) field.ErrorList {
 	list := check.Endpoint(value, path)
 	if c, ok := bus.(*Config); ok && value == c.URL {
-		list = append(list, field.Forbidden(path, "must be another URL than that of the events (bus.http.url), which refuses them"))
+		list = append(list, field.Forbidden(path, "must differ from the URL of the events (bus.http.url), which rejected them"))
 	}
 	return list
 }

@@ -73,31 +73,31 @@ func (p *endpoint) noteRetry(t *task, o *outcome, alone bool) {
 	level, advice := slog.LevelError, ""
 	switch o.reason {
 	case publish.ReasonUnauthorized:
-		advice = "the receiver does not accept the credentials: see headersFile, tokenFile or tls.certFile"
+		advice = "the receiver rejects the credentials: check headersFile, tokenFile or tls.certFile"
 	case publish.ReasonProxy:
-		advice = "the proxy requires credentials: see HTTP_PROXY and HTTPS_PROXY"
+		advice = "the proxy requires credentials: set them in HTTP_PROXY and HTTPS_PROXY"
 	case publish.ReasonNotFound:
-		advice = "the receiver does not know the path: see url"
+		advice = "the receiver has no such path: check url"
 	case publish.ReasonRedirect:
-		advice = "redirects are not followed: write the address that the receiver names as url; its path is not logged"
+		advice = "redirects are not followed: set url to the address that the receiver redirects to (its path is not logged)"
 	case publish.ReasonCredentials:
 		advice = "check that the file can be read and is valid; it is read again at each attempt"
 	case publish.ReasonTLS:
-		advice = "see the files of tls and the receiver's certificate; they are read again at each connection"
+		advice = "check the files under tls and the receiver's certificate; they are read again at each connection"
 	case publish.ReasonCut:
-		advice = "the receiver closes the connection without an answer: see its log"
+		advice = "the receiver closes the connection without a response: check its log"
 		if !alone {
 			level = slog.LevelWarn
 		}
 	default:
-		level, advice = slog.LevelWarn, "none: it is retried until the receiver takes it"
+		level, advice = slog.LevelWarn, "none: the agent retries until the receiver accepts it"
 	}
 	if alone {
 		kind += " alone"
-		advice += "; the event is sent alone from now on, with pauses: if it is the cause, put it among the dead letters"
+		advice += "; the event is sent alone from now on, with pauses: if it is the cause, move it to the dead letters"
 	}
 	if suppressed, ok := p.window.First(kind); ok {
-		p.log.Log(context.Background(), level, "event is published again", "reason", o.reason, "alone", alone, "advice", advice, "detail", o.detail,
+		p.log.Log(context.Background(), level, "publishing an event failed, retrying", "reason", o.reason, "alone", alone, "advice", advice, "detail", o.detail,
 			"receiver", p.origin, "event_id", string(t.e.ID), "suppressed", suppressed)
 	}
 }

@@ -98,10 +98,10 @@ func (b *Bus) arrangePresent(ctx context.Context, g *errgroup.Group, t *topic, f
 	switch {
 	case len(f.Partitions) > len(*known):
 		b.open(ctx, g, t, len(f.Partitions))
-		b.log.Warn("topic has grown: objects move to other partitions, and a reader may see an object's later records before its earlier ones",
+		b.log.Warn("topic has more partitions than before: objects move to other partitions, and readers may see records of an object out of order",
 			"topic", t.name, "partitions", len(f.Partitions), "before", len(*known))
 	case len(f.Partitions) < len(*known):
-		b.setTrouble(aboutShrunk(t), fmt.Errorf("topic %s has %d partitions, and had %d: events for the others wait: restart the agent", t.name, len(f.Partitions), len(*known)))
+		b.setTrouble(aboutShrunk(t), fmt.Errorf("topic %s has %d partitions instead of %d: events for the missing ones wait: restart the agent", t.name, len(f.Partitions), len(*known)))
 		if suppressed, ok := b.window.First("shrunk " + t.name); ok {
 			b.log.Error("topic has fewer partitions than before: it was deleted and created again, and its records are gone",
 				"topic", t.name, "partitions", len(f.Partitions), "before", len(*known), "advice", "restart the agent", "suppressed", suppressed)

@@ -98,9 +98,9 @@ func (c *Config) destinations() (names *Topics, dead string, err error) {
 	dead, ok := t.Fixed()
 	switch {
 	case !ok:
-		return nil, "", fmt.Errorf("dead letters: topic template %q: one topic takes all of them: {cluster} is the only placeholder", c.DeadLetter)
+		return nil, "", fmt.Errorf("dead letters: topic template %q: known is {cluster}: all dead letters go to one topic", c.DeadLetter)
 	case names.Match(dead, nil):
-		return nil, "", fmt.Errorf("dead letters: topic %s is one that the topic template makes too: name another", dead)
+		return nil, "", fmt.Errorf("dead letters: topic %s also matches the topic template: use another", dead)
 	}
 	return names, dead, nil
 }

@@ -453,7 +453,7 @@ func TestRefusesConfigurations(t *testing.T) {
 		want   string
 	}{
 		"compression": {func(c *kafka.Config) { c.Compression = "br" }, "must be zstd, lz4, snappy, gzip or none"},
-		"dead":        {func(c *kafka.Config) { c.DeadLetter = "kubecdc.prod-eu-1" }, "name another"},
+		"dead":        {func(c *kafka.Config) { c.DeadLetter = "kubecdc.prod-eu-1" }, "use another"},
 		"topic":       {func(c *kafka.Config) { c.Topic = "a/{cluster}" }, "at byte 1"},
 	} {
 		cfg := kafkaConfig("127.0.0.1:9092")

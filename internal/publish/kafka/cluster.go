@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -121,7 +122,7 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 		b.metrics.Connected.Set(0)
 		advice := adviceOnConnection(err)
 		if suppressed, ok := b.window.First("metadata"); ok {
-			b.log.Log(ctx, levelOf(advice), "bus cannot be reached, trying on", "brokers", b.cfg.Brokers, "advice", advice, "err", err, "suppressed", suppressed)
+			b.log.Log(ctx, levelOf(advice), "cannot reach the bus, retrying", "brokers", b.cfg.Brokers, "advice", advice, "err", err, "suppressed", suppressed)
 		}
 		return publish.BusyBackoff().Delay(*failures), nil
 	}
@@ -157,7 +158,7 @@ func (b *Bus) metadata(ctx context.Context, topics []string) (*kafka.MetadataRes
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		errs = append(errs, err)
+		errs = append(errs, kafkaid.Cause(err))
 	}
 	return nil, errors.Join(errs...)
 }
@@ -201,7 +202,7 @@ func (b *Bus) list(ctx context.Context) {
 	res, err := b.metadata(ctx, nil)
 	if err != nil {
 		if suppressed, ok := b.window.First("list"); ok && ctx.Err() == nil {
-			b.log.Warn("topics cannot be listed, trying on", "err", err, "suppressed", suppressed)
+			b.log.Warn("cannot list topics, retrying", "err", err, "suppressed", suppressed)
 		}
 		return
 	}

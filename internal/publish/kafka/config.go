@@ -162,7 +162,7 @@ func (c *Config) Open(e *driver.Env) (publish.Bus, error) {
 	o := *c
 	o.Env = *e
 	if c.showsSecret() {
-		e.Log.Warn("the secret goes to the brokers unencrypted, whoever listens to the network has it: name bus.kafka.tls, or a SCRAM mechanism",
+		e.Log.Warn("the secret is sent to the brokers unencrypted, and readable on the network: set bus.kafka.tls, or use a SCRAM mechanism",
 			"mechanism", string(c.SASL.Mechanism))
 	}
 	return New(o, e.Log, e.Metrics)
@@ -196,9 +196,9 @@ func (c *Config) Destinations(cluster string) (func(*object.Delta) string, error
 // Summary implements driver.Config.
 func (c *Config) Summary() driver.Summary {
 	servers := driver.Servers(c.Brokers)
-	storage, mechanism := "topics have to exist", ""
+	storage, mechanism := "topics must exist", ""
 	if t := c.Create; t != nil {
-		storage = fmt.Sprintf("topics are created where they are missing (partitions: %d, replicas: %d)", t.Partitions, t.ReplicationFactor)
+		storage = fmt.Sprintf("missing topics are created (partitions: %d, replicas: %d)", t.Partitions, t.ReplicationFactor)
 	}
 	if c.SASL != nil {
 		mechanism = string(c.SASL.Mechanism)
@@ -223,10 +223,10 @@ func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 	}
 	kcat, topic := "kcat -b "+strings.Join(c.Brokers, ","), inCluster(c.Topic, h.Cluster)
 	if strings.Contains(topic, "{") {
-		return []driver.Hint{{Command: kcat + " -L", Purpose: "which topics there are"}}
+		return []driver.Hint{{Command: kcat + " -L", Purpose: "the topics"}}
 	}
 	return []driver.Hint{
 		{Command: kcat + " -C -o end -t " + topic, Purpose: "each change as it happens"},
-		{Command: kcat + " -C -e -t " + topic, Purpose: "all that the topic holds"},
+		{Command: kcat + " -C -e -t " + topic, Purpose: "all records of the topic"},
 	}
 }

@@ -31,7 +31,7 @@ func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
 			return nil
 		}
 		if t.partitions.Load() != nil {
-			b.log.Error("topic is gone, with all its records: it is created again", "topic", t.name)
+			b.log.Error("topic was deleted with all its records: creating it again", "topic", t.name)
 		}
 		if err = b.create(ctx, t); err == nil {
 			return nil
@@ -55,7 +55,7 @@ func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
 	b.mu.Unlock()
 	advice := "create the topic, or set bus.kafka.create"
 	if b.cfg.Create != nil {
-		advice = "see what the broker says, and bus.kafka.create; or create the topic"
+		advice = "check the broker's error and bus.kafka.create, or create the topic"
 	}
 	advice = cmp.Or(adviceOnConnection(err), advice)
 	if suppressed, ok := b.window.First("absent " + t.name); ok {
@@ -88,9 +88,9 @@ func (b *Bus) create(ctx context.Context, t *topic) error {
 		// Perhaps not all brokers are up yet.
 		return fmt.Errorf("%w: set bus.kafka.create.replicationFactor to at most the number of brokers", err)
 	case errors.Is(err, kafka.InvalidTopic):
-		return fmt.Errorf("%w: %w: Kafka takes '.' and '_' in topics for the same: change bus.kafka.topic", publish.ErrStream, err)
+		return fmt.Errorf("%w: %w: Kafka does not distinguish '.' and '_' in topic names: change bus.kafka.topic", publish.ErrStream, err)
 	case errors.Is(err, kafka.InvalidConfiguration), errors.Is(err, kafka.InvalidPartitionNumber):
-		return fmt.Errorf("%w: %w: see bus.kafka.create", publish.ErrStream, err)
+		return fmt.Errorf("%w: %w: check bus.kafka.create", publish.ErrStream, err)
 	}
 	return err
 }
@@ -123,12 +123,12 @@ func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error)
 		return true, nil
 	case errors.Is(err, kafka.UnsupportedVersion), errors.Is(err, kafka.InvalidRequest):
 		if _, ok := b.window.First("describe unsupported"); ok {
-			b.log.Warn("the broker does not tell the topic's configuration, so it is not checked", "topic", t.name, "err", err)
+			b.log.Warn("the broker does not report the topic's configuration, so it is not checked", "topic", t.name, "err", err)
 		}
 		return true, nil
 	case t.unchecked > mayBeNew:
 		if suppressed, ok := b.window.First("describe"); ok {
-			b.log.Warn("the topic's configuration cannot be asked for, trying on", "topic", t.name, "err", err, "suppressed", suppressed)
+			b.log.Warn("cannot read the topic's configuration, retrying", "topic", t.name, "err", err, "suppressed", suppressed)
 		}
 		return false, nil
 	default:
@@ -142,7 +142,7 @@ func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error)
 		return false, err
 	}
 	if notes := remarks(config, f, b.cfg.Tombstones, t.name == b.deadTopic); len(notes) > 0 {
-		b.log.Info("topic is used as it is", "topic", t.name, "remarks", notes)
+		b.log.Info("using the existing topic", "topic", t.name, "remarks", notes)
 	}
 	return true, nil
 }
@@ -158,7 +158,7 @@ func (b *Bus) checkSize(t *topic, value string) error {
 	}
 	t.bound(limit)
 	if need := int64(b.cfg.MaxEventBytes) + headRoom; limit < need {
-		return fmt.Errorf("%w: topic %s: its max.message.bytes is %d, and an event may need %d: kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d, or lower event.maxBytes",
+		return fmt.Errorf("%w: topic %s: its max.message.bytes is %d, and an event may need %d: run kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d, or lower event.maxBytes",
 			publish.ErrStream, t.name, limit, need, t.name, need)
 	}
 	return nil
@@ -175,22 +175,22 @@ func remarks(config map[string]string, f *kafka.Topic, tombstones, dead bool) []
 	switch {
 	case err != nil:
 	case insync > replicas:
-		note("min.insync.replicas is %d and there are %d replicas: it takes no record until that is changed", insync, replicas)
+		note("min.insync.replicas is %d and there are %d replicas: it accepts no record until that is changed", insync, replicas)
 	case replicas == 1:
-		note("it has one replica: records are gone with the disk of their broker")
+		note("it has one replica: records are lost with the disk of their broker")
 	case insync == 1:
-		note("min.insync.replicas is 1: a record is acknowledged when one broker has it, and lost with that one")
+		note("min.insync.replicas is 1: a record is acknowledged when one broker has it, and is lost with that broker")
 	}
 	compacts := strings.Contains(config["cleanup.policy"], "compact")
 	switch {
 	case compacts && dead:
-		note("it is compacted: of an object's refused events the last one stays")
+		note("it is compacted: only the last rejected event of each object is kept")
 	case compacts && tombstones:
-		note("it is compacted: of each object the last record stays, and history goes")
+		note("it is compacted: only the last record of each object is kept, without history")
 	case compacts:
-		note("it is compacted, and bus.kafka.tombstones is not set: the last record of a deleted object stays for ever")
+		note("it is compacted, and bus.kafka.tombstones is not set: the last record of a deleted object is kept forever")
 	case tombstones && !dead:
-		note("it is not compacted: tombstones are of no use in it")
+		note("it is not compacted: tombstones have no effect")
 	}
 	return notes
 }

@@ -34,26 +34,26 @@ func diagnose(r producer.Result) (reason, advice string) {
 		if r.Verdict == producer.Restamp {
 			return publish.ReasonTimestamp, ""
 		}
-		return publish.ReasonTimestamp, "the topic refuses records with the agent's present time: compare the clocks of agent and broker, and see the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+		return publish.ReasonTimestamp, "the topic rejects records with the agent's current time: compare the clocks of agent and broker, and check the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
 	case kafka.UnsupportedCompressionType:
-		return publish.ReasonBroker, "the broker does not know the compression: set bus.kafka.compression to gzip or none"
+		return publish.ReasonBroker, "the broker does not support the compression: set bus.kafka.compression to gzip or none"
 	case kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.UnknownTopicOrPartition, kafka.FencedLeaderEpoch,
 		kafka.UnknownLeaderEpoch, kafka.ReplicaNotAvailable, kafka.BrokerNotAvailable, kafka.UnknownTopicID:
 		return publish.ReasonLeader, ""
 	case kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend:
-		return publish.ReasonReplicas, "fewer replicas are in sync than the topic's min.insync.replicas: see which brokers are down"
+		return publish.ReasonReplicas, "fewer replicas are in sync than the topic's min.insync.replicas: check which brokers are down"
 	case kafka.KafkaStorageError, kafka.LogDirNotFound:
-		return publish.ReasonStorage, "the broker cannot write to its disk: see its log"
+		return publish.ReasonStorage, "the broker cannot write to its disk: check its log"
 	case kafka.RequestTimedOut:
 		return publish.ReasonTimeout, ""
 	case kafka.NetworkException, kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable, kafka.NotCoordinatorForGroup,
 		kafka.ConcurrentTransactions, kafka.ThrottlingQuotaExceeded:
 		return publish.ReasonBroker, "" // the broker has just started, or is busy
 	}
-	return publish.ReasonBroker, "the broker's log may say more: the agent repeats the request until the broker has the events"
+	return publish.ReasonBroker, "check the broker's log; the agent retries until the broker has the events"
 }
 
-const adviceOnSASL = "the broker does not accept who we are: check bus.kafka.sasl (mechanism, user and what is in passwordFile, tokenFile or clientSecretFile), and that the broker knows the user"
+const adviceOnSASL = "the broker rejects the credentials: check bus.kafka.sasl (mechanism, user and the content of passwordFile, tokenFile or clientSecretFile), and that the broker has the user"
 
 // adviceOnConnection returns the fix for an error of authentication, authorization or TLS; "": none.
 func adviceOnConnection(err error) string {
@@ -67,21 +67,21 @@ func adviceOnConnection(err error) string {
 	)
 	switch errors.As(err, &code); code {
 	case kafka.TopicAuthorizationFailed:
-		return "the user may not write to the topic: grant it Write and Describe on the topic, and Create where bus.kafka.create is set"
+		return "the user may not write to the topic: grant it Write and Describe on the topic, and Create if bus.kafka.create is set"
 	case kafka.ClusterAuthorizationFailed:
-		return "the user may not do this on the cluster: grant it Write on the topic, or IdempotentWrite on the cluster with brokers before 2.8, and Create where bus.kafka.create is set"
+		return "the user may not do this on the cluster: grant it Write on the topic, or IdempotentWrite on the cluster with brokers before 2.8, and Create if bus.kafka.create is set"
 	case kafka.SASLAuthenticationFailed, kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState:
 		return adviceOnSASL
 	case kafka.TransactionalIDAuthorizationFailed, kafka.BrokerAuthorizationFailed, kafka.SecurityDisabled:
-		return "the user may not do this: see the broker's log of authorization"
+		return "the user is not authorized: check the broker's authorization log"
 	}
 	switch {
 	case errors.Is(err, errAuthentication):
 		return adviceOnSASL
 	case certainTLS:
-		return "the TLS handshake fails: check caFile, certFile and keyFile of bus.kafka.tls, the broker's certificate and whom it trusts"
+		return "the TLS handshake fails: check caFile, certFile and keyFile of bus.kafka.tls, the broker's certificate and the authorities that it trusts"
 	case errors.As(err, &plaintext):
-		return "the listener does not speak TLS: leave bus.kafka.tls out, or name another port in bus.kafka.brokers"
+		return "the listener does not support TLS: remove bus.kafka.tls, or use another port in bus.kafka.brokers"
 	case errors.As(err, &pathErr):
 		return "a file that bus.kafka names cannot be read"
 	}

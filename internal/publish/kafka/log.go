@@ -26,7 +26,7 @@ func (b *Bus) takes(topic string, r *object.Resource, namespace string) bool {
 
 // watchLogs reads the identity of topics on request, and every minute, until ctx ends.
 func (b *Bus) watchLogs(ctx context.Context) error {
-	wait, told := publish.LogAge, false // told: the reason why the identity cannot be read is logged
+	wait, logged := publish.LogAge, false // logged: the reason why the identity cannot be read
 	for {
 		select {
 		case <-b.logsDue:
@@ -40,10 +40,10 @@ func (b *Bus) watchLogs(ctx context.Context) error {
 			return nil
 		}
 		b.logs.Failed(err)
-		if err != nil && !told {
-			b.log.Warn("the identity of topics cannot be read: a topic that is deleted and created again may not be noticed", "err", err)
+		if err != nil && !logged {
+			b.log.Warn("cannot read the ids of topics: a topic that is deleted and created again may go unnoticed", "err", err)
 		}
-		told = err != nil
+		logged = err != nil
 		if again {
 			b.look.Raise() // read the leaders too: if they have changed, another broker must confirm the look
 			wait = publish.LogPause
@@ -103,7 +103,7 @@ func (b *Bus) topicIDs(ctx context.Context, v *view, looks []publish.Look) (*kaf
 		}
 		res, metaErr := b.metadata(ctx, names)
 		if metaErr != nil {
-			return nil, fmt.Errorf("ask for the cluster's id: %w", metaErr)
+			return nil, fmt.Errorf("get the cluster's id: %w", metaErr)
 		}
 		ids = &kafkaid.IDs{Cluster: res.ClusterID, Topics: map[string]string{}}
 		for i := range res.Topics {
@@ -141,7 +141,7 @@ func (b *Bus) topicEnds(ctx context.Context, v *view, looks []publish.Look) (end
 	}
 	for leader, topics := range requests {
 		if err := b.askEnds(ctx, leader, topics, ends); err != nil {
-			errs = append(errs, fmt.Errorf("ask where partitions end: %w", err))
+			errs = append(errs, fmt.Errorf("get the end offsets of partitions: %w", err))
 		}
 	}
 	return ends, errs

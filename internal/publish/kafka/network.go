@@ -31,10 +31,10 @@ const (
 )
 
 var (
-	errAuthentication = errors.New("the broker does not know us")
-	errEnded          = errors.New("connection cut before the answer")
+	errAuthentication = errors.New("authentication failed")
+	errEnded          = errors.New("connection closed before the response")
 	errCut            = errors.New("request cut") // errEnded after the handshake and authentication
-	errNotKafka       = errors.New("the answer is not one of Kafka")
+	errNotKafka       = errors.New("the response is not one of Kafka")
 )
 
 // network sends each request to the given broker, and closes the connection when the request's ctx ends. kafka-go's Transport routes by
@@ -221,11 +221,11 @@ func (n *network) connect(ctx context.Context, addr string) (c *conn, err error)
 	c.Conn = protocol.NewConn(&greeted{Conn: socket}, clientID)
 	r, err := c.exchange(ctx, new(apiversions.Request))
 	if err != nil {
-		return nil, fmt.Errorf("%s: ask for its versions: %w", addr, notKafka(err))
+		return nil, fmt.Errorf("%s: get its API versions: %w", addr, notKafka(err))
 	}
 	res := r.(*apiversions.Response)
 	if res.ErrorCode != 0 {
-		return nil, fmt.Errorf("%s: ask for its versions: %w", addr, kafka.Error(res.ErrorCode))
+		return nil, fmt.Errorf("%s: get its API versions: %w", addr, kafka.Error(res.ErrorCode))
 	}
 	versions := make(map[protocol.ApiKey]int16, len(res.ApiKeys))
 	for _, k := range res.ApiKeys {
@@ -275,7 +275,7 @@ func (g *greeted) Read(b []byte) (int, error) {
 // notKafka adds the most frequent cause to an error of the first answer.
 func notKafka(err error) error {
 	if errors.Is(err, errNotKafka) || errors.Is(err, errEnded) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w (is it a listener of Kafka, and with TLS or without as configured?)", err)
+		return fmt.Errorf("%w (check that it is a Kafka listener, and that TLS is configured as the listener requires)", err)
 	}
 	return err
 }
@@ -286,7 +286,7 @@ func (c *conn) authenticate(ctx context.Context, addr string, m sasl.Mechanism) 
 		return err
 	}
 	if res := r.(*saslhandshake.Response); res.ErrorCode != 0 {
-		return fmt.Errorf("%w: %w: the listener knows %v: set bus.kafka.sasl.mechanism to one of them", errAuthentication, kafka.Error(res.ErrorCode), res.Mechanisms)
+		return fmt.Errorf("%w: %w: the listener supports %v: set bus.kafka.sasl.mechanism to one of them", errAuthentication, kafka.Error(res.ErrorCode), res.Mechanisms)
 	}
 	host, _, _ := net.SplitHostPort(addr)
 	session, state, err := m.Start(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host}))

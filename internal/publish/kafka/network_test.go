@@ -289,7 +289,7 @@ func TestListenerOfAnotherKind(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	k := runKafka(t, kafkaConfig(l.Addr().String()), nil)
-	wait(t, "advice", func() bool { return strings.Contains(k.log.String(), "is it a listener of Kafka") })
+	wait(t, "advice", func() bool { return strings.Contains(k.log.String(), "check that it is a Kafka listener") })
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > 64<<20 {
 		t.Errorf("%d MB were allocated", got>>20)

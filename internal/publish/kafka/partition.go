@@ -28,7 +28,7 @@ func produceBackoff() publish.Backoff {
 
 var (
 	// errTopicGone means that a topic no longer exists.
-	errTopicGone = errors.New("the topic is gone")
+	errTopicGone = errors.New("the topic was deleted")
 	// errCutOff means that the connection of a batch was cut too often.
 	errCutOff = errors.New("the connection was cut each time the batch was sent")
 )
@@ -214,7 +214,7 @@ func (p *partition) isolate(r *record, err error) error {
 	}
 	if suppressed, ok := p.bus.window.First("alone"); ok {
 		p.bus.log.Error("connections break when an event is sent: it is sent alone from now on, with pauses", "event_id", string(r.Event.ID),
-			"topic", p.topic.name, "partition", p.index, "advice", "see the log of the broker, and what is between it and the agent; kubecdc dead-letter EVENT-ID gives the event up",
+			"topic", p.topic.name, "partition", p.index, "advice", "check the broker's log and the network to it; 'kubecdc dead-letter EVENT-ID' gives the event up",
 			"err", err, "suppressed", suppressed)
 	}
 	return &publish.RetryError{Reason: publish.ReasonConnection, Alone: true, Err: err}
@@ -360,9 +360,9 @@ func (p *partition) failed(res producer.Result, records []record, attempt int) {
 	}
 	if suppressed, ok := b.window.First(kind); ok {
 		if reason == publish.ReasonSequence {
-			advice = "none, but look: the cluster may have lost records that it had acknowledged, by an unclean election of a leader for instance"
+			advice = "none, but check the cluster: it may have lost acknowledged records, for example by an unclean leader election"
 		}
-		b.log.Log(context.Background(), levelOf(advice), "batch is sent again", "reason", reason, "advice", advice,
+		b.log.Log(context.Background(), levelOf(advice), "sending a batch failed, retrying", "reason", reason, "advice", advice,
 			"topic", p.topic.name, "partition", p.index, "attempt", attempt, "err", res.Err, "suppressed", suppressed)
 	}
 }

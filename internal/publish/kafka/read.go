@@ -18,7 +18,7 @@ import (
 func (c *Config) SetAccess(a *driver.Access) error {
 	for flag, value := range map[string]string{"--stream": a.Stream, "--creds": a.Creds, "--domain": a.Domain, "--inbox-prefix": a.InboxPrefix} {
 		if value != "" {
-			return fmt.Errorf("%s is for NATS: name the topic as in kafka://host:port/topic, and credentials in the file (--config)", flag)
+			return fmt.Errorf("%s is for NATS: give the topic as in kafka://host:port/topic, and credentials in the file (--config)", flag)
 		}
 	}
 	for _, broker := range c.Brokers {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/kubecdc/kubecdc/internal/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
@@ -72,10 +73,10 @@ func (s *relaySource) Open(ctx context.Context) error {
 	q := consume.Query{
 		OnRetry: func(err error) {
 			if suppressed, ok := s.window.First("read"); ok {
-				s.log.Warn("bus cannot be read at present, trying on", "brokers", s.brokers, "err", err, "suppressed", suppressed)
+				s.log.Warn("cannot read the bus, retrying", "brokers", s.brokers, "err", err, "suppressed", suppressed)
 			}
 		},
-		OnResume: func() { s.log.Info("reading goes on where it was interrupted", "group", s.bus.Group) },
+		OnResume: func() { s.log.Info("reading resumes where it was interrupted", "group", s.bus.Group) },
 	}
 	if s.start == driver.Beginning {
 		q.Start = consume.Beginning()
@@ -83,12 +84,12 @@ func (s *relaySource) Open(ctx context.Context) error {
 	r, err := s.bus.Read(ctx, q)
 	if errors.Is(err, consume.ErrNoStream) {
 		s.start = driver.Beginning // a live start would skip no record
-		err = fmt.Errorf("no topic exists for %q: set bus.kafka.create, so that the agent creates it, or create it yourself", s.topics)
+		err = fmt.Errorf("no topic matches %q: create it, or set bus.kafka.create so that the agent creates it", s.topics)
 	}
 	if err != nil {
 		return driver.Transient(err)
 	}
-	s.log.Info("relay begins", "group", s.bus.Group, "start", string(cmp.Or(s.start, driver.Live)))
+	s.log.Info("relay starts", "group", s.bus.Group, "start", string(cmp.Or(s.start, driver.Live)))
 	s.reader = relay.NewReading(r, false)
 	return nil
 }
@@ -97,7 +98,7 @@ func (s *relaySource) Open(ctx context.Context) error {
 func (s *relaySource) find(ctx context.Context) (map[string]int, error) {
 	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("look up topics at %s: %w", s.brokers, err)
+		return nil, fmt.Errorf("look up topics at %s: %w", s.brokers, kafkaid.Cause(err))
 	}
 	found := map[string]int{}
 	for _, t := range meta.Topics {
@@ -180,11 +181,11 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 		err = held.Error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up the offsets of group %s (may this user read it?): %w", s.bus.Group, err)
+		return nil, fmt.Errorf("look up the offsets of group %s (check that the user may read it): %w", s.bus.Group, kafkaid.Cause(err))
 	}
 	there, err := s.client.ListOffsets(ctx, list)
 	if err != nil {
-		return nil, fmt.Errorf("look up offsets: %w", err)
+		return nil, fmt.Errorf("look up offsets: %w", kafkaid.Cause(err))
 	}
 	committed := map[consume.Log]int64{}
 	for topic, ps := range held.Topics {
@@ -220,10 +221,10 @@ func cursorStatus(topic string, p kafka.PartitionOffsets, next int64) driver.Cur
 	case next < 0:
 		s.Problem = "nothing has been delivered from it yet"
 	case next > p.LastOffset:
-		s.Problem = "the partition ends before it, its topic has been created anew: it begins at its beginning"
+		s.Problem = "the partition ends before it, because its topic was recreated: the relay starts over"
 		next = p.FirstOffset
 	case next < p.FirstOffset:
-		s.Problem = fmt.Sprintf("%d records are gone that it has not delivered", p.FirstOffset-next)
+		s.Problem = fmt.Sprintf("%d records were removed before they were delivered", p.FirstOffset-next)
 	}
 	s.Behind = uint64(p.LastOffset - max(next, p.FirstOffset))
 	return s

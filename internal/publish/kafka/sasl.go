@@ -79,7 +79,7 @@ func (b *saslBearer) Start(ctx context.Context) (sasl.StateMachine, []byte, erro
 	}
 	for i := range len(token) {
 		if c := token[i]; c <= ' ' || c >= 0x7f { // RFC 6750, section 2.1; and \x01 ends the field
-			return nil, nil, fmt.Errorf("sasl: the token has a character that none may have, at byte %d: see %s", i, b.source())
+			return nil, nil, fmt.Errorf("sasl: the token has an invalid character at byte %d: check %s", i, b.source())
 		}
 	}
 	// No authzid: the broker takes the name from the token.
@@ -188,7 +188,7 @@ func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte
 	if refusal.Scope != "" {
 		refusal.Status += ", scope " + refusal.Scope
 	}
-	return false, nil, fmt.Errorf("%w: the broker refuses the token of %s: %.200q", errAuthentication, x.b.source(), refusal.Status)
+	return false, nil, fmt.Errorf("%w: the broker rejects the token of %s: %.200q", errAuthentication, x.b.source(), refusal.Status)
 }
 
 // inPlaintext reports whether s must not leave this machine, because a password or token would be sent without TLS.

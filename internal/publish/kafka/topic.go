@@ -141,6 +141,6 @@ func (b *Bus) evict(now time.Time) {
 			delete(b.trouble, p.about)
 		}
 		t.end()
-		b.log.Debug("topic is not used and forgotten until it is", "topic", name)
+		b.log.Debug("dropped the state of an unused topic", "topic", name)
 	}
 }

@@ -60,7 +60,7 @@ func compileTopic(template, cluster string) ([]subject.Part, error) {
 		f, ok := known[name]
 		switch {
 		case ok && follows:
-			return "", f, fmt.Errorf("{%s} directly behind another placeholder: two objects might share a topic by accident", name)
+			return "", f, fmt.Errorf("{%s} directly after another placeholder: two objects might share a topic by accident", name)
 		case !ok:
 			return "", f, fmt.Errorf("unknown placeholder {%s}, known are {cluster}, {group}, {resource} and {namespace}", name)
 		}
@@ -70,14 +70,14 @@ func compileTopic(template, cluster string) ([]subject.Part, error) {
 		return nil, err
 	}
 	if len(parts) == 1 && (parts[0].Text == "." || parts[0].Text == "..") {
-		return nil, fmt.Errorf("a topic cannot be called %q", parts[0].Text)
+		return nil, fmt.Errorf("%q is not a valid topic name", parts[0].Text)
 	}
 	shortest := 0
 	for _, p := range parts {
 		shortest += max(len(p.Text), 1)
 	}
 	if shortest > maxTopic {
-		return nil, fmt.Errorf("makes topics of %d bytes and more, allowed are %d", shortest, maxTopic)
+		return nil, fmt.Errorf("yields topics of at least %d bytes, Kafka allows %d", shortest, maxTopic)
 	}
 	return parts, nil
 }

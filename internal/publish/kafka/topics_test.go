@@ -69,11 +69,11 @@ func TestTopicTemplateErrors(t *testing.T) {
 	for template, want := range map[string]string{
 		"a b":                    `at byte 1: character ' '`,
 		"a.{name}":               "at byte 2: unknown placeholder {name}",
-		"a.{group":               "at byte 2: { without }",
+		"a.{group":               "at byte 2: unclosed {",
 		"a}":                     `at byte 1: character '}'`,
-		"..":                     `cannot be called ".."`,
-		"{group}{resource}":      "at byte 7: {resource} directly behind another",
-		strings.Repeat("a", 250): "allowed are 249",
+		"..":                     `".." is not a valid topic name`,
+		"{group}{resource}":      "at byte 7: {resource} directly after another",
+		strings.Repeat("a", 250): "Kafka allows 249",
 	} {
 		if _, err := kafka.NewTopics(template, "prod-eu-1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want %q, got %v", template, want, err)

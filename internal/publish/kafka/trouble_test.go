@@ -278,7 +278,7 @@ func TestTopicGrows(t *testing.T) {
 	if err := k.Publish(t.Context(), keyed("b", 1)); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "it is seen", func() bool { return strings.Contains(k.log.String(), "topic has grown") })
+	wait(t, "it is seen", func() bool { return strings.Contains(k.log.String(), "topic has more partitions") })
 	if err := k.Publish(t.Context(), streamEvent(object.SnapshotStarted)); err != nil {
 		t.Fatal(err)
 	}

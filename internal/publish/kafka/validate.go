@@ -46,7 +46,7 @@ func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 	}
 	list = append(list, c.TLS.Validate(path.Child("tls"))...)
 	if b, ok := f.Source.(*Config); ok && topicsMeet(inCluster(b.Topic, f.Cluster), inCluster(c.Topic, f.Cluster)) && driver.ShareServer(b.Brokers, c.Brokers) {
-		list = append(list, field.Forbidden(path, "has topics of the bus itself: the relay would read what it has written; name another topic or cluster"))
+		list = append(list, field.Forbidden(path, "has topics of the bus itself: the relay would read what it has written; use another topic or cluster"))
 	}
 	if c.SASL == nil {
 		return list
@@ -60,7 +60,7 @@ func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 func (c *Config) validateBrokers(path *field.Path) field.ErrorList {
 	const form = "must be host:port, such as kafka-0:9092"
 	if len(c.Brokers) == 0 {
-		return field.ErrorList{field.Required(path, "must name at least one broker, such as kafka-0:9092; it tells the others")}
+		return field.ErrorList{field.Required(path, "must name at least one broker, such as kafka-0:9092; the agent discovers the others")}
 	}
 	var list field.ErrorList
 	for i, broker := range c.Brokers {
@@ -68,9 +68,9 @@ func (c *Config) validateBrokers(path *field.Path) field.ErrorList {
 		host, port, err := net.SplitHostPort(broker)
 		switch {
 		case strings.Contains(broker, "@"):
-			list = append(list, field.Forbidden(at, form+": it has a user or a password in it; leave them out: secrets come only from files, see sasl"))
+			list = append(list, field.Forbidden(at, form+": it has a user or a password in it; remove them: secrets come only from files, see sasl"))
 		case strings.Contains(broker, "://"):
-			list = append(list, field.Invalid(at, broker, form+", without a scheme; encryption is asked for by tls"))
+			list = append(list, field.Invalid(at, broker, form+", without a scheme; tls enables encryption"))
 		case strings.Contains(broker, ","):
 			list = append(list, field.Invalid(at, broker, form+"; each broker is an item of the list"))
 		case err != nil || host == "" || port == "" || !check.IsPort(port) || !brokerHost.MatchString(host):
@@ -90,12 +90,12 @@ func (t *Topic) validate(path *field.Path, maxEvent yamldoc.Bytes) field.ErrorLi
 	at := path.Child("config")
 	for _, key := range slices.Sorted(maps.Keys(t.Config)) {
 		if !topicConfig.MatchString(key) {
-			list = append(list, field.Forbidden(at.Child(yamldoc.Shorten(yamldoc.Mask(key))), "must be what Kafka calls it, such as retention.ms or cleanup.policy"))
+			list = append(list, field.Forbidden(at.Child(yamldoc.Shorten(yamldoc.Mask(key))), "must be the name of a topic setting of Kafka, such as retention.ms or cleanup.policy"))
 		}
 	}
 	if s, ok := t.Config[retentionMillis]; ok {
 		if _, err := strconv.ParseInt(s, 10, 64); err != nil {
-			list = append(list, field.Invalid(at.Child(retentionMillis), s, "must be a number of milliseconds, such as 604800000 for seven days, or -1 for ever"))
+			list = append(list, field.Invalid(at.Child(retentionMillis), s, "must be a number of milliseconds, such as 604800000 for seven days, or -1 for unlimited"))
 		}
 	}
 	if s, ok := t.Config[cleanupPolicy]; ok && !cleanup.MatchString(s) {
@@ -133,15 +133,15 @@ func (t *Topic) validateMessageBytes(path *field.Path, maxEvent yamldoc.Bytes) f
 		if need <= kafkaMessageBytes {
 			return nil
 		}
-		return field.ErrorList{field.Required(path, fmt.Sprintf("must be there, and at least %d, for event.maxBytes (%v) and %v beside it: "+
-			"where it is missing, a topic takes %d", need, maxEvent, yamldoc.Bytes(headRoom), kafkaMessageBytes))}
+		return field.ErrorList{field.Required(path, fmt.Sprintf("must be set to at least %d, for event.maxBytes (%v) plus %v: "+
+			"Kafka's default is %d", need, maxEvent, yamldoc.Bytes(headRoom), kafkaMessageBytes))}
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {
 	case err != nil || n < 0:
 		return field.ErrorList{field.Invalid(path, s, "must be a number of bytes, such as 1048588, without a unit")}
 	case n < need:
-		return field.ErrorList{field.Invalid(path, s, fmt.Sprintf("must be at least %d, for event.maxBytes (%v) and %v beside it: raise it, or lower that",
+		return field.ErrorList{field.Invalid(path, s, fmt.Sprintf("must be at least %d, for event.maxBytes (%v) plus %v: raise it, or lower event.maxBytes",
 			need, maxEvent, yamldoc.Bytes(headRoom)))}
 	}
 	return nil
@@ -160,7 +160,7 @@ func (s *SASL) validate(path *field.Path) field.ErrorList {
 	}
 	useless := func(key string, is bool, with string) {
 		if is {
-			list = append(list, field.Forbidden(path.Child(key), fmt.Sprintf("is of no use with %s, only with %s; leave it out", s.Mechanism, with)))
+			list = append(list, field.Forbidden(path.Child(key), fmt.Sprintf("has no effect with %s, only with %s; remove it", s.Mechanism, with)))
 		}
 	}
 	if s.Mechanism == SASLOAuthBearer {
@@ -188,7 +188,7 @@ func (s *SASL) validate(path *field.Path) field.ErrorList {
 func (o *OAuth) validate(path *field.Path) field.ErrorList {
 	list := check.Endpoint(o.TokenURL, path.Child("tokenURL"))
 	if o.ClientID == "" {
-		list = append(list, field.Required(path.Child("clientID"), "is missing: the name by which the authorization server knows the agent"))
+		list = append(list, field.Required(path.Child("clientID"), "is missing: the agent's client id at the authorization server"))
 	}
 	if o.ClientSecretFile == "" {
 		list = append(list, field.Required(path.Child("clientSecretFile"), "is missing: the absolute path of a file that holds the secret"))
@@ -212,7 +212,7 @@ func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
 	if s.Mechanism == SASLOAuthBearer {
 		what = "mechanism"
 	}
-	return append(list, check.Exposed(at.Child(what), "insist on TLS with tls: {} in "+path.String()+", at the brokers' port for it, or take a SCRAM mechanism",
+	return append(list, check.Exposed(at.Child(what), "require TLS with tls: {} in "+path.String()+", at the brokers' port for it, or use a SCRAM mechanism",
 		at.Child("insecure").String()+": true"))
 }
 
@@ -224,7 +224,7 @@ func validateDeadTopic(path *field.Path, value string, bus driver.Config, f *dri
 			`: at most 249 letters, digits, ".", "_" and "-"; {cluster} is the only placeholder`)}
 	}
 	if c, ok := bus.(*Config); ok && topicsMeet(inCluster(value, f.Cluster), inCluster(c.Topic, f.Cluster)) {
-		return field.ErrorList{field.Invalid(path, value, "must be another topic than those of the events (bus.kafka.topic), such as "+SpareDeadTopic)}
+		return field.ErrorList{field.Invalid(path, value, "must differ from the topics of the events (bus.kafka.topic), such as "+SpareDeadTopic)}
 	}
 	return nil
 }

@@ -92,17 +92,17 @@ func (r *ackReader) read(m *nats.Msg) outcome {
 		if status := m.Header.Get("Status"); status == "503" {
 			return noResponders()
 		}
-		return outcome{reason: publish.ReasonMalformed, detail: "an empty answer"}
+		return outcome{reason: publish.ReasonMalformed, detail: "an empty response"}
 	}
 	var ack pubAck
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return outcome{reason: publish.ReasonMalformed, detail: "an answer that is no acknowledgement: " + err.Error()}
+		return outcome{reason: publish.ReasonMalformed, detail: "a response that is not an acknowledgement: " + err.Error()}
 	}
 	switch {
 	case ack.Error != nil:
 		return readError(ack.Error.Code, ack.Error.ErrCode, ack.Error.Description)
 	case ack.Stream == "" || ack.Seq == 0:
-		return outcome{reason: publish.ReasonMalformed, detail: "an answer without stream and sequence"}
+		return outcome{reason: publish.ReasonMalformed, detail: "a response without stream and sequence"}
 	case ack.Stream != r.stream:
 		return outcome{reason: publish.ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
 	case r.domain != "" && ack.Domain != r.domain: // a leaf node and its hub may each have a stream of this name
@@ -112,7 +112,7 @@ func (r *ackReader) read(m *nats.Msg) outcome {
 }
 
 func noResponders() outcome {
-	return outcome{reason: publish.ReasonNoResponders, detail: "no stream takes the subject"}
+	return outcome{reason: publish.ReasonNoResponders, detail: "no stream has the subject"}
 }
 
 // numberAndBrace parses a positive number that is followed by a closing brace at the end.

@@ -36,13 +36,13 @@ func (a *Auth) file() (key, name string) {
 func (a *Auth) advice(key string) string {
 	name, file := a.file()
 	if file == "" {
-		return fmt.Sprintf("the server wants credentials, or others than those in %s.url: set %s.auth", key, key)
+		return fmt.Sprintf("the server requires credentials, or others than those in %s.url: set %s.auth", key, key)
 	}
 	who := ""
 	if a.User != "" {
 		who = " for user " + a.User
 	}
-	return fmt.Sprintf("the server refuses the credentials%s in %s (%s.auth.%s): put the right ones there, they are read again at each attempt", who, file, key, name)
+	return fmt.Sprintf("the server rejects the credentials%s in %s (%s.auth.%s): correct them, they are read again at each attempt", who, file, key, name)
 }
 
 // read reads the file and checks that it contains a secret. If the secret is a seed, nkey is the public key of its user.
@@ -79,12 +79,12 @@ func (a *Auth) read(key string) (secret, nkey string, err error) {
 			err = errors.New("no JWT")
 		}
 		if err != nil {
-			return wrong(errors.New("holds no user's JWT and seed, as 'nsc generate creds' writes them"))
+			return wrong(errors.New("contains no user JWT and seed, as 'nsc generate creds' writes them"))
 		}
 	case a.NKeySeedFile != "":
 		option, err := nats.NkeyOptionFromSeed(file)
 		if err != nil {
-			return wrong(errors.New("holds no seed of a user, which begins with SU"))
+			return wrong(errors.New("contains no user seed, which begins with SU"))
 		}
 		_ = option(&o)
 		nkey = o.Nkey

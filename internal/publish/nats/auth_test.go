@@ -146,7 +146,7 @@ func ways(t *testing.T) []way {
 			server:   func(o *server.Options) { o.Username, o.Password = "agent", "correct-horse" },
 			auth:     func(f string) natsbus.Auth { return natsbus.Auth{User: "agent", PasswordFile: f} },
 			secrets:  []string{"correct-horse", "battery-staple"},
-			advice:   "the server refuses the credentials for user agent in FILE (bus.nats.auth.passwordFile): put the right ones there, they are read again at each attempt",
+			advice:   "the server rejects the credentials for user agent in FILE (bus.nats.auth.passwordFile): correct them, they are read again at each attempt",
 			unusable: "bus.nats.auth.passwordFile FILE: ",
 		},
 		{
@@ -154,7 +154,7 @@ func ways(t *testing.T) []way {
 			server:   func(o *server.Options) { o.Authorization = "open-sesame" },
 			auth:     func(f string) natsbus.Auth { return natsbus.Auth{TokenFile: f} },
 			secrets:  []string{"open-sesame", "open-barley"},
-			advice:   "the server refuses the credentials in FILE (bus.nats.auth.tokenFile): put the right ones there, they are read again at each attempt",
+			advice:   "the server rejects the credentials in FILE (bus.nats.auth.tokenFile): correct them, they are read again at each attempt",
 			unusable: "bus.nats.auth.tokenFile FILE: ",
 		},
 		{
@@ -162,7 +162,7 @@ func ways(t *testing.T) []way {
 			server:   func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public(t, user)}} },
 			auth:     func(f string) natsbus.Auth { return natsbus.Auth{NKeySeedFile: f} },
 			secrets:  []string{seedOf(t, user), seedOf(t, stranger), "SUnotaseed"},
-			advice:   "the server refuses the credentials in FILE (bus.nats.auth.nkeySeedFile): put the right ones there, they are read again at each attempt",
+			advice:   "the server rejects the credentials in FILE (bus.nats.auth.nkeySeedFile): correct them, they are read again at each attempt",
 			unusable: "bus.nats.auth.nkeySeedFile FILE: ",
 		},
 		{
@@ -170,7 +170,7 @@ func ways(t *testing.T) []way {
 			server:   o.configure,
 			auth:     func(f string) natsbus.Auth { return natsbus.Auth{CredsFile: f} },
 			secrets:  []string{token, seed, foreignToken, foreignSeed, "notajwt"},
-			advice:   "the server refuses the credentials in FILE (bus.nats.auth.credsFile): put the right ones there, they are read again at each attempt",
+			advice:   "the server rejects the credentials in FILE (bus.nats.auth.credsFile): correct them, they are read again at each attempt",
 			unusable: "bus.nats.auth.credsFile FILE: ",
 		},
 	}
@@ -196,7 +196,7 @@ func TestCredentialsAreReadAgainAndNeverLogged(t *testing.T) {
 			attempts(3)
 			advice := strings.ReplaceAll(w.advice, "FILE", file)
 			publishtest.Wait(t, "Ready to say what is wrong", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), advice) })
-			if got := publishtest.Lines(r.Log.String(), "bus cannot be reached"); got != 1 || !strings.Contains(r.Log.String(), advice) {
+			if got := publishtest.Lines(r.Log.String(), "cannot reach the bus"); got != 1 || !strings.Contains(r.Log.String(), advice) {
 				t.Errorf("got %d lines about the refusal, want 1 with %q:\n%s", got, advice, r.Log)
 			}
 			if err := os.Remove(file); err != nil {
@@ -234,7 +234,7 @@ func TestCredentialsThatCannotBeUsedEndRun(t *testing.T) {
 		for _, c := range []struct{ name, content, want string }{
 			{"missing", "", "cannot be read: no such file or directory"},
 			{"empty", "\n", "is empty"},
-			{"malformed", w.malformed, "holds no "},
+			{"malformed", w.malformed, "contains no "},
 		} {
 			if c.name == "malformed" && c.content == "" {
 				continue
@@ -275,7 +275,7 @@ func TestServerThatWantsCredentialsWhereThereAreNone(t *testing.T) {
 	cfg := publishtest.NATSConfig("nats://" + s.Addr().String())
 	cfg.Key = "relays[0].to.nats"
 	r := publishtest.RunNATS(t, cfg)
-	want := "the server wants credentials, or others than those in relays[0].to.nats.url: set relays[0].to.nats.auth"
+	want := "the server requires credentials, or others than those in relays[0].to.nats.url: set relays[0].to.nats.auth"
 	publishtest.Wait(t, "Ready to say so", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), want) })
 }
 
@@ -424,7 +424,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 
 	tlsServer.use(t, second, first, loopback())
 	p.Cut()
-	says("name it in bus.nats.tls.caFile")
+	says("set it in bus.nats.tls.caFile")
 	trust(second)
 	publishes()
 
@@ -447,7 +447,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 	says("the server's certificate is for other names")
 	tlsServer.use(t, second, second, loopback())
 	publishes()
-	if got := publishtest.Lines(r.Log.String(), "bus cannot be reached"); got != 1 {
+	if got := publishtest.Lines(r.Log.String(), "cannot reach the bus"); got != 1 {
 		t.Errorf("got %d lines about TLS within a minute, want 1", got)
 	}
 }
@@ -466,10 +466,10 @@ func TestTLSThatDoesNotMatchTheServer(t *testing.T) {
 		tls  *publish.TLS
 		want string
 	}{
-		{"authority unknown", "nats://" + secure.Addr().String(), nil, "name it in bus.nats.tls.caFile"},
-		{"no certificate to show", "nats://" + secure.Addr().String(), &publish.TLS{CAFile: ca}, "see bus.nats.tls.certFile and bus.nats.tls.keyFile"},
-		{"server without TLS", "nats://" + plain.Addr().String(), &publish.TLS{CAFile: ca}, "the server offers no TLS"},
-		{"server without TLS, by URL", "tls://" + plain.Addr().String(), nil, "the server offers no TLS"},
+		{"authority unknown", "nats://" + secure.Addr().String(), nil, "set it in bus.nats.tls.caFile"},
+		{"no certificate to show", "nats://" + secure.Addr().String(), &publish.TLS{CAFile: ca}, "check bus.nats.tls.certFile and bus.nats.tls.keyFile"},
+		{"server without TLS", "nats://" + plain.Addr().String(), &publish.TLS{CAFile: ca}, "the server does not offer TLS"},
+		{"server without TLS, by URL", "tls://" + plain.Addr().String(), nil, "the server does not offer TLS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := publishtest.NATSConfig(c.url)

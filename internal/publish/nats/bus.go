@@ -99,7 +99,7 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 			return nil, err
 		}
 		if p := subjects.Patterns(); anyCovers(p, b.dead) {
-			return nil, fmt.Errorf("dead-letter subject %q: is one of the events' own (%s): consumers of those would get it: name another one", cfg.DeadLetter, strings.Join(p, ", "))
+			return nil, fmt.Errorf("dead-letter subject %q: is a subject of events (%s), whose consumers would get dead letters: use another", cfg.DeadLetter, strings.Join(p, ", "))
 		}
 	}
 	return b, nil

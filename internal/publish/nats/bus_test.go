@@ -311,7 +311,7 @@ func TestServerThatComesLater(t *testing.T) {
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(fmt.Sprintf("nats://127.0.0.1:%d", port)))
 	done := make(chan error, 1)
 	go func() { done <- r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)) }()
-	publishtest.Wait(t, "the log to say so", func() bool { return publishtest.Lines(r.Log.String(), "bus cannot be reached") > 0 })
+	publishtest.Wait(t, "the log to say so", func() bool { return publishtest.Lines(r.Log.String(), "cannot reach the bus") > 0 })
 	if r.Ready() == nil {
 		t.Error("ready without a bus")
 	}
@@ -482,7 +482,7 @@ func TestPasswordIsReadAgainAndNeverLogged(t *testing.T) {
 	cfg := publishtest.NATSConfig("nats://" + s.Addr().String())
 	cfg.Auth = natsbus.Auth{User: "agent", PasswordFile: file}
 	r := publishtest.RunNATS(t, cfg)
-	publishtest.Wait(t, "the refusal", func() bool { return publishtest.Lines(r.Log.String(), "cannot be reached") > 0 })
+	publishtest.Wait(t, "the refusal", func() bool { return publishtest.Lines(r.Log.String(), "cannot reach the bus") > 0 })
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

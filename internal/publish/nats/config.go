@@ -139,7 +139,7 @@ func (c *Config) Summary() driver.Summary {
 // summary describes the retention of the stream for people.
 func (s *Stream) summary() string {
 	if !s.Create {
-		return "which has to exist"
+		return "which must exist"
 	}
 	age, size := "for ever", "of any size"
 	if s.MaxAge.Duration > 0 {
@@ -148,7 +148,7 @@ func (s *Stream) summary() string {
 	if s.MaxBytes > 0 {
 		size = "up to " + s.MaxBytes.String()
 	}
-	return fmt.Sprintf("created where it is missing (kept %s, %s, replicas: %d)", age, size, s.Replicas)
+	return fmt.Sprintf("created if it is missing (kept %s, %s, replicas: %d)", age, size, s.Replicas)
 }
 
 // summary describes the authentication for people; "" without any.
@@ -178,7 +178,7 @@ func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 	hints := []driver.Hint{
 		{Command: tail, Purpose: "each change as it happens"},
 		{Command: tail + " --diff", Purpose: "what changed, and who changed it"},
-		{Command: tail + " --since 1h", Purpose: "the last hour again"},
+		{Command: tail + " --since 1h", Purpose: "the last hour"},
 	}
 	if h.Embedded {
 		hints = append(hints, driver.Hint{Command: "nats sub --server " + c.URL + " 'kubecdc.>'", Purpose: "the records themselves, for any NATS client"})

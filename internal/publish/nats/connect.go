@@ -71,8 +71,8 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	switch {
 	case !ok:
 	case errors.Is(err, nats.ErrPermissionViolation):
-		b.log.Error("the user may not do on the bus what the agent must", "servers", b.servers, "err", err.Error(),
-			"advice", "grant it, docs/guides/nats.md lists what is needed; events that it holds up wait", "suppressed", suppressed)
+		b.log.Error("the user lacks a permission on the bus that the agent needs", "servers", b.servers, "err", err.Error(),
+			"advice", "grant it (docs/guides/nats.md lists the permissions); the affected events wait", "suppressed", suppressed)
 	default:
 		b.log.Warn("error on the connection to the bus", "servers", b.servers, "err", err, "suppressed", suppressed)
 	}
@@ -112,7 +112,7 @@ func (b *Bus) trouble(err error) {
 		level = slog.LevelError // somebody has to fix it
 	}
 	if suppressed, ok := b.window.First("reconnect: " + kind); ok {
-		b.log.Log(context.Background(), level, "bus cannot be reached, trying on", "servers", b.servers, "err", err.Error(), "advice", advice,
+		b.log.Log(context.Background(), level, "cannot reach the bus, retrying", "servers", b.servers, "err", err.Error(), "advice", advice,
 			"suppressed", suppressed)
 	}
 }
@@ -131,21 +131,21 @@ func (c *Config) diagnose(key string, err error) (kind, advice string) {
 	case errors.Is(err, publish.ErrPlaintext):
 		return troubleAuth, "write tls:// in " + key + ".url, or set " + key + ".tls: {} or " + key + ".auth.insecure: true"
 	case errors.As(err, &unusable):
-		return troubleAuth, "put it right, it is read again at each attempt"
+		return troubleAuth, "correct it, it is read again at each attempt"
 	case refusesCredentials(err):
 		return troubleAuth, c.Auth.advice(key)
 	case errors.As(err, &hostname):
 		return troubleTLS, "the server's certificate is for other names: use one of them in " + key + ".url"
 	case errors.As(err, &authority):
-		return troubleTLS, "the authority of the server's certificate is not trusted: name it in " + key + ".tls.caFile"
+		return troubleTLS, "the authority of the server's certificate is not trusted: set it in " + key + ".tls.caFile"
 	case errors.As(err, &invalid):
-		return troubleTLS, "the server's certificate is not valid: have it replaced, and see that the clocks agree"
+		return troubleTLS, "the server's certificate is not valid: replace it, and check that the clocks agree"
 	case errors.As(err, &socket) && (socket.Op == "remote error" || errors.Is(err, nats.ErrTLS) && !socket.Timeout()),
 		errors.Is(err, nats.ErrTLS) && errors.Is(err, io.EOF):
 		// In TLS 1.3 this error arrives after the handshake; a client that is writing then may see only a broken pipe.
-		return troubleTLS, "the server does not accept this client's certificate, or wants one: see " + key + ".tls.certFile and " + key + ".tls.keyFile, and what authorities the server trusts"
+		return troubleTLS, "the server rejects the client certificate, or requires one: check " + key + ".tls.certFile and " + key + ".tls.keyFile, and the authorities that the server trusts"
 	case errors.Is(err, nats.ErrSecureConnWanted):
-		return troubleTLS, "the server offers no TLS: leave out " + key + ".tls and tls:// in " + key + ".url, or configure it on the server"
+		return troubleTLS, "the server does not offer TLS: remove " + key + ".tls and tls:// in " + key + ".url, or configure it on the server"
 	case errors.As(err, &file), errors.Is(err, nats.ErrTLS):
 		return troubleTLS, "see " + key + ".tls"
 	}
@@ -162,7 +162,7 @@ func serversOf(urls string) (string, error) {
 		}
 		u, err := url.Parse(s)
 		if err != nil { // err may quote the password: its part before a '/' or '#' looks like a port
-			return "", errors.New("url: not a list of nats://host:port: in a user and a password, write characters like / # ? , % as %2F %23 %3F %2C %25")
+			return "", errors.New("url: not a list of nats://host:port: in user and password, escape characters like / # ? , % as %2F %23 %3F %2C %25")
 		}
 		if u.Host == "" {
 			return "", errors.New("url: no host")

@@ -55,7 +55,7 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 	kv, err := js.KeyValue(ctx, CursorBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: CursorBucket, Description: "where the relays of kubecdc have come to", History: 1, Replicas: max(replicas, 1),
+			Bucket: CursorBucket, Description: "positions of kubecdc relays", History: 1, Replicas: max(replicas, 1),
 		})
 		if errors.Is(err, jetstream.ErrBucketExists) {
 			kv, err = js.KeyValue(ctx, CursorBucket) // another client was faster
@@ -75,7 +75,7 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 			at = first
 		}
 		if at.Stream != first.Stream {
-			return nil, finalError{fmt.Errorf("the cursor of relay %s is one in stream %s, and it is to read stream %s: give the relay another name, or delete key %s of bucket %s",
+			return nil, finalError{fmt.Errorf("the cursor of relay %s belongs to stream %s, but the relay reads stream %s: give the relay another name, or delete key %s of bucket %s",
 				name, at.Stream, first.Stream, name, CursorBucket)}
 		}
 		c.before, c.made = before, revision == 0
@@ -114,7 +114,7 @@ func readPosition(ctx context.Context, kv jetstream.KeyValue, name string) (at p
 		return at, 0, fmt.Errorf("read cursor %s: %w", name, err)
 	}
 	if err := json.Unmarshal(entry.Value(), &at); err != nil || at.Stream == "" {
-		return at, 0, finalError{fmt.Errorf("key %s of bucket %s is no cursor of a relay: delete it, and the relay begins anew: %w",
+		return at, 0, finalError{fmt.Errorf("key %s of bucket %s is not a relay cursor: delete it, and the relay starts over: %w",
 			name, CursorBucket, cmp.Or(err, errNoCursor))}
 	}
 	return at, entry.Revision(), nil
@@ -177,9 +177,9 @@ func (c *cursor) reread(ctx context.Context) error {
 	case err != nil:
 		return err
 	case revision == 0:
-		return fmt.Errorf("%w: its cursor has been deleted: started again, it begins anew", relay.ErrElsewhere)
+		return fmt.Errorf("%w: its cursor was deleted: after a restart it starts over", relay.ErrElsewhere)
 	case at.Holder != c.last.Holder:
-		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run a relay of one name once", relay.ErrElsewhere, at.Host, at.Updated.Format(time.RFC3339))
+		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run only one relay of a name", relay.ErrElsewhere, at.Host, at.Updated.Format(time.RFC3339))
 	}
 	c.revision = revision
 	return nil

@@ -36,7 +36,7 @@ func (b *Bus) deadLetterAdvice() string {
 	if b.dead == "" {
 		return "no subject of dead letters is configured: set deadLetter.subject"
 	}
-	return fmt.Sprintf("stream %[1]s does not take the dead-letter subject %[2]s: add it to the stream's subjects (nats stream edit %[1]s --subjects=…), or name another one in deadLetter.subject",
+	return fmt.Sprintf("stream %[1]s does not include the dead-letter subject %[2]s: add it to the stream's subjects (nats stream edit %[1]s --subjects=…), or set another one in deadLetter.subject",
 		b.cfg.Stream.Name, b.dead)
 }
 
@@ -67,7 +67,7 @@ func (b *Bus) noteDeadLetters(subjects []string) {
 	if b.deadOff.Swap(off) == off || !off {
 		return
 	}
-	b.log.Warn("the stream does not take dead letters: an event that the bus refuses for good will end the agent",
+	b.log.Warn("the stream does not include the dead-letter subject: an event that the bus rejects permanently will stop the agent",
 		"stream", b.cfg.Stream.Name, "subject", b.dead,
 		"advice", "nats stream edit "+b.cfg.Stream.Name+" --subjects="+strings.Join(append(slices.Clip(subjects), b.dead), ","))
 }

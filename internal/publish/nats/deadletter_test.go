@@ -52,8 +52,8 @@ func TestDeadLetterSubjectThatIsWrong(t *testing.T) {
 	for template, want := range map[string]string{
 		"kubecdc.{cluster}.{name}":                    `dead-letter subject "kubecdc.{cluster}.{name}": {cluster} is the only placeholder in it`,
 		"kubecdc.>":                                   `dead-letter subject "kubecdc.>": at byte 8: wildcard '>'`,
-		"kubecdc.{cluster}.stream.core.pods":          `dead-letter subject "kubecdc.{cluster}.stream.core.pods": is one of the events' own`,
-		"kubecdc.{cluster}.object.core.pods.shop.web": `dead-letter subject "kubecdc.{cluster}.object.core.pods.shop.web": is one of the events' own`,
+		"kubecdc.{cluster}.stream.core.pods":          `dead-letter subject "kubecdc.{cluster}.stream.core.pods": is a subject of events`,
+		"kubecdc.{cluster}.object.core.pods.shop.web": `dead-letter subject "kubecdc.{cluster}.object.core.pods.shop.web": is a subject of events`,
 	} {
 		cfg := publishtest.NATSConfig("nats://127.0.0.1:1")
 		cfg.DeadLetter = template
@@ -78,7 +78,7 @@ func TestStreamThatDoesNotTakeDeadLetters(t *testing.T) {
 
 	written := publishtest.RunNATS(t, cfg)
 	<-written.Ended
-	want := fmt.Sprintf("stream refused: KUBECDC:\n  - its subjects (%s) do not take all of kubecdc.prod-eu-1.dead: %s", strings.Join(subjects, ", "), advice)
+	want := fmt.Sprintf("stream refused: KUBECDC:\n  - its subjects (%s) do not include all of kubecdc.prod-eu-1.dead: %s", strings.Join(subjects, ", "), advice)
 	if !errors.Is(written.Err, publish.ErrStream) || written.Err.Error() != want {
 		t.Errorf("got  %v\nwant %s", written.Err, want)
 	}
@@ -88,11 +88,11 @@ func TestStreamThatDoesNotTakeDeadLetters(t *testing.T) {
 	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	if publishtest.Lines(r.Log.String(), "the stream does not take dead letters") != 1 || !strings.Contains(r.Log.String(), advice) {
+	if publishtest.Lines(r.Log.String(), "the stream does not include the dead-letter subject") != 1 || !strings.Contains(r.Log.String(), advice) {
 		t.Errorf("the log does not say so:\n%s", r.Log)
 	}
 	err := r.DeadLetters.Publish(t.Context(), publishtest.Event("web-1", 2, `{}`))
-	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "does not take the dead-letter subject kubecdc.prod-eu-1.dead") {
+	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "does not include the dead-letter subject kubecdc.prod-eu-1.dead") {
 		t.Errorf("got %v", err)
 	}
 }

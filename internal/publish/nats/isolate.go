@@ -30,7 +30,7 @@ func (b *Bus) isolate(ctx context.Context) error {
 				break
 			}
 			if suppressed, ok := b.window.First("isolate: connect"); ok {
-				b.log.Warn("no connection for an event that is sent alone, trying on", "servers", b.servers, "err", o.detail, "suppressed", suppressed)
+				b.log.Warn("cannot connect to send an isolated event, retrying", "servers", b.servers, "err", o.detail, "suppressed", suppressed)
 			}
 		}
 	}
@@ -83,14 +83,14 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 	case refusal(err) != nil:
 		return *refusal(err), true
 	}
-	o = outcome{reason: publish.ReasonConnection, alone: true, detail: "the connection was lost with this event alone on it: " + err.Error()}
+	o = outcome{reason: publish.ReasonConnection, alone: true, detail: "the connection was lost with only this event in flight: " + err.Error()}
 	if errors.Is(err, context.DeadlineExceeded) {
-		o.reason, o.detail = publish.ReasonTimeout, "no acknowledgement in time of an event that was sent alone"
+		o.reason, o.detail = publish.ReasonTimeout, "no acknowledgement in time of an isolated event"
 	}
 	if suppressed, ok := b.window.First("alone: " + o.reason); ok {
-		b.log.Error("an event that is sent alone is not acknowledged, it and its object wait", "event_id", string(f.event.ID), "subject", f.msg.Subject,
+		b.log.Error("an isolated event is not acknowledged: it and later changes of its object wait", "event_id", string(f.event.ID), "subject", f.msg.Subject,
 			"stream", b.cfg.Stream.Name, "err", o.detail, "suppressed", suppressed, "advice",
-			"look into the server's log for why it closes connections; if the event is to blame, put it among the dead letters (kubecdc dead-letter EVENT-ID)")
+			"check the server's log for why it closes connections; if the event is the cause, move it to the dead letters (kubecdc dead-letter EVENT-ID)")
 	}
 	return o, true
 }

@@ -92,7 +92,7 @@ func TestEventThatCutsTheConnectionIsSentAlone(t *testing.T) {
 	if got := publishtest.Lines(r.Log.String(), "connection to bus lost"); got != losses {
 		t.Errorf("%d more connections of all events were lost", got-losses)
 	}
-	if log := r.Log.String(); publishtest.Lines(log, "an event that is sent alone is not acknowledged") != 1 || !strings.Contains(log, "event_id=pods/uid-poisoned/1") || strings.Contains(log, "hemlock") {
+	if log := r.Log.String(); publishtest.Lines(log, "an isolated event is not acknowledged") != 1 || !strings.Contains(log, "event_id=pods/uid-poisoned/1") || strings.Contains(log, "hemlock") {
 		t.Errorf("want one line that names the event, without its body:\n%s", log)
 	}
 	p.Poison("")
@@ -116,7 +116,7 @@ func TestSubjectThatIsTooLongForTheServerIsSentAlone(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- r.Publish(ctx, publishtest.Event(strings.Repeat("n", 250), 1, `{}`)) }()
 	publishtest.Wait(t, "it is sent alone", func() bool {
-		return strings.Contains(r.Log.String(), "an event that is sent alone is not acknowledged")
+		return strings.Contains(r.Log.String(), "an isolated event is not acknowledged")
 	})
 	l.wg.Wait()
 	cancel()

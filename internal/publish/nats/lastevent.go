@@ -37,13 +37,13 @@ func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.
 		case err == nil:
 			h, err := readStreamEvent(record)
 			if err != nil {
-				b.log.Debug("the last record on a subject of stream events is not one of ours", "subject", subject, "err", err)
+				b.log.Debug("the last record on a subject of stream events is not from kubecdc", "subject", subject, "err", err)
 			}
 			return h, err == nil, nil
 		}
 		if suppressed, ok := b.window.First("last event"); ok {
-			b.log.Warn("the last stream event cannot be read from the stream, trying on", "stream", b.cfg.Stream.Name, "subject", subject,
-				"err", err, "advice", "the user must be allowed to publish to "+b.apiSubject("STREAM.MSG.GET."), "suppressed", suppressed)
+			b.log.Warn("cannot read the last stream event, retrying", "stream", b.cfg.Stream.Name, "subject", subject,
+				"err", err, "advice", "allow the user to publish to "+b.apiSubject("STREAM.MSG.GET."), "suppressed", suppressed)
 		}
 		if err := publish.Sleep(ctx, checkBackoff().Delay(failures)); err != nil {
 			return publish.StreamEvent{}, false, err
@@ -87,7 +87,7 @@ func (b *Bus) last(ctx context.Context, subject string) (*nats.Msg, error) {
 		Error *jetstream.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(answer.Data, &found); err != nil {
-		return nil, fmt.Errorf("not an answer of JetStream: %w", err)
+		return nil, fmt.Errorf("not a response of JetStream: %w", err)
 	}
 	switch {
 	case found.Error != nil && (found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound || found.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound):
@@ -95,7 +95,7 @@ func (b *Bus) last(ctx context.Context, subject string) (*nats.Msg, error) {
 	case found.Error != nil:
 		return nil, errors.New(found.Error.Description)
 	case found.Message == nil:
-		return nil, errors.New("an answer without a message")
+		return nil, errors.New("a response without a message")
 	}
 	record := &nats.Msg{Header: nats.Header{}, Data: found.Message.Data}
 	if len(found.Message.Header) > 0 {

@@ -176,7 +176,7 @@ func (o *objectStore) bucket(ctx context.Context, js jetstream.JetStream) (jetst
 	case err == nil && o.checked.Load():
 		return bucket, nil
 	case missing && !o.cfg.Create:
-		return nil, fmt.Errorf("%w: there is no bucket %s, and claimCheck.objectStore.create is not set: nats object add %s", publish.ErrRefused, o.cfg.Bucket, o.cfg.Bucket)
+		return nil, fmt.Errorf("%w: bucket %s does not exist, and claimCheck.objectStore.create is not set: create it (nats object add %s)", publish.ErrRefused, o.cfg.Bucket, o.cfg.Bucket)
 	case err != nil && !missing:
 		return nil, err
 	}
@@ -225,11 +225,11 @@ func (o *objectStore) compare(status jetstream.ObjectStoreStatus, records *jetst
 		if records.MaxAge > 0 {
 			advice = edit + " --max-age=" + (records.MaxAge + bucketGrace).String()
 		}
-		o.retry.Log.Warn("bucket keeps large events for less long than the stream keeps the records that refer to them: later their dataref leads nowhere",
+		o.retry.Log.Warn("bucket removes large events before the stream removes the records that refer to them: their dataref is then invalid",
 			"bucket", o.cfg.Bucket, "max_age", ttl, "stream", records.Name, "stream_max_age", records.MaxAge, "advice", advice)
 	}
 	if copies := status.Replicas(); copies < records.Replicas {
-		o.retry.Log.Warn("bucket has fewer replicas than the stream: large events are lost, or wait, with servers that the stream does without",
+		o.retry.Log.Warn("bucket has fewer replicas than the stream: large events are lost or wait after failures that the stream survives",
 			"bucket", o.cfg.Bucket, "replicas", copies, "stream", records.Name, "stream_replicas", records.Replicas,
 			"advice", fmt.Sprintf("%s --replicas=%d", edit, records.Replicas))
 	}
@@ -246,9 +246,9 @@ func (o *objectStore) final(err error) error {
 	}
 	switch out := readError(api.Code, int(api.ErrorCode), api.Description); {
 	case api.ErrorCode == codeReplicas:
-		return fmt.Errorf("%w: create bucket %s: %w: make it by hand (nats object add %s --replicas=1)", publish.ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
+		return fmt.Errorf("%w: create bucket %s: %w: create it yourself (nats object add %s --replicas=1)", publish.ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
 	case out.kind == refused, api.ErrorCode == codeOverlap, api.ErrorCode == codeInvalidConfig, api.ErrorCode == codeSealed:
-		return fmt.Errorf("%w: bucket %s: %w: see 'nats object info %s'", publish.ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
+		return fmt.Errorf("%w: bucket %s: %w: check 'nats object info %s'", publish.ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
 	case out.reason == publish.ReasonStreamFull:
 		return fmt.Errorf("bucket %s is full: raise its max_bytes (nats stream edit OBJ_%s): %w", o.cfg.Bucket, o.cfg.Bucket, err)
 	}

@@ -113,7 +113,7 @@ func TestObjectStoreFollowsTheStream(t *testing.T) {
 			if tc.warned {
 				warnings = 1
 			}
-			if got := publishtest.Lines(r.Log.String(), "dataref leads nowhere"); got != warnings {
+			if got := publishtest.Lines(r.Log.String(), "dataref is then invalid"); got != warnings {
 				t.Errorf("warned %d times, want %d:\n%s", got, warnings, r.Log.String())
 			}
 		})

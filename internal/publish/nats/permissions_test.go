@@ -171,7 +171,7 @@ func TestMissingPermissionIsLogged(t *testing.T) {
 		go func() { done <- r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)) }()
 		publishtest.Wait(t, "a line that names it", func() bool {
 			log := r.Log.String()
-			return strings.Contains(log, "the user may not do on the bus what the agent must") &&
+			return strings.Contains(log, "the user lacks a permission on the bus that the agent needs") &&
 				strings.Contains(log, strings.TrimSuffix(missing, ">")) && strings.Contains(log, "docs/guides/nats.md")
 		})
 		r.Stop()

@@ -47,12 +47,12 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
 	}
-	advice := "Say who reads: --creds FILE, or --config FILE with bus.nats.auth in it"
+	advice := "Set credentials: --creds FILE, or --config FILE with bus.nats.auth in it"
 	switch {
 	case r.Creds != "":
-		advice = "The server refuses the credentials in " + r.Creds + " (--creds): name others, or a user who may read the stream"
+		advice = "The server rejects the credentials in " + r.Creds + " (--creds): use those of a user who may read the stream"
 	case c.Auth != (Auth{}):
-		advice = "The server refuses the credentials that bus.nats.auth in " + r.ConfigFile + " names: put the right ones there, or name others with --creds"
+		advice = "The server rejects the credentials that bus.nats.auth in " + r.ConfigFile + " names: correct them, or use others with --creds"
 	}
 	explain := func(err error) error {
 		if refusesCredentials(err) {

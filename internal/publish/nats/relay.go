@@ -51,7 +51,7 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 		return nil, fmt.Errorf("bus.nats.%w", err)
 	}
 	s.choose, err = subjectfilter.Choose(c.Subject, func(err error) {
-		s.log.Info("the server cannot filter for the relay, which reads all records", "stream", c.Stream.Name, "why", err)
+		s.log.Info("the server cannot filter, so the relay reads all records", "stream", c.Stream.Name, "why", err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats.subject: %w", err)
@@ -104,7 +104,7 @@ func (s *relaySource) connect() error {
 
 func (s *relaySource) note(what string, err error) {
 	if suppressed, ok := s.window.First(what); ok && err != nil {
-		s.log.Warn("bus cannot be read at present, trying on", "servers", s.servers, "doing", what, "err", s.reason(err), "suppressed", suppressed)
+		s.log.Warn("cannot read the bus, retrying", "servers", s.servers, "doing", what, "err", s.reason(err), "suppressed", suppressed)
 	}
 }
 
@@ -127,7 +127,7 @@ func (s *relaySource) begin(ctx context.Context) error {
 	if err != nil {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			s.relay.Start = driver.Beginning // all records will come after this start, so a live start skips none
-			return fmt.Errorf("there is no stream %s yet: the agent makes it (bus.nats.stream.create), or create it, or name another", name)
+			return fmt.Errorf("stream %s does not exist yet: the agent creates it (bus.nats.stream.create); or create it yourself, or use another", name)
 		}
 		return fmt.Errorf("look up stream %s: %w", name, err)
 	}
@@ -144,9 +144,9 @@ func (s *relaySource) begin(ctx context.Context) error {
 	}
 	switch {
 	case c.before.Holder != "" && time.Since(c.before.Updated) < recentlySaved:
-		s.log.Warn("cursor was held by another relay of this name until now, which ends: run it once", "host", c.before.Host)
+		s.log.Warn("took over the cursor of another relay of this name, which stops: run only one", "host", c.before.Host)
 	case c.made:
-		s.log.Info("relay begins", "stream", name, "start", string(s.relay.Start), "position", c.last.Position)
+		s.log.Info("relay starts", "stream", name, "start", string(s.relay.Start), "position", c.last.Position)
 	}
 	filtered := false
 	bus := &consume.JetStream{Conn: s.conn, Domain: s.cfg.Domain, Stream: name}
@@ -158,7 +158,7 @@ func (s *relaySource) begin(ctx context.Context) error {
 	reader, err := bus.Read(ctx, consume.Query{
 		Objects: s.relay.Objects, Events: s.relay.Events, Start: consume.After(c.last.after()),
 		OnRetry:  func(err error) { s.note("read", err) },
-		OnResume: func() { s.log.Info("reading goes on where it was interrupted", "stream", name) },
+		OnResume: func() { s.log.Info("reading resumes where it was interrupted", "stream", name) },
 	})
 	if err != nil {
 		return err
@@ -266,9 +266,9 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 	case err != nil:
 		return nil, err
 	case at.Stream != p.Place:
-		p.Place, p.Problem = at.Stream, "the cursor is one in another stream than the configured "+p.Place
+		p.Place, p.Problem = at.Stream, "the cursor belongs to another stream than the configured "+p.Place
 	case at.Created != created(info):
-		p.Problem = "the stream has been created anew since: it begins at its beginning"
+		p.Problem = "the stream was recreated: the relay starts over"
 	}
 	p.At, p.Updated, p.Holder = at.Position, at.Updated, at.Host
 	if p.Problem == "" {

@@ -41,7 +41,7 @@ func (b *Bus) Run(ctx context.Context) error {
 			// nats.go closes a connection for good after a server error that it does not know. The bus closes one to use other credentials.
 			// The server may accept the next connection.
 			if suppressed, ok := b.window.First("gone"); ok {
-				b.log.Warn("connection to bus was closed, connecting anew", "servers", b.servers, "err", err, "suppressed", suppressed)
+				b.log.Warn("connection to bus was closed, reconnecting", "servers", b.servers, "err", err, "suppressed", suppressed)
 			}
 			b.onDown(nil, err)
 			if publish.Sleep(ctx, publish.BusyBackoff().Delay(min(failures, 10))) != nil {
@@ -124,7 +124,7 @@ func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}
 		case <-ctx.Done():
 			return nil
 		case <-b.renew:
-			return fmt.Errorf("%w: other credentials are in %s", errGone, b.cfg.Auth.NKeySeedFile)
+			return fmt.Errorf("%w: the credentials in %s have changed", errGone, b.cfg.Auth.NKeySeedFile)
 		case <-gone:
 			return fmt.Errorf("%w: %w", errGone, nc.LastError())
 		}
@@ -168,7 +168,7 @@ func (b *Bus) checkAgain(ctx context.Context, err error, failures int) error {
 	why := err.Error()
 	b.why.Store(&why)
 	if suppressed, ok := b.window.First("check"); ok {
-		b.log.Warn("stream cannot be checked, trying on", "stream", b.cfg.Stream.Name, "err", why, "suppressed", suppressed)
+		b.log.Warn("cannot check the stream, retrying", "stream", b.cfg.Stream.Name, "err", why, "suppressed", suppressed)
 	}
 	b.wake.Raise()
 	return publish.Sleep(ctx, checkBackoff().Delay(failures))
@@ -179,7 +179,7 @@ func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 	ctx, done := b.link.during(ctx)
 	defer done()
 	if !nc.HeadersSupported() {
-		return fmt.Errorf("%w: server %s does not know headers: it must be nats-server 2.2 or later", publish.ErrStream, nc.ConnectedServerVersion())
+		return fmt.Errorf("%w: server %s does not support headers: use nats-server 2.2 or later", publish.ErrStream, nc.ConnectedServerVersion())
 	}
 	if need := b.cfg.MaxEventBytes + headRoom; nc.MaxPayload() < int64(need) {
 		return fmt.Errorf("%w: the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes", publish.ErrStream, nc.MaxPayload(), need)

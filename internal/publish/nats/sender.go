@@ -112,7 +112,7 @@ func (b *Bus) onDown(_ *nats.Conn, err error) {
 		return
 	}
 	if suppressed, ok := b.window.First("isolated"); ok {
-		b.log.Warn("connections were lost with the same events on them: each of these is sent on a connection of its own", "stream", b.cfg.Stream.Name,
+		b.log.Warn("connections were lost with the same events in flight: each of these is now sent on a connection of its own", "stream", b.cfg.Stream.Name,
 			"events", len(isolated), "event_id", string(isolated[0].event.ID), "subject", isolated[0].subject, "suppressed", suppressed)
 	}
 	for _, end := range isolated {
@@ -170,7 +170,7 @@ func (b *Bus) logRetry(reason, detail, id, subject string, attempt uint64) {
 	if !ok {
 		return
 	}
-	level, advice := slog.LevelWarn, "none: it is retried until the bus has it"
+	level, advice := slog.LevelWarn, "none: the agent retries until the bus has it"
 	switch reason {
 	case publish.ReasonLimit:
 		level, advice = slog.LevelError, "a limit of the account or the server is reached, events wait: raise it, or free what other streams use"
@@ -178,8 +178,8 @@ func (b *Bus) logRetry(reason, detail, id, subject string, attempt uint64) {
 		level, advice = slog.LevelError, cmp.Or(b.cfg.FullAdvice,
 			"the stream is full, events wait: raise its limits (nats stream edit "+b.cfg.Stream.Name+" --max-bytes=…) or shorten its max_age")
 	case publish.ReasonOtherStream:
-		level, advice = slog.LevelError, "another stream takes the subject: see that only one does"
+		level, advice = slog.LevelError, "another stream has the subject: make sure that only one has"
 	}
-	b.log.Log(context.Background(), level, "event is published again", "reason", reason, "advice", advice, "detail", detail,
+	b.log.Log(context.Background(), level, "publishing an event failed, retrying", "reason", reason, "advice", advice, "detail", detail,
 		"stream", b.cfg.Stream.Name, "event_id", id, "subject", subject, "attempt", attempt, "suppressed", suppressed)
 }

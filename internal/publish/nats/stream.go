@@ -59,18 +59,18 @@ func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key st
 
 	switch {
 	case c.Sealed:
-		refuse("it is sealed and takes no more messages: name another stream in %s.stream.name", key)
+		refuse("it is sealed and accepts no more messages: set another stream in %s.stream.name", key)
 	case c.Mirror != nil:
-		refuse("it is a mirror of stream %s, which takes no messages of its own: publish to that one, or name another stream in %s.stream.name", c.Mirror.Name, key)
+		refuse("it is a mirror of stream %s, which accepts no messages itself: publish to that one, or set another stream in %s.stream.name", c.Mirror.Name, key)
 	}
 	if c.Retention != jetstream.LimitsPolicy {
-		refuse("its retention is %s, so records go as soon as consumers have, or have not, asked for them: create it with --retention=limits", strings.ToLower(c.Retention.String()))
+		refuse("its retention is %s, so records are removed once consumers have acknowledged them, or at once without consumers: create it with --retention=limits", strings.ToLower(c.Retention.String()))
 	}
 	if c.NoAck {
-		refuse("it has no_ack set, so nobody learns whether a record was stored: %s--ack", edit)
+		refuse("it has no_ack set, so the agent cannot learn whether a record was stored: %s--ack", edit)
 	}
 	if c.AllowMsgCounter {
-		refuse("it counts (allow_msg_counter) and takes nothing but increments: name another stream in %s.stream.name", key)
+		refuse("it is a counter (allow_msg_counter), which accepts only increments: set another stream in %s.stream.name", key)
 	}
 	if c.Discard == jetstream.DiscardOld {
 		var bounds []string
@@ -81,7 +81,7 @@ func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key st
 			bounds = append(bounds, fmt.Sprintf("max_msgs %d", c.MaxMsgs))
 		}
 		if len(bounds) > 0 {
-			refuse("it discards old records once it is full (%s), acknowledged or not read as they may be: %s--discard=new", strings.Join(bounds, ", "), edit)
+			refuse("it discards old records when it is full (%s), even if they have not been read: %s--discard=new", strings.Join(bounds, ", "), edit)
 		}
 	}
 	// The server enforces this bound by dropping the oldest record of a subject, unless both kinds of discard new are set.
@@ -93,7 +93,7 @@ func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key st
 	}
 	for _, p := range patterns {
 		if !slices.ContainsFunc(c.Subjects, func(s string) bool { return subject.Covers(s, p) }) {
-			refuse("its subjects (%s) do not take all of %s: %s--subjects=%s", strings.Join(c.Subjects, ", "), p, edit,
+			refuse("its subjects (%s) do not include all of %s: %s--subjects=%s", strings.Join(c.Subjects, ", "), p, edit,
 				strings.Join(append(slices.Clone(c.Subjects), p), ","))
 		}
 	}
@@ -112,7 +112,7 @@ func differences(got, want *jetstream.StreamConfig) []string {
 	differ("max_age", got.MaxAge, want.MaxAge)
 	differ("max_bytes", max(got.MaxBytes, -1), want.MaxBytes)
 	if got.Duplicates == 0 { // the server's default for a stream with sources
-		d = append(d, "duplicate_window is 0: an event that is published again is stored again, under the same id")
+		d = append(d, "duplicate_window is 0: an event that is retried may be stored twice, with the same id")
 	} else {
 		differ("duplicate_window", got.Duplicates, want.Duplicates)
 	}
@@ -156,9 +156,9 @@ func (b *Bus) stream(ctx context.Context, js jetstream.JetStream) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("look up stream %s: the server has no JetStream, or none yet: start it with one (nats-server -js), or name another server: %w", want.Name, err)
+		return fmt.Errorf("look up stream %s: JetStream is not enabled on the server, or not ready: enable it (nats-server -js), or use another server: %w", want.Name, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("look up stream %s: no answer within %s: is its leader up, and may the user publish to %s and subscribe to %s.>? %w",
+		return fmt.Errorf("look up stream %s: no response within %s: check that its leader is up, and that the user may publish to %s and subscribe to %s.>: %w",
 			want.Name, publish.RequestTimeout, b.apiSubject("STREAM.INFO."), b.cfg.InboxPrefix, err)
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", want.Name, err)
@@ -175,7 +175,7 @@ func (b *Bus) stream(ctx context.Context, js jetstream.JetStream) error {
 			"max_age", want.MaxAge, "max_bytes", want.MaxBytes)
 	case len(d) > 0:
 		if _, ok := b.window.First("differences"); ok {
-			b.log.Info("stream is used as it is", "stream", want.Name, "differences", d)
+			b.log.Info("using the existing stream", "stream", want.Name, "differences", d)
 		}
 	}
 	return nil
@@ -186,7 +186,7 @@ func (b *Bus) creationError(name string, err error) error {
 	if api := new(jetstream.APIError); errors.As(err, &api) {
 		advice, final := map[jetstream.ErrorCode]string{
 			codeReplicas:      ": set " + b.cfg.Key + ".stream.replicas to 1, or use a cluster",
-			codeOverlap:       ": another stream takes these subjects; name it in " + b.cfg.Key + ".stream.name, or change " + b.cfg.Key + ".subject",
+			codeOverlap:       ": another stream has these subjects; set it in " + b.cfg.Key + ".stream.name, or change " + b.cfg.Key + ".subject",
 			codeInvalidConfig: "",
 		}[api.ErrorCode]
 		if final {

@@ -61,29 +61,29 @@ func TestStreamIsRefused(t *testing.T) {
 		}, nil},
 		{"discard old with bounds", func(c *jetstream.StreamConfig) {
 			c.Discard, c.MaxBytes, c.MaxMsgs = jetstream.DiscardOld, 1<<20, 100
-		}, []string{"it discards old records once it is full (max_bytes 1048576, max_msgs 100), acknowledged or not read as they may be: nats stream edit KUBECDC --discard=new"}},
+		}, []string{"it discards old records when it is full (max_bytes 1048576, max_msgs 100), even if they have not been read: nats stream edit KUBECDC --discard=new"}},
 		{
 			"bounded per subject", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 },
 			[]string{"it keeps no more than 5 records of a subject and drops older ones (max_msgs_per_subject): nats stream edit KUBECDC --max-msgs-per-subject=-1"},
 		},
 		{
 			"interest", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
-			[]string{"its retention is interest, so records go as soon as consumers have, or have not, asked for them: create it with --retention=limits"},
+			[]string{"its retention is interest, so records are removed once consumers have acknowledged them, or at once without consumers: create it with --retention=limits"},
 		},
 		{
 			"work queue", func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy },
-			[]string{"its retention is workqueue, so records go as soon as consumers have, or have not, asked for them: create it with --retention=limits"},
+			[]string{"its retention is workqueue, so records are removed once consumers have acknowledged them, or at once without consumers: create it with --retention=limits"},
 		},
 		{
 			"no ack", func(c *jetstream.StreamConfig) { c.NoAck = true },
-			[]string{"it has no_ack set, so nobody learns whether a record was stored: nats stream edit KUBECDC --ack"},
+			[]string{"it has no_ack set, so the agent cannot learn whether a record was stored: nats stream edit KUBECDC --ack"},
 		},
 		{
 			"mirror", func(c *jetstream.StreamConfig) { c.Subjects, c.Mirror = nil, &jetstream.StreamSource{Name: "ORIGIN"} },
 			[]string{
-				"it is a mirror of stream ORIGIN, which takes no messages of its own: publish to that one, or name another stream in bus.nats.stream.name",
-				"its subjects () do not take all of kubecdc.prod-eu-1.object.*.*.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.object.*.*.*.*",
-				"its subjects () do not take all of kubecdc.prod-eu-1.stream.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.stream.*.*",
+				"it is a mirror of stream ORIGIN, which accepts no messages itself: publish to that one, or set another stream in bus.nats.stream.name",
+				"its subjects () do not include all of kubecdc.prod-eu-1.object.*.*.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.object.*.*.*.*",
+				"its subjects () do not include all of kubecdc.prod-eu-1.stream.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.stream.*.*",
 			},
 		},
 		{
@@ -92,17 +92,17 @@ func TestStreamIsRefused(t *testing.T) {
 		},
 		{
 			"sealed", func(c *jetstream.StreamConfig) { c.Sealed = true },
-			[]string{"it is sealed and takes no more messages: name another stream in bus.nats.stream.name"},
+			[]string{"it is sealed and accepts no more messages: set another stream in bus.nats.stream.name"},
 		},
 		{
 			"counter", func(c *jetstream.StreamConfig) { c.AllowMsgCounter, c.Discard = true, jetstream.DiscardOld },
-			[]string{"it counts (allow_msg_counter) and takes nothing but increments: name another stream in bus.nats.stream.name"},
+			[]string{"it is a counter (allow_msg_counter), which accepts only increments: set another stream in bus.nats.stream.name"},
 		},
 		{
 			"another cluster's subjects", func(c *jetstream.StreamConfig) { c.Subjects = []string{"kubecdc.prod-us-1.>"} },
 			[]string{
-				"its subjects (kubecdc.prod-us-1.>) do not take all of kubecdc.prod-eu-1.object.*.*.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.object.*.*.*.*",
-				"its subjects (kubecdc.prod-us-1.>) do not take all of kubecdc.prod-eu-1.stream.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.stream.*.*",
+				"its subjects (kubecdc.prod-us-1.>) do not include all of kubecdc.prod-eu-1.object.*.*.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.object.*.*.*.*",
+				"its subjects (kubecdc.prod-us-1.>) do not include all of kubecdc.prod-eu-1.stream.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.stream.*.*",
 			},
 		},
 	} {
@@ -173,7 +173,7 @@ func TestStreamThatCannotBeCreated(t *testing.T) {
 		},
 		{
 			"subjects of another stream", func(c *natsbus.Config) { c.Subject = "taken.{name}" },
-			"stream refused: create KUBECDC: nats: API error: code=400 err_code=10065 description=subjects overlap with an existing stream: another stream takes these subjects; name it in bus.nats.stream.name, or change bus.nats.subject",
+			"stream refused: create KUBECDC: nats: API error: code=400 err_code=10065 description=subjects overlap with an existing stream: another stream has these subjects; set it in bus.nats.stream.name, or change bus.nats.subject",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

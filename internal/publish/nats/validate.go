@@ -56,7 +56,7 @@ func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 	list = append(list, check.InEnum(at.Child("discard"), s.Discard)...)
 	if s.Discard == DiscardOld && s.MaxBytes > 0 {
 		list = append(list, field.Invalid(at.Child("discard"), s.Discard,
-			"must be new where maxBytes bounds the stream, or records would be dropped silently"))
+			"must be new if maxBytes limits the stream: otherwise records would be dropped silently"))
 	}
 	list = append(list, check.InLimit(at.Child("duplicateWindow"), s.DuplicateWindow, known["stream.duplicateWindow"].Limit)...)
 	if !inboxPrefix.MatchString(c.InboxPrefix) {
@@ -83,9 +83,9 @@ func (c *Config) validateTarget(path *field.Path, f *driver.Facts) field.ErrorLi
 	}
 	switch {
 	case b.Stream.Name == c.Stream.Name:
-		return field.ErrorList{field.Forbidden(path, "is the bus itself: the relay would read what it has written; name another server, or a stream of another account")}
+		return field.ErrorList{field.Forbidden(path, "is the bus itself: the relay would read what it has written; use another server, or a stream of another account")}
 	case reflect.DeepEqual(b.Auth, c.Auth) && reflect.DeepEqual(b.TLS, c.TLS):
-		return field.ErrorList{field.Forbidden(path, "is on the server of the bus and in its account, where the stream of the bus takes these subjects; name another server, or the auth of another account")}
+		return field.ErrorList{field.Forbidden(path, "is on the server and in the account of the bus, whose stream has these subjects; use another server, or the auth of another account")}
 	}
 	return nil
 }
@@ -140,9 +140,9 @@ func wrongServer(server string, path *field.Path) string {
 	case !slices.Contains(serverSchemes(), scheme):
 		return "has another scheme than " + strings.Join(serverSchemes(), ", ")
 	case err != nil: // url.Error repeats the URL
-		return "cannot be read; write a host, a colon and a number behind ://"
+		return "is invalid; write host:port after ://"
 	case u.User != nil:
-		return fmt.Sprintf("has a user or a password in it; leave them out: secrets come only from files, which %s names", path.Child("auth"))
+		return fmt.Sprintf("has a user or a password in it; remove them: secrets come only from files, see %s", path.Child("auth"))
 	case u.RawQuery != "" || u.Fragment != "":
 		return "has a ? or a # in it; end it with the port"
 	case u.Hostname() == "":
@@ -164,7 +164,7 @@ func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
 		return nil
 	}
 	at := path.Child("auth")
-	return field.ErrorList{check.Exposed(at.Child(key), "insist on TLS with tls: {} in "+path.String()+", or with tls:// or wss:// in url", at.Child("insecure").String()+": true")}
+	return field.ErrorList{check.Exposed(at.Child(key), "require TLS with tls: {} in "+path.String()+", or with tls:// or wss:// in url", at.Child("insecure").String()+": true")}
 }
 
 // deadSubject matches tokens separated by dots, without spaces and wildcards.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Proxy forwards connections to a server, and interferes when it is told to.
+// Proxy forwards connections to a server, and interferes with them on request.
 type Proxy struct {
 	target string
 	l      net.Listener
@@ -117,7 +117,7 @@ func (p *Proxy) pipe(dst, src net.Conn, d Direction) {
 	}
 }
 
-// Hold stops one direction, or lets it go on.
+// Hold stops one direction, or resumes it.
 func (p *Proxy) Hold(d Direction, held bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

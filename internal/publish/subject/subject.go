@@ -118,7 +118,7 @@ func Parse(template string, text func(i int, c byte) error, value func(name stri
 		}
 		end := strings.IndexByte(template[i:], '}')
 		if end < 0 {
-			return nil, fmt.Errorf("at byte %d: { without }", i)
+			return nil, fmt.Errorf("at byte %d: unclosed {", i)
 		}
 		constant, field, err := value(template[i+1:i+end], literal.Len() == 0 && len(parts) > 0)
 		if err != nil {
@@ -168,7 +168,7 @@ func Compile(template, cluster string) ([]Part, error) {
 	case tokenStart == len(template):
 		return nil, fmt.Errorf("at byte %d: empty token", len(template))
 	case parts[0].Field != FieldLiteral || len(parts) > 1 && !strings.Contains(parts[0].Text, "."):
-		return nil, errors.New("at byte 0: the first token must not vary: the stream would have to take every subject")
+		return nil, errors.New("at byte 0: the first token must be fixed: otherwise the stream would have to include every subject")
 	}
 	longest := 0
 	for _, p := range parts {
@@ -177,7 +177,7 @@ func Compile(template, cluster string) ([]Part, error) {
 		}
 	}
 	if longest > maxSubject {
-		return nil, fmt.Errorf("makes subjects of up to %d bytes, allowed are %d", longest, maxSubject)
+		return nil, fmt.Errorf("yields subjects of up to %d bytes, allowed are %d", longest, maxSubject)
 	}
 	return parts, nil
 }

@@ -55,7 +55,7 @@ func TestSubject(t *testing.T) {
 func TestSubjectTemplateErrors(t *testing.T) {
 	for template, want := range map[string]string{
 		"kubecdc.{nmae}":                  "at byte 8: unknown placeholder {nmae}, known are {cluster}, {group}, {resource}, {namespace} and {name}",
-		"kubecdc.{name":                   "at byte 8: { without }",
+		"kubecdc.{name":                   "at byte 8: unclosed {",
 		"kubecdc.name}":                   "at byte 12: character '}'",
 		"kubecdc..{name}":                 "at byte 8: empty token",
 		".kubecdc":                        "at byte 0: empty token",
@@ -64,10 +64,10 @@ func TestSubjectTemplateErrors(t *testing.T) {
 		"kubecdc.>":                       "at byte 8: wildcard '>'",
 		"kube cdc":                        "at byte 4: character ' '",
 		"$JS.{name}":                      "at byte 0: subjects that begin with $ belong to the server",
-		"{name}":                          "at byte 0: the first token must not vary: the stream would have to take every subject",
-		"a{name}.b":                       "at byte 0: the first token must not vary: the stream would have to take every subject",
+		"{name}":                          "at byte 0: the first token must be fixed: otherwise the stream would have to include every subject",
+		"a{name}.b":                       "at byte 0: the first token must be fixed: otherwise the stream would have to include every subject",
 		"a." + strings.Repeat(".x", 2048): "at byte 2: empty token",
-		"a" + strings.Repeat(".x", 2048):  "makes subjects of up to 4097 bytes, allowed are 2048",
+		"a" + strings.Repeat(".x", 2048):  "yields subjects of up to 4097 bytes, allowed are 2048",
 	} {
 		_, err := subject.New(template, "prod")
 		if want := fmt.Sprintf("subject template %q: %s", template, want); err == nil || err.Error() != want {

@@ -175,7 +175,7 @@ func (p *Producer) produce(ctx context.Context, via kafka.RoundTripper, leader n
 	res, ok := r.(*produce.Response)
 	if !ok || len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1 || res.Topics[0].Topic != p.topic ||
 		res.Topics[0].Partitions[0].Partition != p.partition {
-		return 0, errors.New("the broker's answer is about something else")
+		return 0, errors.New("the broker's response is about another partition")
 	}
 	answer := &res.Topics[0].Partitions[0]
 	if answer.ErrorCode == 0 {
