@@ -32,8 +32,8 @@ type askFlags struct {
 }
 
 const momentHelp = `A moment is a time (2026-11-20T14:05:00Z, 14:05, 'yesterday 14:05'), the beginning of a day (2026-11-20, yesterday),
-how long ago (2h, 7d), a resourceVersion (rv:48211; rv:48211/h1 after etcd was restored once), or now. Times are those at
-which the agent observed a change.`
+how long ago (2h, 7d), a resourceVersion (rv:48211; rv:48211/h1 after etcd was restored once), or now. Times are those
+at which the agent observed a change.`
 
 const certaintyHelp = `Standard error says how certain the answer is, JSON has it as fields: exact; late, if the agent or the bus was away
 around the moment; uncertain, inside a gap of the record; unknown, before the first snapshot, after the end of the
@@ -41,7 +41,8 @@ record, or if the record does not have a resource.
 --exact: exit code 3 unless the answer is exact.`
 
 const resourceHelp = `Resources are named as for kubectl: plural, singular, kind or short name, with a group if need be (deployments.apps).
-Custom resources are found by the CRDs in the record. Names and the namespace may have * ? [a-z]. No cluster is contacted.`
+Custom resources are found by the CRDs in the record. Names and the namespace may have * ? [a-z]. No cluster is
+contacted.`
 
 func (f *askFlags) add(cmd *cobra.Command, formats ...string) {
 	fl := cmd.Flags()

@@ -21,8 +21,8 @@ func newDeadLetterCommand(stdout io.Writer) *cobra.Command {
 		Use:   "dead-letter [EVENT-ID]",
 		Short: "List the events that are retried alone, or give one up",
 		Long: `List the events that the bus has not accepted and that the running agent retries, with the error of the last attempt.
-An isolated event is sent alone, on a connection of its own: the bus denies only this event, or connections broke while it was
-in flight. It delays later changes of its own object, and nothing else.
+An isolated event is sent alone, on a connection of its own: the bus denies only this event, or connections broke while
+it was in flight. It delays later changes of its own object, and nothing else.
 
 With EVENT-ID, move that event to the dead letters (deadLetter in the configuration) instead of retrying it. The
 bus then gets a gap in its place, which names the dead letter, and the later changes of its object follow.
