@@ -161,7 +161,7 @@ func TestNotesTellNoSecret(t *testing.T) {
 // NOTES show the events of a bus that keeps them with kubecdc tail.
 func TestNotesShowTheFirstEvent(t *testing.T) {
 	h := newHelm(t)
-	const tail = "exec -it deploy/" + release + "-kubecdc -- /kubecdc tail --config /etc/kubecdc/kubecdc.yaml --diff"
+	const tail = "exec -it deploy/" + release + " -- /kubecdc tail --config /etc/kubecdc/kubecdc.yaml --diff"
 	for set, want := range map[string][]string{
 		"bus.nats.url=nats://nats:4222":       {tail},
 		"bus.kafka.brokers={kafka-0:9092}":    {tail},
