@@ -42,7 +42,7 @@ func TestTheCauseOfAnErrorOfTheClient(t *testing.T) {
 	if got := kafkaid.Cause(err); !errors.Is(got, syscall.ECONNREFUSED) || strings.Contains(got.Error(), "kafka.(") {
 		t.Errorf("got %v", got)
 	}
-	if got := kafkaid.Cause(syscall.ECONNREFUSED); got != error(syscall.ECONNREFUSED) {
+	if got := kafkaid.Cause(syscall.ECONNREFUSED); !errors.Is(got, syscall.ECONNREFUSED) {
 		t.Errorf("another error became %v", got)
 	}
 }

@@ -72,7 +72,7 @@ func (c *controller) observe(d *appsv1.Deployment, announce bool) {
 	}
 	c.complete[d.UID] = d.Generation
 	if announce {
-		fmt.Printf("%s/%s runs %s, resourceVersion %s\n", d.Namespace, d.Name, d.Spec.Template.Spec.Containers[0].Image, d.ResourceVersion)
+		fmt.Fprintf(os.Stdout, "%s/%s runs %s, resourceVersion %s\n", d.Namespace, d.Name, d.Spec.Template.Spec.Containers[0].Image, d.ResourceVersion)
 	}
 }
 
