@@ -41,8 +41,8 @@ agent and may still exist.
 TO may be live: the running cluster of the kubeconfig. Objects with the same uid and resourceVersion are equal; others
 are read in the API version of the record. "entered": the object is older than FROM, but was not in the record then.
 Values that the record does not have are not compared: standard error lists them. --config names the paths that the
-agent strips and redacts; otherwise its defaults and the objects that did not change show them. Values of Secrets are
-never printed.
+agent strips and redacts. Without it, a live value is printed only if the record has a value of the same object at the
+same path: of a new object, only its identity. Values of Secrets are never printed.
 
 ` + momentHelp + `
 
@@ -115,13 +115,14 @@ func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Wr
 	}
 	var differences []difference
 	if len(states) == 2 {
-		differences = q.differences(timeline.Diff(states[0], states[1]))
+		unlabelled := func(d timeline.Difference) bool { return !d.Any(q.labelled) }
+		differences = differencesOf(slices.DeleteFunc(timeline.Diff(states[0], states[1]), unlabelled))
 	} else {
 		found, err := f.compareLive(ctx, q, states[0], &sure[0])
 		if err != nil {
 			return err
 		}
-		differences = q.differences(found)
+		differences = differencesOf(found)
 		sure = append(sure, certainty{Moment: liveMoment, Certainty: timeline.Exact, Scopes: []timeline.Scope{}})
 	}
 	differences = slices.DeleteFunc(differences, func(d difference) bool { return !sure[0].knows(d.of) || !sure[1].knows(d.of) })
@@ -170,8 +171,8 @@ type difference struct {
 	of    *timeline.Version
 }
 
-// differences returns the differences of objects that match the label selector, before or after.
-func (q *question) differences(all []timeline.Difference) []difference {
+// differencesOf returns the JSON forms of differences.
+func differencesOf(all []timeline.Difference) []difference {
 	var out []difference
 	for _, d := range all {
 		of, op := d.After, consume.Updated
@@ -191,9 +192,6 @@ func (q *question) differences(all []timeline.Difference) []difference {
 		}
 		if op == consume.Created || op == consume.Updated || op == consume.Entered {
 			e.Data.After = d.After.After
-		}
-		if !q.labelled(e.Data.Before) && !q.labelled(e.Data.After) {
-			continue
 		}
 		out = append(out, difference{opWord(op), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, e, of})
 	}

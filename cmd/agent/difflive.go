@@ -39,8 +39,8 @@ func (f *diffFlags) compareLive(ctx context.Context, q *question, from *timeline
 		return fmt.Sprintf("reading the cluster: %s objects", terminal.Count(int(cluster.Objects())))
 	}, func(ctx context.Context) (err error) {
 		answer, err = cluster.Compare(ctx, &live.Question{
-			State: from, Time: sure.time, Takes: q.wanted.TakesObject, Namespace: q.wanted.LiteralNamespace(),
-			Withheld: func(resource string) []string { return withheld(cfg, resource) },
+			State: from, Time: sure.time, Takes: q.wanted.TakesObject, Namespace: q.wanted.LiteralNamespace(), Labelled: q.labelled,
+			Withheld: func(resource string) []string { return withheld(cfg, resource) }, Known: f.bus.config != "",
 		})
 		return err
 	})
@@ -52,6 +52,10 @@ func (f *diffFlags) compareLive(ctx context.Context, q *question, from *timeline
 	}
 	for _, resource := range slices.Sorted(maps.Keys(answer.Withheld)) {
 		fmt.Fprintf(q.stderr, "not compared in %s, because the record does not have it: %s\n", resource, strings.Join(answer.Withheld[resource], ", "))
+	}
+	for _, resource := range slices.Sorted(maps.Keys(answer.Unproven)) {
+		fmt.Fprintf(q.stderr, "not shown in %s, because the agent may redact it; --config names its configuration: %s\n",
+			resource, strings.Join(answer.Unproven[resource], ", "))
 	}
 	return answer.Differences, nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -38,8 +39,13 @@ type Question struct {
 	Takes func(resource, namespace, name string) bool
 	// Namespace is the only one to compare; "" if there may be several.
 	Namespace string
+	// Labelled reports whether to return the difference of an object that has this JSON, before or after. It may be nil.
+	Labelled func(object json.RawMessage) bool
 	// Withheld returns the paths that the record lacks for a resource, because of its agent's configuration. It may be nil.
 	Withheld func(resource string) []string
+	// Known reports that Withheld returns all these paths. If not, a live value is returned only where the record has a value of
+	// the same object at the same path.
+	Known bool
 }
 
 // Answer is the result of a comparison.
@@ -52,6 +58,8 @@ type Answer struct {
 	Differences []timeline.Difference
 	// Withheld has the paths that were removed from the differing objects of each resource.
 	Withheld map[string][]string
+	// Unproven has the paths of live values that were removed because Question.Known is false.
+	Unproven map[string][]string
 }
 
 // AnotherClusterError reports that the record belongs to another cluster.
@@ -76,7 +84,7 @@ func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
 	for _, v := range q.State.Objects() {
 		recorded[v.Resource] = append(recorded[v.Resource], v)
 	}
-	out := &Answer{Withheld: map[string][]string{}}
+	out := &Answer{Withheld: map[string][]string{}, Unproven: map[string][]string{}}
 	for resource, of := range scopes {
 		k := &comparison{cluster: c, q: q, scopes: of, resource: resource, recorded: recorded[resource]}
 		if err := k.run(ctx, out); err != nil {
@@ -140,7 +148,7 @@ func (k *comparison) run(ctx context.Context, out *Answer) error {
 	if k.q.Withheld != nil {
 		paths = k.q.Withheld(k.resource)
 	}
-	if k.mask, err = newMask(k.resource, paths); err != nil {
+	if k.mask, err = newMask(k.resource, paths, k.q.Known); err != nil {
 		return err
 	}
 	if len(versions) == 0 && len(served) > 0 {
@@ -163,6 +171,9 @@ func (k *comparison) run(ctx context.Context, out *Answer) error {
 			k.changed = append(k.changed, timeline.Difference{Before: v})
 		}
 	}
+	if k.q.Labelled != nil {
+		k.changed = slices.DeleteFunc(k.changed, func(d timeline.Difference) bool { return !d.Any(k.q.Labelled) })
+	}
 	for _, d := range k.changed {
 		if d.Before != nil && d.Before.After != nil {
 			if err := k.mask.note(d.Before.After); err != nil {
@@ -178,6 +189,9 @@ func (k *comparison) run(ctx context.Context, out *Answer) error {
 	}
 	if len(k.changed) > 0 && len(k.mask.paths) > 0 {
 		out.Withheld[k.resource] = k.mask.paths
+	}
+	if len(k.mask.unproven) > 0 {
+		out.Unproven[k.resource] = slices.Sorted(maps.Keys(k.mask.unproven))
 	}
 	return nil
 }

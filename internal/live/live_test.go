@@ -59,8 +59,12 @@ func item(apiVersion, name, rest string) string {
 	if apiVersion != "" {
 		typ = fmt.Sprintf(`"apiVersion":%q,"kind":"Thing",`, apiVersion)
 	}
-	return fmt.Sprintf(`{%s"metadata":{"name":%q,"namespace":"a","uid":"u-%s","resourceVersion":%q,"creationTimestamp":"2026-11-20T14:03:00Z"},%s}`,
-		typ, name, name, rv, body)
+	annotations := ""
+	if strings.Contains(body, `"copied"`) { // a tool has copied the object
+		annotations = fmt.Sprintf(`,"annotations":{"kapp.k14s.io/original":%q}`, body)
+	}
+	return fmt.Sprintf(`{%s"metadata":{"name":%q,"namespace":"a","uid":"u-%s","resourceVersion":%q,"creationTimestamp":"2026-11-20T14:03:00Z"%s},%s}`,
+		typ, name, name, rv, annotations, body)
 }
 
 // stateOf returns the state at 14:02 of a record with a snapshot of objects.
@@ -122,7 +126,7 @@ func compare(t *testing.T, c *live.Cluster, s *timeline.State, paths ...string) 
 	t.Helper()
 	return c.Compare(t.Context(), &live.Question{
 		State: s, Time: s.Moment().Time(), Takes: func(_, _, _ string) bool { return true },
-		Withheld: func(string) []string { return paths },
+		Withheld: func(string) []string { return paths }, Known: true,
 	})
 }
 
@@ -166,6 +170,46 @@ func TestWhatTheRecordDoesNotHaveIsNotCompared(t *testing.T) {
 	}
 	if want := []string{"given", "spec.keys[*]", "spec.list[*].b", "spec.stripped", "status"}; !slices.Equal(answer.Withheld["things"], want) {
 		t.Errorf("withheld: got %q, want %q", answer.Withheld["things"], want)
+	}
+}
+
+// Without the agent's configuration, no live value is returned that a rule may hide.
+func TestValuesThatARuleMayHideAreNotReturned(t *testing.T) {
+	recorded := objects{
+		"changed": `11 "copied":1,"spec":{"n":1,"list":[{"a":1}],"empty":[],"o":{},"mac":"hmac-sha256:01234567:abcdefghijklmnopqrstuv"}`,
+		"same":    `12 "spec":{"n":1}`,
+	}
+	now := objects{
+		"changed": `13 "copied":1,"spec":{"n":2,"new":{"x":"hide"},"list":[{"a":2,"b":"hide"},{"a":3}],"empty":["hide",{"x":"hide"}],"o":"hide","mac":"hide"},"given":"hide"`,
+		"same":    `12 "spec":{"n":1},"status":{"s":"hide"}`,
+		"new":     `14 "copied":"hide","spec":{"n":"hide"},"status":["hide"]`,
+	}
+	state := stateOf(t, "things", recorded, "v1")
+	labelled := 0
+	answer, err := cluster(t, "c1", "things", now).Compare(t.Context(), &live.Question{
+		State: state, Time: state.Moment().Time(), Takes: func(_, _, _ string) bool { return true },
+		Labelled: func(object json.RawMessage) bool {
+			if strings.Contains(string(object), "hide") {
+				labelled++ // it gets all that the cluster has
+			}
+			return true
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, d := range answer.Differences {
+		got[d.After.Name] = string(d.After.After)
+	}
+	for name, want := range map[string]string{"changed": `"spec":{"empty":[],"list":[{"a":2},{"a":3}],"n":2}`, "new": `"name":"new"`} {
+		if !strings.Contains(got[name], want) || strings.Contains(got[name], "hide") {
+			t.Errorf("%s: got %s, want %s", name, got[name], want)
+		}
+	}
+	want := []string{"copied", "given", "metadata.creationTimestamp", "spec", "spec.empty[*]", "spec.list[*].b", "spec.new", "spec.o"}
+	if !slices.Equal(answer.Unproven["things"], want) || len(got) != 2 || labelled == 0 {
+		t.Errorf("got %v without %q, want two objects without %q; %d had labels to judge", got, answer.Unproven["things"], want, labelled)
 	}
 }
 

@@ -17,13 +17,16 @@ const redactedPrefix = "hmac-sha256:"
 // mask removes values that the record does not have from the objects of a resource.
 type mask struct {
 	secrets bool
+	known   bool     // see Question
 	paths   []string // sorted
 	same    *object.Mask
 	cutter  *object.Cutter // of the paths, without those of the values of Secrets: hideValues keeps their names
+
+	unproven map[string]bool // paths of live values that prove has removed
 }
 
-func newMask(resource string, paths []string) (*mask, error) {
-	m := &mask{secrets: resource == "secrets"}
+func newMask(resource string, paths []string, known bool) (*mask, error) {
+	m := &mask{secrets: resource == "secrets", known: known, unproven: map[string]bool{}}
 	if m.secrets {
 		paths = append(slices.Clone(paths), object.Copies()...)
 	}
@@ -35,7 +38,11 @@ func (m *mask) add(paths []string) (err error) {
 	if m.same, err = object.NewMask(m.paths...); err != nil {
 		return err
 	}
-	m.cutter, err = object.NewCutter(slices.DeleteFunc(slices.Clone(m.paths), func(path string) bool {
+	cut := slices.Clone(m.paths)
+	if !m.known { // a copy may have a value that is hidden in the object
+		cut = append(cut, object.Copies()...)
+	}
+	m.cutter, err = object.NewCutter(slices.DeleteFunc(cut, func(path string) bool {
 		name, _, _ := strings.Cut(strings.ReplaceAll(path, "[", "."), ".")
 		return m.secrets && (name == "data" || name == "stringData")
 	}))
@@ -161,10 +168,87 @@ func (m *mask) apply(d *timeline.Difference) error {
 	if m.secrets {
 		hideValues(before, after)
 	}
+	if after != nil && !m.known {
+		m.prove([]any{before, m.shown(after)}, after, "")
+	}
 	if d.Before, err = with(d.Before, before); err == nil {
 		d.After, err = with(d.After, after)
 	}
 	return err
+}
+
+// shown returns the part of a live object that no configuration hides: its identity. The values of a Secret are hidden already.
+func (m *mask) shown(live map[string]any) map[string]any {
+	metadata, _ := live["metadata"].(map[string]any)
+	identity := map[string]any{}
+	for _, name := range []string{"name", "namespace", "uid", "resourceVersion"} {
+		if value, ok := metadata[name]; ok {
+			identity[name] = value
+		}
+	}
+	out := map[string]any{"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": identity}
+	if m.secrets {
+		out["data"], out["stringData"] = live["data"], live["stringData"]
+	}
+	return out
+}
+
+// prove removes the values from a live value that none of the recorded ones has at the same path: a rule that the record does not show
+// may hide them. It returns the rest, and false if that is nothing.
+func (m *mask) prove(recorded []any, live any, path string) (any, bool) {
+	switch l := live.(type) {
+	case map[string]any:
+		was := only[map[string]any](recorded)
+		if len(was) == 0 && len(l) > 0 {
+			break
+		}
+		for name, value := range l {
+			if kept, ok := m.prove(members(was, name), value, memberPath(path, name)); ok {
+				l[name] = kept
+			} else {
+				delete(l, name)
+			}
+		}
+		return l, len(was) > 0
+	case []any:
+		if was := only[[]any](recorded); len(was) > 0 {
+			kept, elements := l[:0], slices.Concat(was...)
+			for _, element := range l {
+				if v, ok := m.prove(elements, element, path+"[*]"); ok {
+					kept = append(kept, v)
+				}
+			}
+			return kept, true
+		}
+	default:
+		if len(only[map[string]any](recorded))+len(only[[]any](recorded)) < len(recorded) {
+			return live, true
+		}
+	}
+	m.unproven[path] = true
+	return nil, false
+}
+
+// members returns the values that objects have under a name.
+func members(objects []map[string]any, name string) []any {
+	var out []any
+	for _, o := range objects {
+		if value, has := o[name]; has {
+			out = append(out, value)
+		}
+	}
+	return out
+}
+
+// only returns the values of a type.
+func only[T any](values []any) []T {
+	var out []T
+	for _, value := range values {
+		if v, ok := value.(T); ok {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // cut returns the object of a version, without the paths of the mask; nil if there is none.

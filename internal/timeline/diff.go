@@ -1,6 +1,9 @@
 package timeline
 
-import "slices"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // Difference is an object that differs between two States.
 type Difference struct {
@@ -34,6 +37,11 @@ func Diff(from, to *State) []Difference {
 // SortDifferences sorts as State.Objects.
 func SortDifferences(all []Difference) {
 	slices.SortFunc(all, func(x, y Difference) int { return compareVersions(x.either(), y.either()) })
+}
+
+// Any reports whether f returns true for the object before or after.
+func (d Difference) Any(f func(object json.RawMessage) bool) bool {
+	return d.Before != nil && f(d.Before.After) || d.After != nil && !d.After.Gone() && f(d.After.After)
 }
 
 func (d Difference) either() *Version {
