@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubecdc/kubecdc/internal/apiview"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
@@ -47,7 +48,8 @@ func newGetCommand(stdout, stderr io.Writer) *cobra.Command {
 ` + resourceHelp + `
 
 The table shows how long before the moment each object was created and last changed, and by whom. >5m: a snapshot found
-it 5m before, so that it was changed earlier. -o json prints a List, as kubectl does, with the certainty in its field
+it 5m before, so that it was changed earlier. If all objects are of one resource of Kubernetes, the table also has the
+columns of kubectl, and -o wide all of them. -o json prints a List, as kubectl does, with the certainty in its field
 kubecdc. -o yaml prints a document for each object. -o jsonpath=TEMPLATE is that of kubectl: of the object, if one is
 named, else of the List.
 
@@ -424,16 +426,18 @@ func (q *question) printDocuments(objects []*timeline.Version) error {
 	return err
 }
 
-// printTable prints a line for each object. Ages are relative to now, the moment.
+// printTable prints a line for each object. Objects of one resource of Kubernetes have the columns that kubectl shows. Ages are relative to
+// now, the moment.
 func (q *question) printTable(objects []*timeline.Version, wide bool, now time.Time) error {
 	if len(objects) == 0 {
 		return nil
 	}
 	several := slices.ContainsFunc(objects, func(v *timeline.Version) bool { return v.Resource != objects[0].Resource })
+	titles, cells := columnsOf(objects, wide)
 	namespaced := q.wanted.Namespace == "" || strings.ContainsAny(q.wanted.Namespace, "*?[")
 	w := tabwriter.NewWriter(q.stdout, 0, 0, 3, ' ', 0)
-	row := func(namespace, name, age, changed, by, rv, uid string) {
-		columns := []string{name, age, changed, by}
+	row := func(namespace, name string, of []string, changed, by, rv, uid string) {
+		columns := slices.Concat([]string{name}, of, []string{changed, by})
 		if namespaced {
 			columns = slices.Insert(columns, 0, namespace)
 		}
@@ -442,7 +446,7 @@ func (q *question) printTable(objects []*timeline.Version, wide bool, now time.T
 		}
 		fmt.Fprintln(w, strings.TrimRight(strings.Join(columns, "\t"), "\t"))
 	}
-	row("NAMESPACE", "NAME", "AGE", "LAST CHANGE", "BY", "RESOURCEVERSION", "UID")
+	row("NAMESPACE", "NAME", titles, "LAST CHANGE", "BY", "RESOURCEVERSION", "UID")
 	for _, v := range objects {
 		name := v.Name
 		if several {
@@ -452,9 +456,31 @@ func (q *question) printTable(objects []*timeline.Version, wide bool, now time.T
 		if v.Op == consume.Read { // read by a snapshot, so the change was earlier
 			changed = ">" + changed
 		}
-		row(console.Printable(v.Namespace), console.Printable(name), ago(now, created(v.After)), changed, managers(v), v.ResourceVersion, v.UID)
+		of, err := cells(v.After, now)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
+		}
+		for i := range of {
+			of[i] = console.Printable(of[i])
+		}
+		row(console.Printable(v.Namespace), console.Printable(name), of, changed, managers(v), v.ResourceVersion, v.UID)
 	}
 	return w.Flush()
+}
+
+// columnsOf returns the columns between the name and the last change: those of kubectl if the objects are of one resource of Kubernetes, else the
+// age.
+func columnsOf(objects []*timeline.Version, wide bool) (titles []string, cells func(object []byte, now time.Time) ([]string, error)) {
+	first := objects[0]
+	if !slices.ContainsFunc(objects, func(v *timeline.Version) bool {
+		return v.Resource != first.Resource || v.APIVersion != first.APIVersion
+	}) {
+		plural, _, _ := strings.Cut(first.Resource, ".")
+		if titles, cells = apiview.Columns(first.APIVersion, plural, wide); titles != nil {
+			return titles, cells
+		}
+	}
+	return []string{"AGE"}, func(object []byte, now time.Time) ([]string, error) { return []string{ago(now, created(object))}, nil }
 }
 
 // ago formats the time between at and now, as kubectl prints it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,6 +137,40 @@ func columnsOf(k *kind, crd *definition) *columns {
 		}
 	}
 	return customColumns(printed)
+}
+
+// Columns returns the titles of the columns of a resource of Kubernetes in kubectl's tables, without the name, and a function for the cells of
+// an object at a moment. It returns nil for other resources. wide adds the columns of -o wide.
+func Columns(apiVersion, plural string, wide bool) (titles []string, row func(object []byte, now time.Time) ([]string, error)) {
+	k := &kind{apiVersion: apiVersion, plural: plural, builtin: true}
+	if group, version, ok := strings.Cut(apiVersion, "/"); ok {
+		k.group, k.apiVersion = group, version
+	}
+	c := builtinColumns(k)
+	if c == nil {
+		return nil, nil
+	}
+	var shown []int
+	for i, d := range c.definitions {
+		if d.Name != "Name" && (wide || d.Priority == 0) {
+			shown, titles = append(shown, i), append(titles, strings.ToUpper(d.Name))
+		}
+	}
+	return titles, func(object []byte, now time.Time) ([]string, error) {
+		cells, _, err := c.cells(object, now)
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for _, i := range shown {
+			text := "<none>" // as kubectl shows null
+			if cells[i] != nil {
+				text = fmt.Sprint(cells[i])
+			}
+			out = append(out, text)
+		}
+		return out, nil
+	}
 }
 
 // createdColumns are those of kinds for which kube-apiserver has no others.

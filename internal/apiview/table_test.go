@@ -150,6 +150,45 @@ func TestYAML(t *testing.T) {
 	}
 }
 
+// The columns of a resource are those of its Table, without the name.
+func TestColumnsAreThoseOfTheTable(t *testing.T) {
+	t.Parallel()
+	s := &apiview.Server{Root: cluster().view(), Token: token}
+	for path, resource := range map[string]string{"/api/v1/pods": "pods", "/apis/apps/v1/deployments": "deployments", "/api/v1/secrets": "secrets"} {
+		table := lines(t, ask(t.Context(), s, "GET", path, asTable, "").Body.Bytes())
+		var list struct {
+			APIVersion string
+			Items      []json.RawMessage
+		}
+		if err := json.Unmarshal(ask(t.Context(), s, "GET", path, "application/json", "").Body.Bytes(), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, wide := range []bool{false, true} {
+			titles, row := apiview.Columns(list.APIVersion, resource, wide)
+			var want []string
+			for _, name := range strings.Split(table[0], " | ")[1:] {
+				if wide || !strings.HasPrefix(name, "+") {
+					want = append(want, strings.ToUpper(strings.TrimPrefix(name, "+")))
+				}
+			}
+			if diff := cmp.Diff(want, titles); diff != "" {
+				t.Errorf("%s, wide %t: -want +got\n%s", path, wide, diff)
+			}
+			for i, item := range list.Items {
+				got, err := row(item, start)
+				if cells := strings.Split(table[i+1], " | ")[1:]; err != nil || strings.Join(got, " | ") != strings.Join(cells[:len(titles)], " | ") {
+					t.Errorf("%s, wide %t: got %q, %v, want %q", path, wide, got, err, cells[:len(titles)])
+				}
+			}
+		}
+	}
+	for _, apiVersion := range []string{"demo.example.com/v1", "apps/v1beta1"} {
+		if titles, row := apiview.Columns(apiVersion, "deployments", true); titles != nil || row != nil {
+			t.Errorf("%s: got %q", apiVersion, titles)
+		}
+	}
+}
+
 // A row has the object in the form that the client asks for.
 func TestIncludeObject(t *testing.T) {
 	t.Parallel()
