@@ -21,6 +21,7 @@ type certainty struct {
 	Incomplete []string           `json:"incomplete,omitempty"` // objects that are not complete in the record
 
 	time time.Time // of the moment; for a resourceVersion, the time of the last event up to it
+	upTo time.Time // if the moment is now: the last time at which the record was known to be complete
 }
 
 func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading) certainty {
@@ -30,6 +31,11 @@ func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading
 	}
 	if m.IsNow() {
 		c.Moment = m.Time().Format(time.RFC3339)
+		for i := range scopes {
+			if last := scopes[i].From.Time; c.upTo.IsZero() || last.Before(c.upTo) {
+				c.upTo = last
+			}
+		}
 	}
 	if c.time = m.Time(); c.time.IsZero() {
 		c.time = r.Latest
@@ -47,7 +53,11 @@ func (q *question) say(c *certainty) {
 		style = terminal.Dim
 	}
 	if len(c.Scopes) > 0 {
-		fmt.Fprintf(q.stderr, "%s\n", q.stderr.Paint(style, fmt.Sprintf("at %s: %s", c.Moment, c.Certainty)))
+		text := fmt.Sprintf("at %s: %s", c.Moment, c.Certainty)
+		if c.Certainty == timeline.Exact && !c.upTo.IsZero() {
+			text += " up to " + c.upTo.Local().Format(time.RFC3339)
+		}
+		fmt.Fprintf(q.stderr, "%s\n", q.stderr.Paint(style, text))
 	}
 	var texts []string
 	of := map[string][]string{}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
@@ -258,6 +259,46 @@ func TestGetOfAnotherHistory(t *testing.T) {
 		if got.Code != exitOK || strings.Count(got.Out, "/token") != 1 ||
 			!strings.Contains(got.Err, "events, gauges.metrics.example.com: unknown: its resourceVersions are of another etcd") {
 			t.Errorf("%s: all: got %+v", bus, got)
+		}
+	}
+}
+
+// At now, the answer says up to when it is exact: what changed since the last progress is not in the record.
+func TestGetNowSaysUpToWhen(t *testing.T) {
+	_, lines := recorded(t)
+	times := regexp.MustCompile(`"time":"([^"]+)"`)
+	var last time.Time
+	for _, line := range lines {
+		if e, err := consume.Parse([]byte(line)); err == nil && e.Resource == "deployments" && e.Stream != nil && e.Time.After(last) {
+			last = e.Time
+		}
+	}
+	for _, c := range []struct {
+		ago  time.Duration
+		code int
+		want string
+	}{
+		{30 * time.Second, exitOK, ": exact up to "},
+		{10 * time.Minute, exitNotExact, "unknown: the record ends earlier, at "},
+	} {
+		end := time.Now().Add(-c.ago).Truncate(time.Second)
+		var shifted []string
+		for _, line := range lines {
+			shifted = append(shifted, times.ReplaceAllStringFunc(line, func(text string) string {
+				at, err := time.Parse(time.RFC3339Nano, times.FindStringSubmatch(text)[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				return fmt.Sprintf(`"time":%q`, at.Add(end.Sub(last)).Format(time.RFC3339Nano))
+			}))
+		}
+		file := filepath.Join(t.TempDir(), "record.jsonl")
+		if err := os.WriteFile(file, []byte(strings.Join(shifted, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := answerOf(t, "get", "deploy", "--exact", "--bus", "file:"+file)
+		if want := c.want + end.Local().Format(time.RFC3339); got.Code != c.code || !strings.Contains(got.Err, want) {
+			t.Errorf("%s after the last progress: got %+v, want %d and %q", c.ago, got, c.code, want)
 		}
 	}
 }
