@@ -3,9 +3,13 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/test/controlplane"
 	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
@@ -187,6 +191,111 @@ func TestCertaintyOfARestore(t *testing.T) {
 	c.says(t, "after the restore", stamp(atAgain), "again", "exact")
 	c.says(t, "before the second history was read", atRevision(kept, 1), "", "uncertain", "unknown")
 	c.says(t, "a third history", atRevision(again, 2), "", "unknown")
+}
+
+// TestCertaintyOfOneLostScope has an agent lose the position of one scope while it is away. Versions of that scope are lost, and an answer for
+// them says so. Those of the other scope are found, and stay exact.
+func TestCertaintyOfOneLostScope(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	const namespace, lost, kept = "half-lost", "configmaps", "serviceaccounts"
+	c := &certaintyStage{world.StageOn(t, world.BarePlane(t), world.Luck()), namespace}
+	c.NewNamespace(t, namespace)
+	c.MakeConfigMaps(t, namespace, "it", 1)
+	if _, err := c.Plane.API.Create(t.Context(), world.Collection(kept, namespace), obj{"metadata": world.Meta("it-0")}); err != nil {
+		t.Fatal(err)
+	}
+	c.Begin(t, world.AgentConfig{Watch: "  - {resources: [" + lost + ", " + kept + "], namespaces: [" + namespace + "]}"})
+	c.Stream.Completed(t, lost, kept)
+	write := func(text string) uint64 {
+		var rev uint64
+		for _, resource := range []string{lost, kept} {
+			raw, err := c.Plane.API.MergePatch(t.Context(), world.Collection(resource, namespace)+"/it-0", obj{"metadata": obj{"labels": obj{"text": text}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := oracle.ReadVersion(resource, 0, raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rev = v.Rev
+		}
+		return rev
+	}
+	first := write("first")
+	atFirst := c.at(t)
+	if err := c.Agent.Stop(time.Minute); err != nil { // it sends progress, and saves its checkpoint
+		t.Fatal(err)
+	}
+	unseen := write("unseen")
+	write("second")
+	forgetScope(t, c.Checkpoint, lost)
+	c.Agent.Again(t)
+	gap := c.Await(t, "a gap", func(rec *oracle.Record) bool { return rec.Stream == oracle.Gap })
+	c.Await(t, "a snapshot after the gap", func(rec *oracle.Record) bool {
+		return rec.Stream == oracle.SnapshotCompleted && rec.Position > gap.Position
+	})
+	third := write("third")
+	atThird := c.at(t)
+	for _, resource := range []string{lost, kept} {
+		ids := c.Agent.Snapshot(t, resource, namespace)
+		c.Await(t, "a snapshot", func(rec *oracle.Record) bool { return rec.Stream == oracle.SnapshotCompleted && rec.Snapshot == ids[0] })
+	}
+	for _, x := range []struct{ moment, text, lost string }{
+		{atRevision(first, 0), "first", "exact"},
+		{stamp(atFirst), "first", "exact"},
+		{atRevision(unseen, 0), "unseen", "uncertain"},
+		{atRevision(third, 0), "third", "exact"},
+		{stamp(atThird), "third", "exact"},
+	} {
+		a := ask(t, lost+","+kept, "it-0", "-n", namespace, "--at", x.moment, "--bus", c.Bus.URL)
+		certainties := map[string]string{}
+		for _, scope := range a.Kubecdc.Scopes {
+			certainties[scope.Resource] = scope.Certainty
+		}
+		if want := map[string]string{lost: x.lost, kept: "exact"}; !maps.Equal(certainties, want) || a.Kubecdc.Certainty != x.lost {
+			t.Errorf("at %s: %v (%s), want %v", x.moment, certainties, a.Kubecdc.Certainty, want)
+		}
+		for _, item := range a.Items {
+			var o struct {
+				Kind     string
+				Metadata struct{ Labels map[string]string }
+			}
+			if err := json.Unmarshal(item, &o); err != nil {
+				t.Fatal(err)
+			}
+			if got := o.Metadata.Labels["text"]; (o.Kind == "ServiceAccount" || x.lost == "exact") && got != x.text {
+				t.Errorf("at %s: %s with %q, want %q", x.moment, o.Kind, got, x.text)
+			}
+		}
+		if len(a.Items) != 2 {
+			t.Errorf("at %s: %d objects, want 2", x.moment, len(a.Items))
+		}
+	}
+}
+
+// forgetScope removes the scopes of a resource from a checkpoint.
+func forgetScope(t *testing.T, file, resource string) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := checkpoint.Decode(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(d.Scopes)
+	maps.DeleteFunc(d.Scopes, func(scope string, _ checkpoint.Scope) bool { return strings.HasPrefix(scope, resource) })
+	if len(d.Scopes) != n-1 {
+		t.Fatalf("the checkpoint has %d scopes, %d without %s", n, len(d.Scopes), resource)
+	}
+	if raw, err = d.Encode(); err == nil {
+		err = os.WriteFile(file, raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestCertaintyOfFilters asks how many versions a filter has withheld.

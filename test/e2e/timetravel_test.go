@@ -20,8 +20,8 @@ import (
 // API server lists at N, for random revisions.
 func TestGetIsTheListOfItsRevision(t *testing.T) {
 	slow(t)
-	const moments = 10
-	revisions := size(300, 1_000, 5_000)
+	moments, revisions := size(10, 10, 50), size(300, 1_000, 5_000)
+	resources := append([]string{"namespaces"}, truthResources...)
 	p := world.SharedPlane(t)
 	namespaces := []string{"past-a", "past-b"}
 	for _, ns := range namespaces {
@@ -29,9 +29,9 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 		p.MakeConfigMaps(t, ns, "before", 20)
 	}
 	bus := world.StartBus(t)
-	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [" + strings.Join(truthResources, ", ") + "]"})
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [" + strings.Join(resources, ", ") + "]"})
 	s := world.ReadStream(t, bus, p.Reader())
-	s.Completed(t, truthResources...)
+	s.Completed(t, resources...)
 	from := p.Now(t)
 	for range 2 {
 		count := p.History.Count(truthResources...)
@@ -52,7 +52,7 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 	objects, exact := 0, 0
 	for range moments {
 		rev := from + rng.Uint64N(until-from+1)
-		for _, resource := range truthResources {
+		for _, resource := range resources {
 			got, certainty := getAt(t, bus.URL, resource, rev)
 			switch certainty { // the resourceVersions of an idle resource are behind those of the others
 			case "exact":
@@ -66,10 +66,10 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 			compareAt(t, rev, listed, got)
 		}
 	}
-	if objects < moments*40 || exact < moments*len(truthResources)/2 {
+	if objects < moments*40 || exact < moments*len(resources)/2 {
 		t.Errorf("%d objects compared, %d exact answers: too few for what was done", objects, exact)
 	}
-	t.Logf("%d objects compared at %d moments; %d of %d answers are exact", objects, moments, exact, moments*len(truthResources))
+	t.Logf("%d objects compared at %d moments; %d of %d answers are exact", objects, moments, exact, moments*len(resources))
 }
 
 // past runs a command and returns what it prints.
