@@ -418,7 +418,7 @@ func TestABusThatIsAwayAtTheStart(t *testing.T) {
 	bus := world.StartBusProcess(t)
 	bus.Kill()
 	proc, screen, typed := newHome(t).atTerminal(t, p, "--bus", bus.URL)
-	shows(t, screen, `(?s)WARN bus cannot be reached.*connection refused`)
+	shows(t, screen, `(?s)WARN cannot reach the bus.*connection refused`)
 	shows(t, screen, `[1-9]\d* objects`)
 	bus.Start(t)
 	shows(t, screen, `first snapshot complete`)

@@ -207,18 +207,23 @@ func TestCertaintyOfOneLostScope(t *testing.T) {
 	}
 	c.Begin(t, world.AgentConfig{Watch: "  - {resources: [" + lost + ", " + kept + "], namespaces: [" + namespace + "]}"})
 	c.Stream.Completed(t, lost, kept)
+	patch := func(resource string, metadata obj) uint64 {
+		raw, err := c.Plane.API.MergePatch(t.Context(), world.Collection(resource, namespace)+"/it-0", obj{"metadata": metadata})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := oracle.ReadVersion(resource, 0, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Rev
+	}
+	// The revision returned is one at which both objects have the text. Each scope sees a later one: its state at an earlier one is known.
 	write := func(text string) uint64 {
-		var rev uint64
+		patch(lost, obj{"labels": obj{"text": text}})
+		rev := patch(kept, obj{"labels": obj{"text": text}})
 		for _, resource := range []string{lost, kept} {
-			raw, err := c.Plane.API.MergePatch(t.Context(), world.Collection(resource, namespace)+"/it-0", obj{"metadata": obj{"labels": obj{"text": text}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			v, err := oracle.ReadVersion(resource, 0, raw)
-			if err != nil {
-				t.Fatal(err)
-			}
-			rev = v.Rev
+			patch(resource, obj{"annotations": obj{"after": text}})
 		}
 		return rev
 	}
