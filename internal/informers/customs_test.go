@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -241,6 +242,27 @@ func TestReloadBeforeTheFirstListOfACreatedResource(t *testing.T) {
 		s.put("a", "2", nil)
 		close(away)
 		l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "u a uid-1 1→2")
+	})
+}
+
+// A resource may get other content before its first list is answered. The gap that says so begins at the creation, and has its time.
+func TestReloadBeforeTheFirstListHasTheTimeOfTheCreation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCustoms(t)
+		l := live(t, s.apiServer, newMemory(), takes(widgets(nil)))
+		l.awaitPhases(t, "widgets.shop.test waiting notserved")
+		began := time.Now()
+		s.refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		s.define(true)
+		l.awaitPhases(t, "widgets.shop.test waiting failing server_error")
+		l.reload(t, specOf(widgets(redacted("metadata.labels"))))
+		s.refuse(0, "")
+		eventually(t, "the gap", func() bool { return slices.ContainsFunc(l.ofScope("widgets.shop.test"), isGap) })
+		for _, d := range l.ofScope("widgets.shop.test") {
+			if isGap(d) && d.Stream.Since.Before(began) {
+				t.Errorf("a gap since %v, want the time of the creation, %v", d.Stream.Since, began)
+			}
+		}
 	})
 }
 

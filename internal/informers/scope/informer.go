@@ -86,6 +86,7 @@ func New(d *Deps, spec *Spec) *Informer {
 	i.state.changed = i.store.Notify
 	i.SetFilter(of)
 	i.store.RaiseHistory(spec.History)
+	i.state.last = spec.CreatedAt
 	if c := spec.Origin; c != nil && !c.Inherited {
 		i.store.Continue(&c.Scope)
 		i.state.last = c.LastSeen
@@ -196,7 +197,7 @@ func (i *Informer) Phase() Phase {
 // IsInError reports whether the last request failed.
 func (i *Informer) IsInError() bool { return i.state.lastError() != nil }
 
-// LastSeen returns the time of the last event, bookmark or list, zero if there was none.
+// LastSeen returns the time of the last event, bookmark or list, or of the creation of its resource; zero if there was none.
 func (i *Informer) LastSeen() time.Time {
 	i.state.mu.Lock()
 	defer i.state.mu.Unlock()

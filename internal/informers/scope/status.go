@@ -19,7 +19,7 @@ type Status struct {
 	Synced   bool          // a list has been loaded
 	Error    string        // why the last request failed
 	Reason   string        // the class of Error, as in the metrics
-	LastSeen time.Time     // time of the last event, bookmark or list; zero if there was none
+	LastSeen time.Time     // time of the last event, bookmark or list, or of the creation of its resource; zero if there was none
 	Failures int           // in a row
 	Silence  time.Duration // time since the API server's last response; 0 if there was none yet, or the queue is full
 	Lag      time.Duration // age of the oldest change that the bus has not acknowledged; 0 if there is none
