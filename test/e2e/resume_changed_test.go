@@ -273,6 +273,7 @@ func TestSelectionChanged(t *testing.T) {
 			}
 			s.Begin(t, world.AgentConfig{Watch: fill(tc.first)})
 			s.Stream.Completed(t, "configmaps")
+			s.Agent.Captured(t)
 			s.StopAgent(t)
 			n := len(s.Stream.All())
 			s.Agent.Reconfigure(t, fill(tc.first), fill(tc.second))
@@ -284,7 +285,7 @@ func TestSelectionChanged(t *testing.T) {
 				slices.Sort(list)
 				return list
 			}
-			err := wait.For(t.Context(), 20*time.Second, func() error {
+			err := wait.For(t.Context(), time.Minute, func() error {
 				gotRead, gotLeft = nil, nil
 				gaps, completed := 0, 0
 				for _, rec := range s.Since(n) {

@@ -205,6 +205,19 @@ func (a *Agent) Ready(t testing.TB) {
 	})
 }
 
+// Captured waits until the agent logs that the bus has the first snapshot. A checkpoint that is saved earlier has the snapshot as unfinished, also
+// if a reader of the bus has seen its end.
+func (a *Agent) Captured(t testing.TB) {
+	t.Helper()
+	wait.Eventually(t, time.Minute, func() error {
+		log, err := os.ReadFile(a.Log)
+		if err == nil && !bytes.Contains(log[a.logged:], []byte(`"msg":"first snapshot complete, waiting for changes"`)) {
+			err = errors.New("the first snapshot is not complete")
+		}
+		return err
+	})
+}
+
 // Get requests a path of the agent and returns the body. A status other than 200 is an error.
 func (a *Agent) Get(ctx context.Context, path string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.URL+path, http.NoBody)
