@@ -83,7 +83,9 @@ func (v *View) discover(w http.ResponseWriter, r *http.Request, path []string) e
 		return nil
 	}
 	if core && len(path) == 1 {
-		writeJSON(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: versions(kinds[""])})
+		writeJSON(w, http.StatusOK, metav1.APIVersions{
+			TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: versions(kinds[""]), ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
+		})
 		return nil
 	}
 	if len(path) == 1 {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -83,9 +84,27 @@ func (v *View) serveList(w http.ResponseWriter, r *http.Request, res *resource, 
 		return f.write(w, b.Bytes())
 	}
 	w.Header().Set("Content-Type", "application/json")
-	b := bufio.NewWriterSize(w, 64<<10)
-	defer func() { _ = b.Flush() }() // the client has gone
-	return a.write(b, &p.meta, found)
+	sent := &counter{w: w}
+	b := bufio.NewWriterSize(sent, 64<<10)
+	if err := a.write(b, &p.meta, found); err != nil {
+		if sent.n > 0 {
+			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends the connection: the client must not take the part for the list
+		}
+		return err
+	}
+	_ = b.Flush() // the client has gone
+	return nil
+}
+
+// counter counts the bytes that are written to w.
+type counter struct {
+	w io.Writer
+	n int
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.n += len(p)
+	return c.w.Write(p)
 }
 
 // page is a part of a list.
@@ -203,7 +222,7 @@ func (l *list) check(r *resource, query url.Values) error {
 	}
 	switch {
 	case rv > l.version:
-		return errTooLarge(rv, l.version)
+		return &versionError{errTooLarge(rv, l.version)}
 	case match == "Exact" && rv == 0:
 		return invalidMatch("Forbidden", `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`)
 	case match == "Exact" && rv < l.version:
@@ -217,10 +236,8 @@ func invalidMatch(kind, text string) error {
 		kind, text)
 }
 
+// isTrue returns the value of a parameter as kube-apiserver reads it: true, unless it is absent, 0 or a form of false.
 func isTrue(query url.Values, name string) bool {
-	if !query.Has(name) {
-		return false
-	}
 	text := query.Get(name)
-	return text != "false" && text != "0"
+	return query.Has(name) && text != "0" && !strings.EqualFold(text, "false")
 }

@@ -78,7 +78,7 @@ func TestReplay(t *testing.T) {
 	seconds := int64(6)
 	watches := map[string]*watched{
 		"all": {options: metav1.ListOptions{ResourceVersion: "4"}, want: []string{"MODIFIED a 5 1", "ADDED c 6 1", "MODIFIED a 7 2", "DELETED b 8 0", "MODIFIED a 9 3"}},
-		"web": {options: metav1.ListOptions{ResourceVersion: "4", LabelSelector: "app=web"}, want: []string{"MODIFIED a 5 1", "ADDED c 6 1", "DELETED a 7 2", "ADDED a 9 3"}},
+		"web": {options: metav1.ListOptions{ResourceVersion: "4", LabelSelector: "app=web"}, want: []string{"MODIFIED a 5 1", "ADDED c 6 1", "DELETED a 7 1", "ADDED a 9 3"}},
 		"c":   {options: metav1.ListOptions{ResourceVersion: "4", FieldSelector: "metadata.name=c"}, want: []string{"ADDED c 6 1"}},
 		"nothing is known": {
 			options: metav1.ListOptions{},

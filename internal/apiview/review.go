@@ -56,6 +56,9 @@ func (v *View) review(w http.ResponseWriter, r *http.Request, path []string) (bo
 func allowed(s *authorization.SelfSubjectAccessReviewSpec) authorization.SubjectAccessReviewStatus {
 	verb := ""
 	if a := s.ResourceAttributes; a != nil {
+		if a.Subresource != "" && a.Subresource != "status" {
+			return authorization.SubjectAccessReviewStatus{Reason: "the record has no " + a.Subresource + " of " + a.Resource}
+		}
 		verb = a.Verb
 	} else if a := s.NonResourceAttributes; a != nil {
 		verb = a.Verb

@@ -3,12 +3,15 @@ package apiview
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
@@ -17,18 +20,20 @@ import (
 
 // Server is a read-only Kubernetes API. It is an http.Handler, safe for concurrent use.
 type Server struct {
-	// Token is what a client has to send: "Authorization: Bearer <token>".
+	// Token is what a client has to send: "Authorization: Bearer <token>". Without one, every request is 401.
 	Token string
 	// Root is the View without a moment in the path; nil: there is none.
 	Root *View
-	// Open returns the View of a moment for /at/<moment>/…; nil: there are no such paths. Its error is shown to the client. It is called once at
-	// a time.
+	// Open returns the View of a moment for /at/<moment>/…; nil: there are no such paths. It is called once at a time. Its error is shown to the
+	// client: as it is if it has a Status of the Kubernetes API, otherwise as 503, to be tried again.
 	Open func(context.Context, timeline.Moment) (*View, error)
 	// MaxMoments is how many Views of /at/ are kept, those that were used last. 0: one.
 	MaxMoments int
 
-	mu     sync.Mutex // held while a View is opened: one at a time is read into memory
-	recent []*View    // of /at/, the one that was used last first
+	opening sync.Mutex // held while a View is opened: one at a time is read into memory
+
+	mu     sync.Mutex
+	recent []*View // of /at/, the one that was used last first
 }
 
 // ServeHTTP implements http.Handler.
@@ -40,7 +45,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok || subtle.ConstantTimeCompare([]byte(token), []byte(s.Token)) != 1 {
+	if !ok || s.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.Token)) != 1 {
 		return failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
 	}
 	v, path := s.Root, r.URL.Path
@@ -50,7 +55,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 			return badRequest("%v", err)
 		}
 		if v, err = s.view(r.Context(), at); err != nil {
-			return failure(http.StatusGone, metav1.StatusReasonExpired, "%v", err)
+			return err
 		}
 		path = below
 	}
@@ -77,25 +82,42 @@ func momentOf(path string, now time.Time) (timeline.Moment, string, error) {
 
 // view returns the View of a moment.
 func (s *Server) view(ctx context.Context, at timeline.Moment) (*View, error) {
+	if v := s.used(at); v != nil {
+		return v, nil
+	}
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if v := s.used(at); v != nil { // another request has opened it
+		return v, nil
+	}
+	v, err := s.Open(ctx, at)
+	if known := apierrors.APIStatus(nil); err != nil && !errors.As(err, &known) {
+		return nil, errUnavailable(err)
+	} else if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := max(s.MaxMoments, 1); len(s.recent) >= n {
+		clear(s.recent[n-1:])
+		s.recent = s.recent[:n-1]
+	}
+	s.recent = slices.Insert(s.recent, 0, v)
+	return v, nil
+}
+
+// used returns the View of a moment that is kept, nil if it is not.
+func (s *Server) used(at timeline.Moment) *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, v := range s.recent {
 		if v.moment.String() == at.String() {
 			copy(s.recent[1:i+1], s.recent[:i])
 			s.recent[0] = v
-			return v, nil
+			return v
 		}
 	}
-	if n := max(s.MaxMoments, 1); len(s.recent) >= n {
-		clear(s.recent[n-1:])
-		s.recent = s.recent[:n-1]
-	}
-	v, err := s.Open(ctx, at)
-	if err != nil {
-		return nil, err
-	}
-	s.recent = append([]*View{v}, s.recent...)
-	return v, nil
+	return nil
 }
 
 // serve answers a request for a path below that of the view.

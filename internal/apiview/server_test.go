@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -74,6 +77,15 @@ func TestDiscovery(t *testing.T) {
 		if version, err := d.ServerVersion(); err != nil || version.Major != "1" {
 			t.Errorf("version %v, %v", version, err)
 		}
+	}
+}
+
+// The address list of /api is one, also if it is empty: some clients iterate over it.
+func TestVersionsOfTheCoreGroup(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Context(), &apiview.Server{Root: cluster().view(), Token: token}, "GET", "/api", "", "")
+	if !strings.Contains(w.Body.String(), `"serverAddressByClientCIDRs":[]`) {
+		t.Error(w.Body)
 	}
 }
 
@@ -170,7 +182,6 @@ func TestErrors(t *testing.T) {
 		{"GET", "/api/v1/pods?resourceVersion=7&resourceVersionMatch=Exact", "", 410, "Expired", "the view of this moment has resourceVersion 109 of pods and no other: ask for the moment rv:7"},
 		{"GET", "/api/v1/pods?resourceVersionMatch=Exact", "", 422, "Invalid", `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided`},
 		{"GET", "/api/v1/pods?includeObject=x", table, 400, "BadRequest", `unrecognized includeObject value: "x"`},
-		{"GET", "/api/v1/pods?watch=1&resourceVersion=7", "", 410, "Expired", "too old resource version: 7 (109)"},
 		{"GET", "/api/v1/pods?watch=1&sendInitialEvents=true", "", 422, "Invalid", `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan`},
 		{"GET", "/at/2026-11-20T14:05:00Z/api/v1/pods", "", 404, "NotFound", "the server could not find the requested resource"},
 	} {
@@ -257,7 +268,7 @@ func TestMoments(t *testing.T) {
 	s := &apiview.Server{Root: r.view(), Token: token, MaxMoments: 2, Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
 		opened = append(opened, at.String())
 		if at.Time().Year() == 2001 {
-			return nil, errors.New("the moment is before the record")
+			return nil, apierrors.NewResourceExpired("the moment is before the record")
 		}
 		return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
 	}}
@@ -274,6 +285,7 @@ func TestMoments(t *testing.T) {
 		{"/at/rv:109/api/v1/pods", 200, 3},
 		{"/at/rv:109/h1/api/v1/pods", 200, 3},
 		{"/at/2001-01-01T00:00:00Z/api/v1/pods", 410, 0},
+		{"/at/rv:109/api/v1/pods", 200, 3},
 		{"/at/14:05/api/v1/pods", 400, 0},
 		{"/at/2999-01-01T00:00:00Z/api/v1/pods", 400, 0},
 		{"/at//api/v1/pods", 400, 0},
@@ -286,6 +298,82 @@ func TestMoments(t *testing.T) {
 	want := []string{"rv:107", "rv:109", "2026-11-20T14:30:00Z", "rv:109", "rv:109/h1", "2001-01-01T00:00:00Z"}
 	if diff := cmp.Diff(want, opened); diff != "" {
 		t.Errorf("opened: -want +got\n%s", diff)
+	}
+}
+
+// While a moment is read, others are served. One that cannot be read takes no place in memory, and its error is the answer.
+func TestMomentsAreServedWhileOneIsRead(t *testing.T) {
+	t.Parallel()
+	r := cluster()
+	begun, release := make(chan struct{}), make(chan struct{})
+	opened := map[string]int{}
+	s := &apiview.Server{Token: token, MaxMoments: 1, Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
+		opened[at.String()]++
+		switch at.String() {
+		case "rv:105":
+			return nil, errors.New("the bus is away")
+		case "rv:109":
+			close(begun)
+			<-release
+		}
+		return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
+	}}
+	ask(t.Context(), s, "GET", "/at/rv:107/api/v1/pods", "", "")
+	w := ask(t.Context(), s, "GET", "/at/rv:105/api/v1/pods", "", "")
+	if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"reason":"ServiceUnavailable"`) || !strings.Contains(w.Body.String(), "the bus is away") {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+	var reading sync.WaitGroup
+	for range 3 {
+		reading.Go(func() {
+			if w := ask(t.Context(), s, "GET", "/at/rv:109/api/v1/pods", "", ""); w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
+	}
+	<-begun
+	done := make(chan int, 1)
+	go func() { done <- ask(t.Context(), s, "GET", "/at/rv:107/api/v1/pods", "", "").Code }()
+	select {
+	case code := <-done:
+		if code != 200 {
+			t.Errorf("answer %d", code)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a moment in memory waits for another one that is read")
+	}
+	close(release)
+	reading.Wait()
+	if diff := cmp.Diff(map[string]int{"rv:105": 1, "rv:107": 1, "rv:109": 1}, opened); diff != "" {
+		t.Errorf("opened: -want +got\n%s", diff)
+	}
+}
+
+// A list that fails after a part of it has been sent ends the connection, so that no client takes the part for the whole.
+func TestListThatFailsIsNoShorterList(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	var objects []string
+	for i := range 3000 {
+		objects = append(objects, objectJSON("ConfigMap", "shop", fmt.Sprintf("cm-%04d", i), ""))
+	}
+	r.resource("v1", "configmaps", objects...)
+	r.events[len(r.events)-2].Data.After = json.RawMessage(`{"metadata":`)
+	config := serve(t, &apiview.Server{Root: r.view()})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+"/api/v1/configmaps", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+	response, err := (&http.Client{Transport: config.Transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if response.StatusCode != 200 || err == nil {
+		t.Errorf("%s, no error after %d bytes: …%s", response.Status, len(body), body[max(len(body)-200, 0):])
 	}
 }
 
@@ -318,6 +406,18 @@ func TestRedactedSecretCanBeDecoded(t *testing.T) {
 	}
 }
 
+// A server without a token answers nobody.
+func TestNoToken(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1/version", nil)
+	r.Header.Set("Authorization", "Bearer ")
+	w := httptest.NewRecorder()
+	(&apiview.Server{Root: cluster().view()}).ServeHTTP(w, r)
+	if w.Code != http.StatusUnauthorized {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 func TestReviews(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
@@ -325,6 +425,13 @@ func TestReviews(t *testing.T) {
 		w := ask(t.Context(), s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "", `{"spec":{"resourceAttributes":{"verb":"`+verb+`","resource":"pods"}}}`)
 		if w.Code != http.StatusCreated || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %d %s", verb, w.Code, w.Body)
+		}
+	}
+	for subresource, want := range map[string]string{"status": `"allowed":true`, "log": `"allowed":false,"reason":"the record has no log of pods"`} {
+		w := ask(t.Context(), s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "",
+			`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods","subresource":"`+subresource+`"}}}`)
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %s", subresource, w.Body)
 		}
 	}
 	w := ask(t.Context(), s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", "", `{"spec":{"namespace":"shop"}}`)

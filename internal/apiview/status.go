@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,14 +14,28 @@ import (
 
 // writeError answers with the Status of an error.
 func writeError(w http.ResponseWriter, err error) {
+	s := statusOf(err)
+	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
+	}
+	writeJSON(w, int(s.Code), s)
+}
+
+// statusOf returns the Status of an error.
+func statusOf(err error) metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {
 		known = apierrors.NewInternalError(err)
 	}
 	s := known.Status()
 	s.Kind, s.APIVersion = "Status", "v1"
-	writeJSON(w, int(s.Code), s)
+	return s
 }
+
+// versionError is an error about a resourceVersion that the view does not have. A watch is answered with an event about it.
+type versionError struct{ error }
+
+func (e *versionError) Unwrap() error { return e.error }
 
 func writeJSON(w http.ResponseWriter, code int, value any) {
 	body, err := json.Marshal(value)
@@ -56,4 +71,11 @@ func errTooLarge(asked, current uint64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
 	return err
+}
+
+// errUnavailable is the answer if a moment cannot be read now.
+func errUnavailable(err error) error {
+	out := apierrors.NewServiceUnavailable(err.Error())
+	out.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 5}
+	return out
 }

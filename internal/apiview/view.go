@@ -104,7 +104,8 @@ func (r *resource) add(versions []*timeline.Version) {
 			continue
 		}
 		o := p.pack(v, v.After)
-		r.history = &v.History
+		history := v.History // a pointer into v would keep its content
+		r.history = &history
 		r.first.version = max(r.first.version, o.ResourceVersion)
 		r.first.objects = append(r.first.objects, o)
 	}

@@ -3,6 +3,7 @@ package apiview
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"sort"
@@ -30,7 +31,10 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 	}
 	l := v.list(res)
 	next, initial, err := res.watchFrom(l, query)
-	if err != nil {
+	if lacks := (*versionError)(nil); errors.As(err, &lacks) {
+		writeWatchError(w, lacks)
+		return nil
+	} else if err != nil {
 		return err
 	}
 	timeout, err := watchTimeout(query)
@@ -50,32 +54,75 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 			return nil // the client has gone
 		}
 	}
-	bookmarks := isTrue(query, "allowWatchBookmarks")
-	if bookmarks && isTrue(query, "sendInitialEvents") {
-		if out.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}) != nil {
+	o := &openWatch{w: w, ended: r.Context().Done(), timeout: timeout}
+	if isTrue(query, "allowWatchBookmarks") {
+		o.bookmark = func() error { return out.bookmark(nil) }
+		if isTrue(query, "sendInitialEvents") && out.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}) != nil {
 			return nil
 		}
 	}
-	ticker := time.NewTicker(bookmarkEvery)
-	defer ticker.Stop()
-	flush := http.NewResponseController(w)
-	for {
+	if v.replay == nil {
+		if o.bookmark != nil {
+			mark, err := out.encode("BOOKMARK", out.version, out.mark(nil))
+			if err != nil {
+				return nil //nolint:nilerr // the answer has begun
+			}
+			mark = bytes.Clone(mark)
+			o.bookmark = func() error { _, err := w.Write(mark); return err }
+		}
+		o.run(func() (<-chan struct{}, error) { return nil, nil })
+		return nil
+	}
+	o.run(func() (<-chan struct{}, error) {
 		shown, moved := v.position(res)
 		for ; next < shown; next++ {
-			if out.change(&res.log[next], s) != nil {
-				return nil
+			if err := out.change(&res.log[next], s); err != nil {
+				return nil, err
 			}
+		}
+		return moved, nil
+	})
+	return nil
+}
+
+// writeWatchError answers with an error as kube-apiserver does after it has accepted a watch: as its only event.
+func writeWatchError(w http.ResponseWriter, err error) {
+	event := struct {
+		Type   string        `json:"type"`
+		Object metav1.Status `json:"object"`
+	}{"ERROR", statusOf(err)}
+	writeJSON(w, http.StatusOK, event)
+}
+
+// openWatch is a watch whose client has the objects that exist. That of a moment, which has no changes, must not refer to the View: a Server
+// that has evicted it would otherwise hold as many as there are watches.
+type openWatch struct {
+	w        http.ResponseWriter
+	ended    <-chan struct{}
+	timeout  <-chan time.Time // nil: none
+	bookmark func() error     // nil: the client wants none
+}
+
+// run calls changes, which writes those that are not sent yet and returns a channel that is closed when there are more, until the watch ends.
+func (o *openWatch) run(changes func() (<-chan struct{}, error)) {
+	ticker := time.NewTicker(bookmarkEvery)
+	defer ticker.Stop()
+	flush := http.NewResponseController(o.w)
+	for {
+		more, err := changes()
+		if err != nil {
+			return // the client has gone
 		}
 		_ = flush.Flush() // the client has gone
 		select {
-		case <-moved:
-		case <-r.Context().Done():
-			return nil
-		case <-timeout:
-			return nil
+		case <-more:
+		case <-o.ended:
+			return
+		case <-o.timeout:
+			return
 		case <-ticker.C:
-			if bookmarks && out.bookmark(nil) != nil {
-				return nil
+			if o.bookmark != nil && o.bookmark() != nil {
+				return
 			}
 		}
 	}
@@ -103,7 +150,7 @@ func (r *resource) watchFrom(l *list, query url.Values) (next int, initial bool,
 	}
 	next, ok := r.after(rv, l.shown)
 	if !ok {
-		return 0, false, errOtherVersion("too old resource version: %d (%d)", rv, r.first.version)
+		return 0, false, &versionError{errOtherVersion("too old resource version: %d (%d)", rv, r.first.version)}
 	}
 	if next > 1 && r.log[next-1].version == rv && r.log[next-2].version == rv {
 		next = sort.Search(next, func(i int) bool { return r.log[i].version >= rv }) // the client may have seen a part of them
@@ -171,10 +218,8 @@ func (o *watchWriter) change(c *change, s *selector) error {
 		return o.event("MODIFIED", c.version, body)
 	case is:
 		return o.event("ADDED", c.version, body)
-	case was && c.object == nil:
+	case was: // the last content that was selected, as kube-apiserver sends it
 		return o.event("DELETED", c.version, withVersion(before, c.version))
-	case was:
-		return o.event("DELETED", c.version, body)
 	}
 	return nil
 }
@@ -190,6 +235,16 @@ func selected(o *object.Object, s *selector) (bool, []byte, error) {
 
 // event writes one event.
 func (o *watchWriter) event(kind string, rv uint64, body []byte) error {
+	raw, err := o.encode(kind, rv, body)
+	if err != nil {
+		return err
+	}
+	_, err = o.w.Write(raw)
+	return err
+}
+
+// encode returns an event. It is valid until the next call.
+func (o *watchWriter) encode(kind string, rv uint64, body []byte) ([]byte, error) {
 	o.b.Reset()
 	o.b.WriteString(`{"type":"` + kind + `","object":`)
 	var err error
@@ -200,22 +255,20 @@ func (o *watchWriter) event(kind string, rv uint64, body []byte) error {
 	} else {
 		err = o.answer.append(&o.b, body)
 	}
-	if err != nil {
-		return err
-	}
 	o.b.WriteString("}\n")
-	_, err = o.w.Write(o.b.Bytes())
-	return err
+	return o.b.Bytes(), err
 }
 
 // bookmark writes up to which resourceVersion the client has everything.
 func (o *watchWriter) bookmark(annotations map[string]string) error {
+	return o.event("BOOKMARK", o.version, o.mark(annotations))
+}
+
+// mark returns the object of a bookmark.
+func (o *watchWriter) mark(annotations map[string]string) []byte {
 	res := o.answer.resource
 	mark := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: res.name, APIVersion: res.groupVersion()}}
 	mark.ResourceVersion, mark.Annotations = object.FormatVersion(o.version), annotations
-	body, err := json.Marshal(mark)
-	if err != nil {
-		return err
-	}
-	return o.event("BOOKMARK", o.version, body)
+	body, _ := json.Marshal(mark) // texts
+	return body
 }

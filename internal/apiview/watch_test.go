@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -19,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
 // watched returns the events of a watch of one second: type, kind, name and resourceVersion.
@@ -83,6 +87,96 @@ func TestWatchOfAMoment(t *testing.T) {
 			t.Errorf("-want +got\n%s", diff)
 		}
 	})
+}
+
+// A value is true as for kube-apiserver: Python's client sends False.
+func TestListUnlessWatchIsTrue(t *testing.T) {
+	t.Parallel()
+	s := &apiview.Server{Root: cluster().view(), Token: token}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for value, want := range map[string]string{
+		"False": "PodList", "FALSE": "PodList", "false": "PodList", "0": "PodList", "True": "ADDED", "1": "ADDED", "": "ADDED", "no": "ADDED",
+	} {
+		w := ask(ended, s, "GET", "/api/v1/pods?watch="+value, "", "")
+		var got struct{ Kind, Type string }
+		if err := json.NewDecoder(w.Body).Decode(&got); err != nil || got.Kind+got.Type != want {
+			t.Errorf("watch=%s: %+v, %v", value, got, err)
+		}
+	}
+}
+
+// A watch with a resourceVersion that the view does not have is answered 200, with one event: the error.
+func TestWatchOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	s := &apiview.Server{Root: cluster().view(), Token: token}
+	for query, want := range map[string]string{
+		"resourceVersion=7": "ERROR 410 Expired too old resource version: 7 (109)",
+		"resourceVersion=9999&sendInitialEvents=true&resourceVersionMatch=NotOlderThan": "ERROR 504 Timeout Timeout: Too large resource version: 9999, current: 109",
+	} {
+		w := ask(t.Context(), s, "GET", "/api/v1/pods?watch=1&"+query, asTable, "")
+		var got struct {
+			Type   string
+			Object metav1.Status
+		}
+		lines := json.NewDecoder(w.Body)
+		err := lines.Decode(&got)
+		if text := fmt.Sprint(got.Type, " ", got.Object.Code, " ", got.Object.Reason, " ", got.Object.Message); err != nil || w.Code != 200 || text != want {
+			t.Errorf("%s: %d %s, %v", query, w.Code, text, err)
+		}
+		if got.Object.Kind != "Status" || lines.More() {
+			t.Errorf("%s: %s", query, w.Body)
+		}
+	}
+}
+
+// An open watch of a moment does not keep its objects in memory.
+func TestWatchKeepsNoObjects(t *testing.T) {
+	t.Parallel()
+	r := cluster()
+	opened := make(chan weak.Pointer[apiview.View], 10)
+	s := &apiview.Server{Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
+		v := apiview.NewView(r.state(at), apiview.Options{Now: start})
+		opened <- weak.Make(v)
+		return v, nil
+	}}
+	config := serve(t, s)
+	client := &http.Client{Transport: config.Transport}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range 5 {
+		path := fmt.Sprintf("/at/rv:%d/api/v1/pods?watch=1&allowWatchBookmarks=true", 105+i)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+		request.Header.Set("Accept", []string{"", asTable}[i%2])
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+	}
+	kept := func() int {
+		runtime.GC()
+		n := 0
+		for range 5 {
+			p := <-opened
+			if p.Value() != nil {
+				n++
+			}
+			opened <- p
+		}
+		return n
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for kept() > 1 { // the server keeps one moment
+		if time.Now().After(deadline) {
+			t.Fatalf("5 open watches keep %d views", kept())
+		}
+		runtime.Gosched()
+	}
 }
 
 // Bookmarks come each minute, and a watch ends with its client.
