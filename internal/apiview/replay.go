@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // change is one event of a watch.
@@ -40,7 +41,7 @@ type replay struct {
 type step struct {
 	resource *resource
 	version  uint64
-	time     time.Time
+	time     time.Time // when it is shown
 }
 
 // Log collects what happened after a moment, for View.Follow. It keeps objects compressed.
@@ -70,6 +71,9 @@ func (l *Log) Add(v *timeline.Version) {
 		p = &packer{resource: &object.Resource{Group: group, Name: plural}}
 		l.packers[v.Resource] = p
 	}
+	if v.Kind != "" {
+		p.sample = timeline.Version{Object: consume.Object{Namespace: v.Namespace}, APIVersion: v.APIVersion, Kind: v.Kind}
+	}
 	e := entry{version: number(v.ResourceVersion), time: v.Time, history: v.History, gone: v.Gone()}
 	if !e.gone && v.After != nil {
 		e.object = p.pack(v, v.After)
@@ -80,23 +84,115 @@ func (l *Log) Add(v *timeline.Version) {
 	l.entries[v.Resource] = append(l.entries[v.Resource], e)
 }
 
-// Follow adds what happened after the moment, to be shown by Play. It must be called before the view is served. Objects of resources that the
-// view does not have are left out. The log is not needed afterwards.
+// Follow adds what happened after the moment, to be shown by Play. It must be called before the view is served. A resource that begins in the
+// log is served without objects until then. The log is not needed afterwards.
 func (v *View) Follow(l *Log) error {
 	if v.replay != nil {
 		return errors.New("a view is replayed once")
 	}
 	v.replay = &replay{shown: map[*resource]int{}, now: v.now, moved: make(chan struct{}), watched: make(chan struct{})}
+	v.begin(l)
+	var common []step
+	var others [][]step
 	for _, r := range v.resources {
 		if err := r.follow(l.entries[r.String()]); err != nil {
 			return err
 		}
+		var steps []step
 		for i := range r.log {
-			v.replay.order = append(v.replay.order, step{r, r.log[i].version, r.log[i].time})
+			steps = append(steps, step{r, r.log[i].version, r.log[i].time})
+		}
+		if timeline.InCommonHistory(r.String()) {
+			common = append(common, steps...)
+		} else {
+			others = append(others, steps)
 		}
 	}
-	sort.SliceStable(v.replay.order, func(i, j int) bool { return v.replay.order[i].version < v.replay.order[j].version })
+	v.replay.order = ordered(common, others)
 	return nil
+}
+
+// begin adds the resources that only the log has: those of a CRD that was created after the moment, or that were captured from then on.
+func (v *View) begin(l *Log) {
+	definitions := l.definitions()
+	for name, p := range l.packers {
+		if slices.ContainsFunc(v.resources, func(r *resource) bool { return r.String() == name }) {
+			continue
+		}
+		k, ok := kindOf(name, []*timeline.Version{&p.sample}, definitions[name])
+		if !ok {
+			continue
+		}
+		r := &resource{kind: k, columns: columnsOf(&k, definitions[name])}
+		first := slices.MinFunc(l.entries[name], func(a, b entry) int { return cmp.Compare(a.version, b.version) })
+		r.first.version = max(first.version, 2) - 1
+		if rv, _, ok := v.moment.ResourceVersion(); ok {
+			r.first.version = rv
+		}
+		v.resources = append(v.resources, r)
+	}
+	v.sort()
+}
+
+// definitions returns the last definition of each custom resource.
+func (l *Log) definitions() map[string]*definition {
+	const crds = "customresourcedefinitions.apiextensions.k8s.io"
+	var versions []*timeline.Version
+	for _, e := range l.entries[crds] {
+		if e.object == nil {
+			continue
+		}
+		if body, err := e.object.AppendJSON(nil); err == nil {
+			versions = append(versions, &timeline.Version{After: body})
+		}
+	}
+	return definitions(versions)
+}
+
+// lag is by how much later than another change of the same etcd a change may be observed, unless a gap delayed it.
+const lag = time.Second
+
+// ordered returns the order of a replay. Resources of one etcd are in the order of resourceVersions; a step that was observed late does not
+// delay those after it. The times of the common resources show which of the others are of another etcd: their order is by time.
+func ordered(common []step, others [][]step) []step {
+	common = punctual(common)
+	var apart []step
+	same := slices.Clone(common)
+	for _, steps := range others {
+		if elsewhere(common, steps) {
+			apart = append(apart, punctual(steps)...)
+		} else {
+			same = append(same, steps...)
+		}
+	}
+	out := append(punctual(same), apart...)
+	slices.SortStableFunc(out, func(a, b step) int { return a.time.Compare(b.time) })
+	return out
+}
+
+// punctual sorts steps by resourceVersion, and sets the time of each to the earliest one of it and those after it.
+func punctual(steps []step) []step {
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.version, b.version) })
+	for i := len(steps) - 2; i >= 0; i-- {
+		if steps[i+1].time.Before(steps[i].time) {
+			steps[i].time = steps[i+1].time
+		}
+	}
+	return steps
+}
+
+// elsewhere reports whether most steps were observed at other times than the common steps of similar resourceVersions.
+func elsewhere(common, steps []step) bool {
+	apart := 0
+	for _, s := range steps {
+		i, _ := slices.BinarySearchFunc(common, s, func(c, s step) int { return cmp.Compare(c.version, s.version) })
+		early := i > 0 && common[i-1].time.Sub(s.time) > lag
+		late := i < len(common) && s.time.Sub(common[i].time) > lag
+		if early || late {
+			apart++
+		}
+	}
+	return apart > len(steps)/2
 }
 
 // follow makes the log of a resource.

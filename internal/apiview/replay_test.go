@@ -1,13 +1,18 @@
 package apiview_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"net/url"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,28 +34,13 @@ func rollout(t *testing.T) *apiview.View {
 		return fmt.Sprintf(`{"kind":"ConfigMap","metadata":{"name":%q,"namespace":"shop","labels":{"app":%q}},"data":{"v":%q}}`, name, app, value)
 	}
 	r.resource("v1", "configmaps", labelled("a", "web", "0"), labelled("b", "db", "0"))
-	from := timeline.AtVersion(4, 0)
 	r.object(consume.Updated, "v1", "configmaps", labelled("a", "web", "1"))
 	r.object(consume.Created, "v1", "configmaps", labelled("c", "web", "1"))
 	r.object(consume.Updated, "v1", "configmaps", labelled("a", "db", "2"))
 	r.object(consume.Deleted, "v1", "configmaps", labelled("b", "db", "0"))
 	r.object(consume.Updated, "v1", "configmaps", labelled("a", "web", "3"))
 	r.stream("progress", "v1", "configmaps")
-	state, fold := timeline.NewState(from, timeline.Options{}), timeline.NewFold(timeline.Now(start), timeline.Options{})
-	var log apiview.Log
-	for _, e := range r.events {
-		state.Add(e)
-		for _, v := range fold.Add(e) {
-			if !from.Includes(e) {
-				log.Add(v)
-			}
-		}
-	}
-	v := apiview.NewView(state, apiview.Options{Now: start})
-	if err := v.Follow(&log); err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return following(t, r, 4)
 }
 
 // A client that lists and watches sees every version after the moment, in order. A selector that an object begins or ceases to match adds or
@@ -158,6 +148,162 @@ func TestReplaySpeed(t *testing.T) {
 	}
 	if took := time.Since(begun); took < 900*time.Millisecond { // 10 s from the moment to the last change
 		t.Errorf("the replay took %s", took)
+	}
+}
+
+// timed is a client that notes when it is sent each event.
+type timed struct {
+	*httptest.ResponseRecorder
+	begun time.Time
+	at    []string
+}
+
+func (w *timed) Write(b []byte) (int, error) {
+	var e struct {
+		Type   string
+		Object struct {
+			Metadata struct{ Name, ResourceVersion string }
+		}
+	}
+	if err := json.Unmarshal(b, &e); err != nil {
+		return 0, err
+	}
+	w.at = append(w.at, fmt.Sprint(int(time.Since(w.begun).Seconds()), " ", e.Type, " ", e.Object.Metadata.Name, " ", e.Object.Metadata.ResourceVersion))
+	return len(b), nil
+}
+
+// A change that is observed late does not delay those with higher resourceVersions, and a resource of another etcd keeps its own time.
+func TestReplayOfLateChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &record{next: 1000}
+		r.resource("v1", "configmaps")
+		r.resource("v1", "events")
+		v := apiview.NewView(r.state(timeline.At(start.Add(2000*time.Second))), apiview.Options{Now: start})
+		var log apiview.Log
+		add := func(resource, name string, rv, after int) {
+			log.Add(&timeline.Version{
+				Object: consume.Object{Resource: resource, Namespace: "shop", Name: name, UID: name}, APIVersion: "v1", Kind: "Any", Op: consume.Created,
+				ResourceVersion: fmt.Sprint(rv), Time: start.Add(time.Duration(after) * time.Second), After: []byte(fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"%d"}}`, name, rv)),
+			})
+		}
+		for i := range 5 {
+			add("configmaps", fmt.Sprint("cm-", i), 2000+10*i, 10*i+10)
+			add("events", fmt.Sprint("event-", i), 9_000_000+i, 10*i+15)
+		}
+		add("configmaps", "late", 2015, 55)
+		if err := v.Follow(&log); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &apiview.Server{Root: v, Token: token}
+		got := map[string]*timed{}
+		var watches sync.WaitGroup
+		for _, resource := range []string{"configmaps", "events"} {
+			w := &timed{ResponseRecorder: httptest.NewRecorder(), begun: time.Now().Add(2 * time.Second)}
+			got[resource] = w
+			request := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1/api/v1/"+resource+"?watch=1", nil)
+			request.Header.Set("Authorization", "Bearer "+token)
+			watches.Go(func() { s.ServeHTTP(w, request) })
+		}
+		if _, err := v.Play(ctx, 1, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		cancel()
+		watches.Wait()
+		if diff := cmp.Diff([]string{
+			"10 ADDED cm-0 2000", "20 ADDED cm-1 2010", "30 ADDED late 2015", "30 ADDED cm-2 2020", "40 ADDED cm-3 2030", "50 ADDED cm-4 2040",
+		}, got["configmaps"].at); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{
+			"15 ADDED event-0 9000000", "25 ADDED event-1 9000001", "35 ADDED event-2 9000002", "45 ADDED event-3 9000003", "55 ADDED event-4 9000004",
+		}, got["events"].at); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+	})
+}
+
+// following returns the view of the moment rv:from of a record, followed by the rest.
+func following(t *testing.T, r *record, from uint64) *apiview.View {
+	t.Helper()
+	at := timeline.AtVersion(from, 0)
+	state, fold := timeline.NewState(at, timeline.Options{}), timeline.NewFold(timeline.Now(start), timeline.Options{})
+	var log apiview.Log
+	for _, e := range r.events {
+		state.Add(e)
+		for _, v := range fold.Add(e) {
+			if !at.Includes(e) {
+				log.Add(v)
+			}
+		}
+	}
+	v := apiview.NewView(state, apiview.Options{Now: start})
+	if err := v.Follow(&log); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// replayed returns the events that a watch from the beginning of a replay has seen at its end.
+func replayed(t *testing.T, v *apiview.View, path string) []string {
+	t.Helper()
+	s := &apiview.Server{Root: v, Token: token}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	list := ask(t.Context(), s, "GET", path, "", "")
+	var meta metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(list.Body.Bytes(), &meta); err != nil || list.Code != 200 {
+		t.Fatalf("%d %s: %v", list.Code, list.Body, err)
+	}
+	ask(ended, s, "GET", path+"?watch=1", "", "")
+	if _, err := v.Play(t.Context(), 0, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	return watched(t, s, path+"?resourceVersion="+meta.ResourceVersion, "")
+}
+
+// A resource that the record has from within the span, as that of a new CRD, is served from the beginning, without objects.
+func TestReplayOfANewResource(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", "a", ""))
+	r.resource("apiextensions.k8s.io/v1", "customresourcedefinitions")
+	from := r.next
+	r.object(consume.Created, "apiextensions.k8s.io/v1", "customresourcedefinitions",
+		`{"kind":"CustomResourceDefinition","metadata":{"name":"widgets.demo.example.com"},"spec":{"group":"demo.example.com","scope":"Namespaced",
+		"names":{"plural":"widgets","singular":"widget","kind":"Widget","shortNames":["wd"]},"versions":[{"name":"v1","served":true,"storage":true,
+			"additionalPrinterColumns":[{"name":"Color","type":"string","jsonPath":".spec.color"}]}]}}`)
+	r.resource("demo.example.com/v1", "widgets", objectJSON("Widget", "shop", "gear", `"spec":{"color":"red"}`))
+	r.object(consume.Updated, "demo.example.com/v1", "widgets", objectJSON("Widget", "shop", "gear", `"spec":{"color":"blue"}`))
+	v := following(t, r, from)
+	s := &apiview.Server{Root: v, Token: token}
+	if body := ask(t.Context(), s, "GET", "/apis/demo.example.com/v1", "", "").Body.String(); !strings.Contains(body, `"shortNames":["wd"]`) {
+		t.Error(body)
+	}
+	want := []string{"ADDED Widget gear 8", "MODIFIED Widget gear 10"}
+	if diff := cmp.Diff(want, replayed(t, v, "/apis/demo.example.com/v1/widgets")); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if body := ask(t.Context(), s, "GET", "/apis/demo.example.com/v1/widgets", asTable, "").Body.String(); !strings.Contains(body, `"cells":["gear","blue"]`) {
+		t.Error(body)
+	}
+}
+
+// An object that replaces another one of its name is another object, also if the record does not have the deletion.
+func TestReplayOfAReplacedObject(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", "a", ""))
+	from := r.next
+	e := r.object(consume.Created, "v1", "configmaps", objectJSON("ConfigMap", "shop", "a", ""))
+	e.UID = "another"
+	e.Data.After = bytes.Replace(e.Data.After, []byte("u-configmaps-shop-a"), []byte("another"), 1)
+	v := following(t, r, from)
+	want := []string{"DELETED ConfigMap a 4", "ADDED ConfigMap a 4"}
+	if diff := cmp.Diff(want, replayed(t, v, "/api/v1/configmaps")); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
 	}
 }
 

@@ -88,10 +88,14 @@ func NewView(s *timeline.State, o Options) *View {
 		r.first.version = max(r.first.version, 1)
 		v.resources = append(v.resources, r)
 	}
+	v.sort()
+	return v
+}
+
+func (v *View) sort() {
 	slices.SortFunc(v.resources, func(a, b *resource) int {
 		return cmp.Or(strings.Compare(a.group, b.group), strings.Compare(a.plural, b.plural))
 	})
-	return v
 }
 
 // add packs the objects of the resource.
@@ -119,6 +123,7 @@ func (r *resource) add(versions []*timeline.Version) {
 type packer struct {
 	resource *object.Resource
 	codec    *object.Codec
+	sample   timeline.Version // the last one, without its content; only a Log sets it
 }
 
 func (p *packer) pack(v *timeline.Version, body []byte) *object.Object {
