@@ -26,6 +26,7 @@ type tailFlags struct {
 	stream, since, output     string
 	inboxPrefix, domain       string
 	diff, noFollow            bool
+	stdin                     bool // --bus may be - for standard input
 	limit                     int
 	selection                 console.Selection
 
@@ -80,6 +81,7 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	fl.StringVarP(&f.selection.Namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern")
 	fl.StringVarP(&f.selection.Selector, "selector", "l", "", "only objects whose labels match this `selector`, by what they are after the change")
 	fl.StringSliceVar(&f.selection.Ops, "op", nil, "only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
+	f.stdin = true
 	f.addBus(cmd)
 	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z, 14:05, yesterday), how long ago (90s, 1h, 7d), or all")
 	fl.BoolVar(&f.noFollow, "no-follow", false, "end at the end of the stream, instead of waiting for more; without --since: show all")

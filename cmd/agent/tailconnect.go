@@ -26,14 +26,14 @@ func (f *tailFlags) connect(stderr io.Writer) (source consume.Source, explain fu
 	if url != "" {
 		var ok bool
 		if chosen, ok = config.BusOf(url, cfg.Bus); !ok {
-			return nil, nil, errTailBus()
+			return nil, nil, f.errBus()
 		}
 	}
 	d, settings := chosen.Chosen()
 	bus, ok := settings.(driver.Readable)
 	switch {
 	case !ok && f.bus != "":
-		return nil, nil, errTailBus()
+		return nil, nil, f.errBus()
 	case !ok:
 		return nil, nil, usageError{errors.New("the configured bus keeps no records: give a NATS or Kafka with --bus")}
 	}
@@ -47,8 +47,12 @@ func (f *tailFlags) connect(stderr io.Writer) (source consume.Source, explain fu
 	return bus.Source(r)
 }
 
-func errTailBus() error {
-	return usageError{fmt.Errorf("--bus: want %s (several servers separated by commas), file:PATH, or - for standard input", drivers.URLs(drivers.Readable()))}
+func (f *tailFlags) errBus() error {
+	last := " or file:PATH"
+	if f.stdin {
+		last = " file:PATH, or - for standard input"
+	}
+	return usageError{fmt.Errorf("--bus: want %s (several servers separated by commas),%s", drivers.URLs(drivers.Readable()), last)}
 }
 
 // configured returns the configuration of the flags, without --bus.

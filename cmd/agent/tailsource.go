@@ -16,7 +16,11 @@ import (
 func (f *tailFlags) addBus(cmd *cobra.Command) {
 	addOverrides(cmd, &f.Overrides)
 	fl := cmd.Flags()
-	fl.StringVar(&f.bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, kafka://host:port/topic, file:PATH, or - for standard input\n"+
+	last := " or file:PATH"
+	if f.stdin {
+		last = " file:PATH, or - for standard input"
+	}
+	fl.StringVar(&f.bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, kafka://host:port/topic,"+last+"\n"+
 		"(default: the bus of a kubecdc that runs here, else "+defaultURL+")")
 	fl.StringVar(&f.config, "config", "", "read the bus of this configuration `file`: bus.nats or bus.kafka, with credentials and certificates")
 	fl.StringVar(&f.creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
