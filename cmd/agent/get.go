@@ -198,13 +198,18 @@ func (q *question) known(ctx context.Context, c *certainty, objects int) error {
 	return nil
 }
 
+// notInRecordError is the error that the record has nothing for a moment.
+type notInRecordError struct{ error }
+
+func (e notInRecordError) Unwrap() error { return e.error }
+
 // partlyKnown returns an error if the record cannot answer for any of the requested resources at the moment.
 func (q *question) partlyKnown(ctx context.Context, c *certainty, objects int) error {
 	if len(c.Scopes) == 0 && objects == 0 {
 		return q.neverCaptured(ctx)
 	}
 	if len(c.Scopes) > 0 && !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return !s.OtherHistory }) {
-		return fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or not numbers: use a time (14:05, 2h)", c.Scopes[0].Resource, c.Moment)
+		return notInRecordError{fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or not numbers: use a time (14:05, 2h)", c.Scopes[0].Resource, c.Moment)}
 	}
 	for _, s := range c.Scopes { // unknown if all are before the record
 		if s.Certainty != timeline.Unknown || s.To.Time.IsZero() && s.To.ResourceVersion == "" {
@@ -215,7 +220,7 @@ func (q *question) partlyKnown(ctx context.Context, c *certainty, objects int) e
 		return nil
 	}
 	first := slices.MinFunc(c.Scopes, func(a, b timeline.Scope) int { return a.To.Time.Compare(b.To.Time) })
-	return fmt.Errorf("the moment %s is before the record, which begins at %s: use a later moment", c.Moment, bound(first.To))
+	return notInRecordError{fmt.Errorf("the moment %s is before the record, which begins at %s: use a later moment", c.Moment, bound(first.To))}
 }
 
 // neverCaptured returns the error that the record has none of the requested resources.

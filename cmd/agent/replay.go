@@ -200,7 +200,7 @@ func (f *replayFlags) options() (*replay.Options, error) {
 	}
 	o := &replay.Options{Refused: relay.Refused(f.refused), Cluster: f.cluster}
 	var err error
-	if o.From, o.To, err = f.moments(f.from, f.to); err != nil {
+	if o.From, o.To, err = readSpan(f.from, f.to); err != nil {
 		return nil, err
 	}
 	if o.Speed, err = readSpeed(f.speed); err != nil {
@@ -230,8 +230,8 @@ func (f *replayFlags) options() (*replay.Options, error) {
 	return o, nil
 }
 
-// moments parses both ends.
-func (f *replayFlags) moments(from, to string) (first, last timeline.Moment, err error) {
+// readSpan parses --from and --to of a replay.
+func readSpan(from, to string) (first, last timeline.Moment, err error) {
 	now := time.Now()
 	if first, err = timeline.ParseMoment(from, now); err != nil {
 		return first, last, usageError{fmt.Errorf("--from: %w", err)}
@@ -285,7 +285,7 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 		if p, err = replay.OpenPosition(ctx, f.position, what, o.From.String(), o.To.String()); err != nil {
 			return nil, usageError{fmt.Errorf("--position %w", err)}
 		}
-		if o.From, o.To, err = f.moments(p.Moments()); err != nil {
+		if o.From, o.To, err = readSpan(p.Moments()); err != nil {
 			return nil, errors.Join(fmt.Errorf("--position %s: %w", f.position, err), p.Close())
 		}
 	}

@@ -17,12 +17,15 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
-	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -72,6 +75,11 @@ memory.
   kubecdc serve --bus file:events.jsonl --at rv:48211`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, flag := range []string{"to", "speed"} {
+				if f.from == "" && cmd.Flags().Changed(flag) {
+					return usageError{fmt.Errorf("--%s is of a replay: name its first moment with --from", flag)}
+				}
+			}
 			return servePast(cmd.Context(), &f, stdout, stderr)
 		},
 	}
@@ -106,7 +114,12 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	}
 	at, to, speed, err := f.span()
 	if err != nil {
-		return usageError{err}
+		return err
+	}
+	if !signal.Ignored(syscall.SIGHUP) { // the terminal is closed: without this, the kubeconfig would remain
+		var stop func()
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
 	}
 	q, err := f.ask(ctx, nil, stdout, stderr)
 	if err != nil {
@@ -118,7 +131,10 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	}
 	s, err := f.listen(ctx, &apiview.Server{
 		Root: view, MaxMoments: f.maxMoments,
-		Open: func(ctx context.Context, at timeline.Moment) (*apiview.View, error) { return f.open(ctx, q, at, nil) },
+		Open: func(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
+			v, err := f.open(ctx, q, at, nil)
+			return v, statusOfMoment(err)
+		},
 	})
 	if err != nil {
 		return err
@@ -143,30 +159,40 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 func (f *serveFlags) span() (at timeline.Moment, to *timeline.Moment, speed float64, err error) {
 	if f.from == "" {
 		if at, err = timeline.ParseMoment(f.at, time.Now()); err != nil {
-			err = fmt.Errorf("--at: %w", err)
+			err = usageError{fmt.Errorf("--at: %w", err)}
 		}
 		return at, nil, 0, err
 	}
-	if at, err = timeline.ParseMoment(f.from, time.Now()); err != nil {
-		return at, nil, 0, fmt.Errorf("--from: %w", err)
-	}
-	end, err := timeline.ParseMoment(f.to, time.Now())
+	at, end, err := readSpan(f.from, f.to)
 	if err != nil {
-		return at, nil, 0, fmt.Errorf("--to: %w", err)
+		return at, nil, 0, err
 	}
-	if f.speed != "max" {
-		if speed, err = strconv.ParseFloat(f.speed, 64); err != nil || !(speed > 0 && speed <= 1e6) {
-			return at, nil, 0, fmt.Errorf("--speed %q: want a number above 0, at most 1000000, or max", f.speed)
-		}
+	speed, err = readSpeed(f.speed)
+	return at, &end, speed, err
+}
+
+// statusOfMoment returns the error for a client that asks for a moment which cannot be read. Without a Status of its own, an error is 503: the
+// client tries again.
+func statusOfMoment(err error) error {
+	if unknown := (*history.UnknownResourceError)(nil); errors.As(err, &notInRecordError{}) || errors.As(err, &unknown) {
+		return apierrors.NewResourceExpired(err.Error())
 	}
-	return at, &end, speed, nil
+	if errors.Is(err, errNotExact) {
+		out := apierrors.NewConflict(schema.GroupResource{}, "", err)
+		out.ErrStatus.Message = "the answer for this moment is not exact, and --exact is set"
+		return out
+	}
+	if errors.As(err, &usageError{}) {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return err
 }
 
 // open reads the View of a moment and, unless to is nil, the versions up to it. It prints the certainty.
 func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
 	var view *apiview.View
 	err := q.during(ctx, func(ctx context.Context) error {
-		s, log, scopes, reading, err := readSpan(ctx, q, at, to)
+		s, log, scopes, reading, err := readViews(ctx, q, at, to)
 		if err != nil {
 			return err
 		}
@@ -189,8 +215,8 @@ func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment, 
 	return view, err
 }
 
-// readSpan returns the state of a moment and, unless to is nil, the versions up to it with the certainty of the end.
-func readSpan(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*timeline.State, *apiview.Log, []timeline.Scope, *history.Reading, error) {
+// readViews returns the state of a moment and, unless to is nil, the versions up to it with the certainty of the end.
+func readViews(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*timeline.State, *apiview.Log, []timeline.Scope, *history.Reading, error) {
 	if to == nil {
 		states, reading, err := q.record.States(ctx, q.wanted, at)
 		if err != nil {

@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -119,6 +121,60 @@ func TestServe(t *testing.T) {
 			t.Errorf("without TLS: %s", answer.Status)
 		}
 		_ = answer.Body.Close()
+	}
+}
+
+// The answer for a moment that cannot be read says why: 410 only if the record does not have it.
+func TestServeMomentsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	file, _ := recorded(t)
+	for _, c := range []struct {
+		path, code string
+		lost       bool
+	}{
+		{"/at/2026-11-20T13:00:00Z", "410 Expired", false},
+		{"/at/2026-11-20T14:08:00Z", "409 Conflict", false}, // inside a gap
+		{"/at/rv:140", "503 ServiceUnavailable", true},
+	} {
+		copied := filepath.Join(t.TempDir(), "record.jsonl")
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(copied, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config, err := clientcmd.BuildConfigFromFlags("", served(t, "--at", "rv:145", "--exact", "--bus", "file:"+copied))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.lost {
+			if err := os.Remove(copied); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config.Host += c.path
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+"/api/v1/configmaps", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var status metav1.Status
+		if err := json.NewDecoder(answer.Body).Decode(&status); err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if got := fmt.Sprint(status.Code, " ", status.Reason); got != c.code || answer.StatusCode != int(status.Code) {
+			t.Errorf("%s: want %s, got %s %s", c.path, c.code, got, status.Message)
+		}
+		client.CloseIdleConnections()
 	}
 }
 
