@@ -2,16 +2,19 @@ package apiview_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http/httptest"
 	"net/url"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
 	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // requests makes requests of the words of real ones, in any order.
@@ -64,15 +67,66 @@ func TestRequestsOfAllKinds(t *testing.T) {
 	s := &apiview.Server{Root: r.view(), Token: token, MaxMoments: 3, Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
 		return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
 	}}
-	seed := uint64(time.Now().UnixNano())
+	codes := askAnything(t, s, 10_000)
+	for _, code := range []int{200, 201, 400, 404, 405, 406, 422} {
+		if codes[code] == 0 {
+			t.Errorf("no answer %d: the requests show little: %v", code, codes)
+		}
+	}
+}
+
+// A replay that has not begun, one that has been shown in half, and one that has ended answer alike.
+func TestRequestsDuringAReplay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := cluster()
+		from := r.next
+		for i := range 40 {
+			text := objectJSON("Pod", "shop", fmt.Sprint("web-", i%5), fmt.Sprintf(`"spec":{"nodeName":"n%d"}`, i))
+			r.object([]consume.Op{consume.Created, consume.Updated, consume.Deleted}[i/5%3], "v1", "pods", text)
+			r.object(consume.Updated, "demo.example.com/v1", "widgets", objectJSON("Widget", "shop", "gear", `"spec":{"color":"red"}`))
+		}
+		r.resource("example.com/v1", "things", objectJSON("Thing", "shop", "new", ""))
+		v := following(t, r, from)
+		s := &apiview.Server{Root: v, Token: token}
+		askAnything(t, s, 2_000)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		played := make(chan int)
+		go func() {
+			n, _ := v.Play(ctx, 1, func() {})
+			played <- n
+		}()
+		<-time.After(2*time.Second + time.Duration(from+40)*time.Second + time.Millisecond) // the changes are one second apart
+		askAnything(t, s, 2_000)
+		cancel()
+		if n := <-played; n != 40 {
+			t.Errorf("%d changes have been shown", n)
+		}
+	})
+	v := rollout(t)
+	s := &apiview.Server{Root: v, Token: token}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	ask(ended, s, "GET", "/api/v1/configmaps?watch=1", "", "")
+	if _, err := v.Play(t.Context(), 0, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	askAnything(t, s, 2_000)
+}
+
+// askAnything makes requests of all kinds, and returns how many answers there were by their code.
+func askAnything(t *testing.T, s *apiview.Server, n int) map[int]int {
+	t.Helper()
+	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := requests{rand.New(rand.NewPCG(seed, 1))}
 	codes := map[int]int{}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel() // a watch ends after what it has to say
 	var before runtime.MemStats
-	for i := range 10_000 {
-		if i == 2_000 {
+	for i := range n {
+		if i == n/5 {
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 		}
@@ -99,11 +153,7 @@ func TestRequestsOfAllKinds(t *testing.T) {
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 16<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
-	for _, code := range []int{200, 201, 400, 404, 405, 406, 422} {
-		if codes[code] == 0 {
-			t.Errorf("no answer %d: the requests show little: %v", code, codes)
-		}
-	}
+	return codes
 }
 
 func FuzzRequest(f *testing.F) {

@@ -172,13 +172,15 @@ func (w *timed) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A change that is observed late does not delay those with higher resourceVersions, and a resource of another etcd keeps its own time.
+// Changes of several resources are shown in the order of resourceVersions. One that was observed late does not delay those after it, and a
+// resource of another etcd keeps its own time.
 func TestReplayOfLateChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &record{next: 1000}
-		r.resource("v1", "configmaps")
-		r.resource("v1", "events")
+		for _, resource := range []string{"configmaps", "pods", "events"} {
+			r.resource("v1", resource)
+		}
 		v := apiview.NewView(r.state(timeline.At(start.Add(2000*time.Second))), apiview.Options{Now: start})
 		var log apiview.Log
 		add := func(resource, name string, rv, after int) {
@@ -189,6 +191,7 @@ func TestReplayOfLateChanges(t *testing.T) {
 		}
 		for i := range 5 {
 			add("configmaps", fmt.Sprint("cm-", i), 2000+10*i, 10*i+10)
+			add("pods", fmt.Sprint("pod-", i), 2006+10*i, 10*i+15)
 			add("events", fmt.Sprint("event-", i), 9_000_000+i, 10*i+15)
 		}
 		add("configmaps", "late", 2015, 55)
@@ -199,7 +202,7 @@ func TestReplayOfLateChanges(t *testing.T) {
 		s := &apiview.Server{Root: v, Token: token}
 		got := map[string]*timed{}
 		var watches sync.WaitGroup
-		for _, resource := range []string{"configmaps", "events"} {
+		for _, resource := range []string{"configmaps", "pods", "events"} {
 			w := &timed{ResponseRecorder: httptest.NewRecorder(), begun: time.Now().Add(2 * time.Second)}
 			got[resource] = w
 			request := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1/api/v1/"+resource+"?watch=1", nil)
@@ -212,15 +215,18 @@ func TestReplayOfLateChanges(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		watches.Wait()
-		if diff := cmp.Diff([]string{
-			"10 ADDED cm-0 2000", "20 ADDED cm-1 2010", "30 ADDED late 2015", "30 ADDED cm-2 2020", "40 ADDED cm-3 2030", "50 ADDED cm-4 2040",
-		}, got["configmaps"].at); diff != "" {
-			t.Errorf("-want +got\n%s", diff)
-		}
-		if diff := cmp.Diff([]string{
-			"15 ADDED event-0 9000000", "25 ADDED event-1 9000001", "35 ADDED event-2 9000002", "45 ADDED event-3 9000003", "55 ADDED event-4 9000004",
-		}, got["events"].at); diff != "" {
-			t.Errorf("-want +got\n%s", diff)
+		for resource, want := range map[string][]string{
+			"configmaps": {
+				"10 ADDED cm-0 2000", "20 ADDED cm-1 2010", "25 ADDED late 2015", "30 ADDED cm-2 2020", "40 ADDED cm-3 2030", "50 ADDED cm-4 2040",
+			},
+			"pods": {"15 ADDED pod-0 2006", "25 ADDED pod-1 2016", "35 ADDED pod-2 2026", "45 ADDED pod-3 2036", "55 ADDED pod-4 2046"},
+			"events": {
+				"15 ADDED event-0 9000000", "25 ADDED event-1 9000001", "35 ADDED event-2 9000002", "45 ADDED event-3 9000003", "55 ADDED event-4 9000004",
+			},
+		} {
+			if diff := cmp.Diff(want, got[resource].at); diff != "" {
+				t.Errorf("%s: -want +got\n%s", resource, diff)
+			}
 		}
 	})
 }

@@ -28,7 +28,7 @@ def refused(call, *args):
 
 def moment():
     show("version", client.VersionApi().get_code().major)
-    pods = core.list_pod_for_all_namespaces()
+    pods = core.list_pod_for_all_namespaces(watch=False)
     show("pods", pods.metadata.resource_version, names(pods.items))
     show("labels", names(core.list_namespaced_pod("shop", label_selector="app=web").items))
     show("fields", names(core.list_pod_for_all_namespaces(field_selector="metadata.name=web-1").items))
