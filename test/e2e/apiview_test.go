@@ -10,12 +10,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
@@ -101,6 +104,77 @@ metadata: {name: fast}
 provisioner: example.com/disk
 allowVolumeExpansion: true
 ---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template: {metadata: {labels: {app: db}}, spec: {automountServiceAccountToken: false, containers: [{name: db, image: "db:1"}]}}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: logs, namespace: shop}
+spec:
+  selector: {matchLabels: {app: logs}}
+  template: {metadata: {labels: {app: logs}}, spec: {automountServiceAccountToken: false, nodeSelector: {none: none}, containers: [{name: logs, image: "logs:1"}]}}
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: report, namespace: shop}
+spec:
+  schedule: "0 3 29 2 *"
+  timeZone: Etc/UTC
+  jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: report, image: "report:1"}]}}}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: none, hostPath: {path: /disk}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: disk, namespace: shop}
+spec: {storageClassName: none, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web, namespace: shop}
+spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: db, namespace: shop-b}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: none}
+  maxReplicas: 3
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec: {podSelector: {matchLabels: {app: web}, matchExpressions: [{key: tier, operator: In, values: [front]}]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{kind: User, name: jane, apiGroup: rbac.authorization.k8s.io}, {kind: Group, name: ops, apiGroup: rbac.authorization.k8s.io}, {kind: ServiceAccount, name: default, namespace: shop}]
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: empty, namespace: shop}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: lock, namespace: shop}
+spec: {holderIdentity: web-0}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: urgent}
+value: 1000
+---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: gadgets.past.example.com}
@@ -162,9 +236,7 @@ func TestKubectlAgainstThePast(t *testing.T) {
 	live.do(t, "", "wait", "--for=condition=Established", "crd/gadgets.past.example.com", "crd/gizmos.past.example.com")
 	live.do(t, shopGadgets, "apply", "--server-side", "-f", "-")
 	bus := world.StartBus(t)
-	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: `  - resources: [pods, deployments.apps, replicasets.apps, services, configmaps, namespaces, nodes, resourcequotas, limitranges,
-      jobs.batch, ingresses.networking.k8s.io, roles.rbac.authorization.k8s.io, customresourcedefinitions.apiextensions.k8s.io,
-      storageclasses.storage.k8s.io, apiservices.apiregistration.k8s.io, gadgets.past.example.com, gizmos.past.example.com, widgets.e2e.kubecdc.dev]`})
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [" + strings.Join(pastResources, ", ") + "]"})
 	a.Ready(t)
 
 	pod := func() string {
@@ -193,7 +265,7 @@ func TestKubectlAgainstThePast(t *testing.T) {
 			live.do(t, "", "patch", "svc", "web", "-n", "shop", "-p", `{"spec":{"type":"LoadBalancer"}}`)
 		},
 	}
-	for k := len(steps); k < size(5, 5, 20); k++ {
+	for k := len(steps); k < size(0, 0, 20); k++ {
 		steps = append(steps, laterStep(t, &live, k))
 	}
 	type asked struct {
@@ -202,17 +274,31 @@ func TestKubectlAgainstThePast(t *testing.T) {
 	}
 	var moments []asked
 	commands := pastCommands()
-	every := size(2, 2, 1) // Each command runs at each second moment, or at all.
+	asks := []int{1, 3, 4} // Steps with a moment after them: each command runs at one of them. In the long form, all run after all.
 	for k, step := range steps {
 		step()
-		wait.Settled(t, 3*time.Second, time.Minute, p.History.ChangesIn("shop", "shop-b", ""))
-		m := asked{rev: p.Now(t), answers: map[int]string{}}
-		for i := k % every; i < len(commands); i += every {
-			m.answers[i] = live.answer(t, commands[i])
+		n := slices.Index(asks, k)
+		if n < 0 && !long() {
+			continue
+		}
+		of := map[int][]string{}
+		for i, command := range commands {
+			if long() || i%len(asks) == n {
+				of[i] = command
+			}
+		}
+		changes := p.History.ChangesIn("shop", "shop-b", "")
+		m := asked{}
+		for before := ^uint64(0); before != changes(); { // a controller that acts meanwhile, such as that of nodes, mixes two moments
+			wait.Settled(t, 3*time.Second, time.Minute, changes)
+			m.rev, before = p.Now(t), changes()
+			m.answers = live.answers(t, of)
+			p.Now(t)
 		}
 		moments = append(moments, m)
 	}
 	live.do(t, "", "create", "cm", "-n", "shop", "last")
+	past(t, "snapshot", "--agent", a.URL) // the record then ends after the last moment for all resources
 	wait.Eventually(t, time.Minute, func() error {
 		out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "cm/last", "-n", "shop", "--bus", bus.URL).CombinedOutput()
 		if err != nil {
@@ -228,14 +314,53 @@ func TestKubectlAgainstThePast(t *testing.T) {
 			kubectl: kubectl, kubeconfig: kubeconfig, cache: filepath.Join(dir, fmt.Sprint("then-", k)),
 			flags: []string{"--server", fmt.Sprintf("%s/at/rv:%d", url, m.rev)},
 		}
+		of := map[int][]string{}
+		for i := range m.answers {
+			of[i] = commands[i]
+		}
+		got := then.answers(t, of)
 		for i, answer := range m.answers {
 			compared++
-			if diff := cmp.Diff(answer, then.answer(t, commands[i])); diff != "" {
+			if diff := cmp.Diff(answer, got[i]); diff != "" {
 				t.Errorf("moment %d (rv:%d): kubectl %s: -live +record\n%s", k, m.rev, strings.Join(commands[i], " "), diff)
 			}
 		}
+		if k == len(moments)-1 {
+			compareResources(t, &live, &then)
+		}
 	}
 	t.Logf("%d answers of kubectl compared at %d moments", compared, len(moments))
+}
+
+// pastResources are those that the agent of TestKubectlAgainstThePast captures.
+var pastResources = []string{
+	"pods", "deployments.apps", "replicasets.apps", "services", "configmaps", "namespaces", "nodes", "resourcequotas", "limitranges",
+	"jobs.batch", "ingresses.networking.k8s.io", "roles.rbac.authorization.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
+	"storageclasses.storage.k8s.io", "apiservices.apiregistration.k8s.io", "gadgets.past.example.com", "gizmos.past.example.com", "widgets.e2e.kubecdc.dev",
+	"statefulsets.apps", "daemonsets.apps", "cronjobs.batch", "persistentvolumes", "persistentvolumeclaims", "poddisruptionbudgets.policy",
+	"horizontalpodautoscalers.autoscaling", "networkpolicies.networking.k8s.io", "rolebindings.rbac.authorization.k8s.io", "serviceaccounts", "secrets",
+	"endpointslices.discovery.k8s.io", "leases.coordination.k8s.io", "priorityclasses.scheduling.k8s.io",
+}
+
+// compareResources compares what `kubectl api-resources` prints of the captured resources, but for the verbs: those of the record only read.
+func compareResources(t *testing.T, live, then *client) {
+	t.Helper()
+	verbs := regexp.MustCompile(`\S*get,\S*list\S*`)
+	lines := func(c *client) []string {
+		return strings.Split(verbs.ReplaceAllString(c.answer(t, []string{"api-resources", "-o", "wide", "--sort-by=name"}), "VERBS"), "\n")
+	}
+	want, captured := lines(live), 0
+	for _, line := range lines(then) {
+		if !slices.Contains(want, line) {
+			t.Errorf("kubectl api-resources -o wide: only the record has %q", line)
+		}
+		if strings.Contains(line, " VERBS") && !strings.HasPrefix(line, "NAME ") {
+			captured++
+		}
+	}
+	if captured != len(pastResources) {
+		t.Errorf("kubectl api-resources -o wide has %d resources of %d", captured, len(pastResources))
+	}
 }
 
 // laterStep returns the changes before moment k, of the moments that only the long form has.
@@ -291,6 +416,10 @@ func pastCommands() [][]string {
 		{"get", "sc", "standard", "-o", "wide"},
 		{"get", "apiservices"},
 		{"describe", "cm,gd,ns,role", "-A"},
+		{"describe", "pods,deploy,svc,node", "-A", "--show-events=false"},
+		{"describe", "ingress,job,rs", "-A", "--show-events=false"},
+		{"get", "sts,ds,cj,pv,pvc,pdb,hpa", "-A", "-o", "wide"},
+		{"get", "netpol,rolebindings,sa,secrets,endpointslices,leases,priorityclasses", "-A", "-o", "wide"},
 		{"api-resources", "--namespaced", "--api-group=past.example.com"},
 	}
 }
@@ -333,7 +462,8 @@ func (c *client) answer(t *testing.T, args []string) string {
 	cmd.Stdout, cmd.Stderr = &out, &said
 	err := cmd.Run()
 	if failed := (*exec.ExitError)(nil); err != nil && !errors.As(err, &failed) {
-		t.Fatal(err)
+		t.Error(err)
+		return ""
 	}
 	text := out.String()
 	for line := range strings.Lines(said.String()) {
@@ -345,6 +475,26 @@ func (c *client) answer(t *testing.T, args []string) string {
 		text = blanks.ReplaceAllString(agesOfTables.ReplaceAllString(text, "AGE"), " ")
 	}
 	return fmt.Sprintf("%sexit code %d", text, cmd.ProcessState.ExitCode())
+}
+
+// answers returns what kubectl prints for some commands, by their index. Some run at a time.
+func (c *client) answers(t *testing.T, commands map[int][]string) map[int]string {
+	t.Helper()
+	var mu sync.Mutex
+	out := map[int]string{}
+	var g errgroup.Group
+	g.SetLimit(4)
+	for i, args := range commands {
+		g.Go(func() error {
+			text := c.answer(t, args)
+			mu.Lock()
+			defer mu.Unlock()
+			out[i] = text
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return out
 }
 
 // servePast starts `kubecdc serve` and returns its address and its kubeconfig.

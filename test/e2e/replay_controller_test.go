@@ -2,15 +2,20 @@ package e2e_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/test/wait"
 	"github.com/kubecdc/kubecdc/test/world"
@@ -21,6 +26,16 @@ import (
 func TestReplayFindsABug(t *testing.T) {
 	slow(t)
 	t.Parallel()
+	const comparison = "\treturn d.Status.ObservedGeneration >= d.Generation && // the status is of this spec, not of an earlier one\n\t\t"
+	var right, wrong string
+	var builds errgroup.Group
+	builds.Go(func() (err error) {
+		if right, err = buildRollout(t, "", ""); err == nil {
+			wrong, err = buildRollout(t, comparison, "\treturn ") // quick: only main differs
+		}
+		return err
+	})
+	defer func() { _ = builds.Wait() }()
 	p := world.SharedPlane(t)
 	const ns = "rollout"
 	p.NewNamespace(t, ns)
@@ -40,29 +55,39 @@ func TestReplayFindsABug(t *testing.T) {
 	}
 	ready := runPods(t, p, ns, "web:2")
 	until := p.Now(t)
+	past(t, "snapshot", "--agent", a.URL) // it shows that the record has everything before; a progress event may take a minute
 	awaitRecord(t, bus, "deploy/web", ns, until)
+	if err := builds.Wait(); err != nil {
+		t.Fatal(err)
+	}
 
-	const comparison = "\treturn d.Status.ObservedGeneration >= d.Generation && // the status is of this spec, not of an earlier one\n\t\t"
-	right, wrong := buildRollout(t, "", ""), buildRollout(t, comparison, "\treturn ")
+	var replays sync.WaitGroup
+	defer replays.Wait()
 	for _, c := range []struct {
 		program string
 		early   bool
 	}{{wrong, true}, {right, false}} {
 		_, kubeconfig := servePast(t, "--bus", bus.URL, "--from", fmt.Sprint("rv:", from), "--to", fmt.Sprint("rv:", until), "--speed", "max")
-		line := firstLine(t, c.program, kubeconfig)
-		var rv uint64
-		if _, err := fmt.Sscanf(line, "rollout/web runs web:2, resourceVersion %d\n", &rv); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		if rv <= from || rv > until {
-			t.Errorf("resourceVersion %d is not between %d and %d", rv, from, until)
-		}
-		if early := rv < ready[0]; early != c.early {
-			t.Errorf("the first Pod of web:2 was ready at %d; early: %v, want %v: %s", ready[0], early, c.early, line)
-		}
-		if complete := rv > ready[len(ready)-1]; complete == c.early {
-			t.Errorf("the last Pod of web:2 was ready at %d; complete: %v: %s", ready[len(ready)-1], complete, line)
-		}
+		replays.Go(func() {
+			line, err := firstLine(t.Context(), c.program, kubeconfig)
+			var rv uint64
+			if err == nil {
+				_, err = fmt.Sscanf(line, "rollout/web runs web:2, resourceVersion %d\n", &rv)
+			}
+			if err != nil {
+				t.Errorf("%q: %v", line, err)
+				return
+			}
+			if rv <= from || rv > until {
+				t.Errorf("resourceVersion %d is not between %d and %d", rv, from, until)
+			}
+			if early := rv < ready[0]; early != c.early {
+				t.Errorf("the first Pod of web:2 was ready at %d; early: %v, want %v: %s", ready[0], early, c.early, line)
+			}
+			if complete := rv > ready[len(ready)-1]; complete == c.early {
+				t.Errorf("the last Pod of web:2 was ready at %d; complete: %v: %s", ready[len(ready)-1], complete, line)
+			}
+		})
 	}
 }
 
@@ -157,61 +182,53 @@ func awaitRecord(t *testing.T, bus *world.Bus, object, namespace string, rev uin
 }
 
 // buildRollout builds examples/go/rollout with another text in place of a part of its source.
-func buildRollout(t *testing.T, old, replacement string) string {
-	t.Helper()
+func buildRollout(t *testing.T, old, replacement string) (string, error) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	dir, source := t.TempDir(), filepath.Join(root, "examples", "go", "rollout", "main.go")
 	text, err := os.ReadFile(source)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	if strings.Count(string(text), old) != 1 && old != "" {
-		t.Fatalf("%s does not have this once: %s", source, old)
+		return "", fmt.Errorf("%s does not have this once: %s", source, old)
 	}
 	changed, overlay := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
 	mapping, err := json.Marshal(obj{"Replace": obj{source: changed}})
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	for path, content := range map[string]string{changed: strings.Replace(string(text), old, replacement, 1), overlay: string(mapping)} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 	}
 	program := filepath.Join(dir, "rollout")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", program, "./examples/go/rollout")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./examples/go/rollout")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		return "", fmt.Errorf("%w\n%s", err, out)
 	}
-	return program
+	return program, nil
 }
 
 // firstLine runs a program with a kubeconfig, and ends it after the first line that it prints.
-func firstLine(t *testing.T, program, kubeconfig string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program)
+func firstLine(ctx context.Context, program, kubeconfig string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	timer := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Errorf("the controller printed no line: %v", err)
-	}
 	_ = cmd.Process.Signal(os.Interrupt) // it has ended
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the controller: %v", err)
-	}
-	return line
+	return line, errors.Join(err, cmd.Wait())
 }
