@@ -61,9 +61,11 @@ type jetStreamReader struct {
 	quiet                  time.Time     // time of the last record or request
 	lookAfter              time.Duration // time of quiet after which the server is asked: heartbeat, less in tests
 
-	sub      *subscription // nil: none at present
-	failures int           // since the last record, or connection
-	told     bool          // OnRetry has been called more often than OnResume
+	sub      *subscription   // nil: none at present
+	ahead    []*subscription // of the segments that follow sub's
+	passed   []string        // consumers of the segments before sub's
+	failures int             // since the last record, or connection
+	told     bool            // OnRetry has been called more often than OnResume
 }
 
 const (
@@ -209,6 +211,11 @@ func (r *jetStreamReader) take(m jetstream.Msg) (*Event, error) {
 	r.sub.delivered++
 	r.failures, r.quiet = 0, time.Now()
 	seq := meta.Sequence.Stream
+	if until := r.sub.segment.until; until > 0 && seq >= until {
+		r.leaveOut(until)
+		r.nextSegment()
+		return nil, nil
+	}
 	r.leaveOut(seq)
 	if r.q.StopAtEnd {
 		if seq > r.end {
@@ -218,6 +225,9 @@ func (r *jetStreamReader) take(m jetstream.Msg) (*Event, error) {
 		r.ended = seq == r.end || meta.NumPending == 0
 	}
 	r.next, r.read, r.caughtUp = seq+1, true, meta.NumPending == 0
+	if r.sub.exhausted() {
+		r.drop()
+	}
 	e, err := FromMessage(m.Headers(), m.Data())
 	if err != nil {
 		return nil, recordError(r.position(), m.Subject(), err)
@@ -307,10 +317,12 @@ func (r *jetStreamReader) judgeLeftOut(first uint64) {
 
 // Close implements Reader. It also closes a connection that Read has opened. Its error is always nil.
 func (r *jetStreamReader) Close() error {
-	if name := r.drop(); name != "" && r.link.conn.IsConnected() {
+	if names := append(r.passed, r.drop()...); r.link.conn.IsConnected() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = r.js.DeleteConsumer(ctx, r.stream, name) // if it fails, the server deletes it later
+		for _, name := range names {
+			_ = r.js.DeleteConsumer(ctx, r.stream, name) // if it fails, the server deletes it later
+		}
 	}
 	r.ended = true
 	r.link.close()
@@ -326,14 +338,16 @@ func (r *jetStreamReader) interrupted(err error) {
 	}
 }
 
-// drop ends the subscription, if any, and returns its consumer's name.
-func (r *jetStreamReader) drop() (consumer string) {
+// drop ends the subscriptions, if any, and returns their consumers' names.
+func (r *jetStreamReader) drop() (consumers []string) {
 	if r.sub != nil {
-		consumer = r.sub.consumer.CachedInfo().Name
-		r.sub.stop()
-		r.sub = nil
+		for _, s := range append([]*subscription{r.sub}, r.ahead...) {
+			consumers = append(consumers, s.consumer.CachedInfo().Name)
+			s.stop()
+		}
+		r.sub, r.ahead = nil, nil
 	}
-	return consumer
+	return consumers
 }
 
 // resubscribe retries until there is a subscription.
@@ -437,6 +451,5 @@ func (r *jetStreamReader) subscribe(ctx context.Context) error {
 	}
 	r.caughtUp = consumer.CachedInfo().NumPending == 0
 	r.quiet = time.Now()
-	r.sub, err = newSubscription(consumer, r.link.conn)
-	return err
+	return r.divide(ctx, stream, consumer, c)
 }

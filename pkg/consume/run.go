@@ -218,7 +218,7 @@ func (s *service) window() int {
 
 // take handles records until it is interrupted.
 func (s *service) take(ctx context.Context) error {
-	sub, err := newSubscription(s.consumer, s.link.conn)
+	sub, err := newSubscription(s.consumer, s.link.conn, segment{})
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ const (
 // subscription receives the messages of a consumer on the server. It does not reconnect: a reader replaces a broken one.
 type subscription struct {
 	consumer  jetstream.Consumer
+	segment   segment
 	consume   jetstream.ConsumeContext
 	messages  chan jetstream.Msg // if it is full, the connection's goroutine for this subscription waits
 	broken    chan error         // has the first error
@@ -29,10 +30,23 @@ type subscription struct {
 	blocked   atomic.Int64       // ns for which messages have waited for the reader since it was last caught up
 }
 
-func newSubscription(c jetstream.Consumer, conn *nats.Conn) (*subscription, error) {
+func newSubscription(c jetstream.Consumer, conn *nats.Conn, of segment) (*subscription, error) {
 	s := &subscription{
-		consumer: c,
+		consumer: c, segment: of,
 		messages: make(chan jetstream.Msg, 16), broken: make(chan error, 1), done: make(chan struct{}),
+	}
+	options := []jetstream.PullConsumeOpt{
+		jetstream.PullMaxMessagesWithBytesLimit(prefetchMessages, max(prefetchBytes, int(conn.MaxPayload())+64<<10)),
+		jetstream.PullExpiry(expires), jetstream.PullHeartbeat(heartbeat),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			select {
+			case s.broken <- err:
+			default:
+			}
+		}),
+	}
+	if of.records > 0 {
+		options = append(options, jetstream.StopAfter(of.records))
 	}
 	var err error
 	s.consume, err = c.Consume(func(m jetstream.Msg) {
@@ -47,14 +61,7 @@ func newSubscription(c jetstream.Consumer, conn *nats.Conn) (*subscription, erro
 			s.blocked.Add(int64(time.Since(began)))
 		case <-s.done:
 		}
-	}, jetstream.PullMaxMessagesWithBytesLimit(prefetchMessages, max(prefetchBytes, int(conn.MaxPayload())+64<<10)),
-		jetstream.PullExpiry(expires), jetstream.PullHeartbeat(heartbeat),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			select {
-			case s.broken <- err:
-			default:
-			}
-		}))
+	}, options...)
 	if err != nil {
 		return nil, err
 	}
