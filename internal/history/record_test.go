@@ -216,3 +216,44 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 		}
 	}
 }
+
+// The CRDs of a cluster say what a word means for this cluster, also if another cluster has a CRD of the same name or word.
+func TestWordsAreThoseOfTheCluster(t *testing.T) {
+	var lines strings.Builder
+	add := func(cluster, group, plural, short string, rv int) {
+		fmt.Fprintf(&lines, `{"specversion":"1.0","id":"crd/%[1]s/%[5]d","source":"/kubernetes/%[1]s","type":"dev.kubecdc.object.updated","time":"2026-11-20T14:00:00Z",`+
+			`"cluster":%[1]q,"apiversion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","resource":"customresourcedefinitions","name":"%[3]s.%[2]s",`+
+			`"uid":"%[1]s-%[3]s","op":"u","resourceversion":"%[5]d","sequence":"%020[5]d","partitionkey":"k","data":{"op":"u","resourceVersion":"%[5]d",`+
+			`"after":{"spec":{"group":%[2]q,"names":{"plural":%[3]q,"kind":"K","shortNames":[%[4]q]}}}}}`+"\n", cluster, group, plural, short, rv)
+	}
+	add("a", "demo.example.com", "widgets", "wi", 1)
+	add("b", "demo.example.com", "widgets", "wg", 2)
+	add("b", "other.example.com", "wires", "wi", 3)
+	path := filepath.Join(t.TempDir(), "record.jsonl")
+	if err := os.WriteFile(path, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ cluster, word, want string }{
+		{"a", "wi", "widgets.demo.example.com"},
+		{"b", "wi", "wires.other.example.com"},
+		{"b", "wg", "widgets.demo.example.com"},
+		{"a", "wg", "wg is not in the record, which has customresourcedefinitions.apiextensions.k8s.io"},
+		{"", "wi", "widgets.demo.example.com wires.other.example.com"},
+		{"", "widgets", "widgets.demo.example.com"},
+	} {
+		s, err := history.NewSelection([]string{c.word}, "", "", c.cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := (&history.Record{Source: &consume.File{Path: path}}).Resolve(t.Context(), s); err != nil {
+			got = err.Error()
+		}
+		for _, r := range s.Resources {
+			got = strings.TrimPrefix(got+" "+r.String(), " ")
+		}
+		if got != c.want {
+			t.Errorf("%s in cluster %q: got %s, want %s", c.word, c.cluster, got, c.want)
+		}
+	}
+}

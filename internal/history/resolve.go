@@ -3,9 +3,7 @@ package history
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -34,18 +32,17 @@ func (r *Record) Resolve(ctx context.Context, s *Selection) error {
 	for k := range s.words {
 		w := &s.words[k]
 		found := builtin(w)
-		if found == nil && crds == nil {
+		if found != nil {
+			s.add(w, found)
+			continue
+		}
+		if crds == nil {
 			var err error
-			if crds, err = r.crds(ctx); err != nil {
+			if crds, err = r.crds(ctx, s.Cluster); err != nil {
 				return err
 			}
 		}
-		for i := range crds {
-			if found == nil && crds[i].is(w) {
-				found = append(found, Resource{Group: crds[i].Spec.Group, Plural: crds[i].Spec.Names.Plural, custom: true})
-			}
-		}
-		if found == nil {
+		if found = custom(w, crds); found == nil {
 			known, err := r.Resources(ctx)
 			if err != nil {
 				return err
@@ -54,12 +51,17 @@ func (r *Record) Resolve(ctx context.Context, s *Selection) error {
 				return &UnknownResourceError{w.text, names(known)}
 			}
 		}
-		for _, f := range found {
-			f.Names, f.Word = w.names, w.text
-			s.Resources = append(s.Resources, f)
-		}
+		s.add(w, found)
 	}
 	return nil
+}
+
+// add adds the resources that a word names.
+func (s *Selection) add(w *word, found []Resource) {
+	for _, f := range found {
+		f.Names, f.Word = w.names, w.text
+		s.Resources = append(s.Resources, f)
+	}
 }
 
 func names(all []Resource) []string {
@@ -77,6 +79,19 @@ func builtin(w *word) []Resource {
 	for _, group := range groups {
 		if w.group == "" || w.group == group {
 			out = append(out, Resource{Group: group, Plural: plural})
+		}
+	}
+	return out
+}
+
+// custom returns the resources that a word names according to the CRDs, each once.
+func custom(w *word, crds []crd) []Resource {
+	var out []Resource
+	for i := range crds {
+		spec := &crds[i].Spec
+		known := slices.ContainsFunc(out, func(r Resource) bool { return r.Group == spec.Group && r.Plural == spec.Names.Plural })
+		if !known && crds[i].is(w) {
+			out = append(out, Resource{Group: spec.Group, Plural: spec.Names.Plural, custom: true})
 		}
 	}
 	return out
@@ -111,19 +126,23 @@ func (c *crd) is(w *word) bool {
 		(slices.Contains([]string{n.Plural, n.Singular, strings.ToLower(n.Kind)}, w.name) || slices.Contains(n.ShortNames, w.name))
 }
 
-// crds returns the last version of each CRD that the record ever had.
-func (r *Record) crds(ctx context.Context) ([]crd, error) {
-	definitions := &Selection{Resources: []Resource{{Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"}}}
+// crds returns the last version of each CRD that the record ever had of a cluster ("": of each), sorted by name.
+func (r *Record) crds(ctx context.Context, cluster string) ([]crd, error) {
+	definitions := &Selection{Cluster: cluster, Resources: []Resource{{Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"}}}
 	last := map[string]crd{}
 	q := consume.Query{Objects: definitions.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
 	_, err := r.read(ctx, q, definitions.Takes, func(e *consume.Event) (bool, error) {
 		var c crd
 		if e.Data != nil && json.Unmarshal(e.Data.After, &c) == nil && c.Spec.Names.Plural != "" {
-			last[e.Name] = c
+			last[e.Name+" "+e.Cluster] = c
 		}
 		return false, nil
 	})
-	return slices.AppendSeq([]crd{}, maps.Values(last)), err
+	out := []crd{}
+	for _, key := range slices.Sorted(maps.Keys(last)) {
+		out = append(out, last[key])
+	}
+	return out, err
 }
 
 // Resources returns the resources that have stream events in the record, sorted.
@@ -136,9 +155,6 @@ func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
 		}
 		return false, nil
 	})
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
 	var out []Resource
 	for _, key := range slices.Sorted(maps.Keys(seen)) {
 		out = append(out, seen[key])
