@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +20,10 @@ const (
 	checkTimeout = 4 * time.Second
 	// mostCounts is the maximum number of counts while new records arrive.
 	mostCounts = 20
+	// mostForeign is the largest number of records of other forms whose subjects find lists.
+	mostForeign = 1000
+	// mostFound limits the subjects of a filter without wildcards.
+	mostFound = 64
 	// The server removes a consumer that Check did not delete after this idle time.
 	forgotten = 10 * time.Second
 )
@@ -29,8 +35,8 @@ var errForeign = errors.New("the stream has records of objects under other subje
 // template's, or as those of stream events, must have one of these forms. The oldest and the newest record of an object
 // must have the subject that the template makes. Otherwise the error says why the reader must request all records.
 //
-// A query may end with the current records of the stream, and all of these may have these forms. Then Check limits the filter to
-// these, and to one cluster if there is only one. The server finds records by a few subjects without wildcards much faster.
+// A query may end with the current records of the stream. Then the filter has no wildcards that these records do not need: it has the name of
+// their cluster if there is only one, otherwise the subjects that exist. The server finds records by a few subjects without wildcards much faster.
 func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -45,18 +51,69 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 		}
 	}
 	if q.StopAtEnd && cluster != "" {
-		for _, name := range []string{cluster, ""} {
-			all, err := f.covers(ctx, stream, name)
-			if err != nil {
-				return err
-			}
-			if all {
-				f.wanted, f.alone = f.choose(q, name), true
-				return nil
-			}
+		all, err := f.covers(ctx, stream, cluster)
+		if err != nil {
+			return err
+		}
+		if all {
+			f.wanted, f.alone = f.choose(q, cluster), true
+			return nil
 		}
 	}
-	return f.count(ctx, stream)
+	if err := f.count(ctx, stream); err != nil || !q.StopAtEnd {
+		return err
+	}
+	_ = f.find(ctx, stream) // on an error, the wildcards remain
+	return nil
+}
+
+// find replaces wildcards by the subjects of the stream that match them: those of wanted records if only the cluster is a wildcard, and
+// those of other forms if they have few records. The stream's end is known before, so later subjects do not matter.
+func (f *Filter) find(ctx context.Context, stream jetstream.Stream) error {
+	var found []string
+	for _, w := range f.wanted {
+		wildcard := strings.Join(w, ".")
+		if strings.Count(wildcard, "*") > 1 {
+			found = append(found, wildcard)
+			continue
+		}
+		subjects, err := existing(ctx, stream, wildcard)
+		if err != nil {
+			return err
+		}
+		found = append(found, subjects...)
+	}
+	var foreign [][]string
+	for _, wildcard := range f.foreign() {
+		foreign = append(foreign, strings.Split(wildcard, "."))
+	}
+	few, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, foreign)
+	if err != nil {
+		return err
+	}
+	remove()
+	for _, wildcard := range f.foreign() {
+		subjects := []string{wildcard}
+		if few.CachedInfo().NumPending <= mostForeign {
+			if subjects, err = existing(ctx, stream, wildcard); err != nil {
+				return err
+			}
+		}
+		found = append(found, subjects...)
+	}
+	if n := len(found); n > 0 && n <= mostFound { // without subjects, a consumer reads all
+		f.found = found
+	}
+	return nil
+}
+
+// existing returns the subjects of the stream that match a wildcard, sorted.
+func existing(ctx context.Context, stream jetstream.Stream, wildcard string) ([]string, error) {
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(wildcard))
+	if err != nil {
+		return nil, fmt.Errorf("list subjects: %w", err)
+	}
+	return slices.Sorted(maps.Keys(info.State.Subjects)), nil
 }
 
 // covers reports whether all records have subjects that the template makes for a cluster, or are stream events of that cluster.

@@ -15,6 +15,15 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
+// others returns subjects of a form that is neither that of objects nor that of stream events.
+func others(n int) []string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf("kubecdc.other.%d", i))
+	}
+	return out
+}
+
 // A query that ends with the records of the stream asks for no more subjects, and no wider ones, than these records have.
 func TestSubjectsOfAStream(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true})
@@ -51,9 +60,29 @@ func TestSubjectsOfAStream(t *testing.T) {
 	}{
 		{"one cluster", []string{"prod"}, nil, false, "kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods"},
 		{"a cluster whose name is escaped", []string{"prod.eu"}, nil, false, "kubecdc.prod%2Eeu.object.core.pods.shop.web kubecdc.prod%2Eeu.stream.core.pods"},
-		{"two clusters", []string{"prod", "test"}, nil, false, anywhere},
-		{"stream events of another cluster", []string{"prod"}, []string{"kubecdc.test.stream.core.pods"}, false, anywhere},
-		{"dead letters", []string{"prod"}, []string{"kubecdc.prod.dead"}, false, anywhere + foreign},
+		{
+			"two clusters",
+			[]string{"prod", "test"},
+			nil, false,
+			"kubecdc.prod.object.core.pods.shop.web kubecdc.test.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.test.stream.core.pods",
+		},
+		{
+			"stream events of another cluster",
+			[]string{"prod"},
+			[]string{"kubecdc.test.stream.core.pods"},
+			false,
+			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.test.stream.core.pods",
+		},
+		{
+			"dead letters",
+			[]string{"prod"},
+			[]string{"kubecdc.prod.dead"},
+			false,
+			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.prod.dead",
+		},
+		{
+			"more other subjects than a filter may have", []string{"prod"}, others(65), false, anywhere + foreign,
+		},
 		{"records of another template", []string{"prod"}, []string{"kubecdc.prod.things.core.pods.shop.web"}, false, ""},
 		{"more may come", []string{"prod"}, nil, true, anywhere + foreign},
 	} {

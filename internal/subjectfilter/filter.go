@@ -20,6 +20,7 @@ type Filter struct {
 	template []string   // tokens
 	object   []string   // wildcard of all subjects that the template makes; tokens
 	wanted   [][]string // wildcards of the wanted records; tokens; none overlap
+	found    []string   // the subjects that exist, and wildcards for the rest; nil: not known
 	alone    bool       // the stream has no records under subjects other than object and those of stream events
 }
 
@@ -155,8 +156,11 @@ func renderToken(token string, known map[string]string) string {
 	}
 }
 
-// Subjects returns the wildcards for a consumer. None overlap, as the server requires.
+// Subjects returns the subjects and wildcards for a consumer. None overlap, as the server requires.
 func (f *Filter) Subjects() []string {
+	if f.found != nil {
+		return f.found
+	}
 	var out []string
 	for _, w := range f.wanted {
 		out = append(out, strings.Join(w, "."))
