@@ -109,6 +109,27 @@ func TestGetFromASnapshotIsGetFromTheBeginning(t *testing.T) {
 	}
 }
 
+// The history of objects is the same from a JetStream, which sends a few subjects, and from a file, which is read whole.
+func TestHistoryFromJetStreamIsHistoryFromAFile(t *testing.T) {
+	t.Parallel()
+	file, lines := recorded(t)
+	url := recordedBus(t, t.TempDir(), -1, lines)
+	for _, args := range [][]string{
+		{"deploy/web", "-n", "shop"},
+		{"cm", "-n", "shop"},
+		{"wd"},
+		{"deploy/web", "-n", "shop", "--until", "rv:150"},
+		{"deploy/web", "-n", "shop", "--since", "2026-11-20T14:05:00Z"},
+	} {
+		command := append([]string{"history", "-o", "json"}, args...)
+		want := answerOf(t, append(command, "--bus", "file:"+file)...)
+		got := answerOf(t, append(command, "--bus", url)...)
+		if diff := gocmp.Diff(want, got); diff != "" || want.Out == "" {
+			t.Errorf("%v: %s: -file +JetStream\n%s", command, want.Err, diff)
+		}
+	}
+}
+
 // A command that reads the past says what is wrong with a bus and prints no answer.
 func TestGetSaysWhatIsWrongWithABus(t *testing.T) {
 	t.Parallel()
