@@ -81,9 +81,13 @@ test: control-plane kafka ## Run all tests that need no more than Go (and, for K
 
 .PHONY: test-long
 test-long: ## The long tier, each night: all tests in their long form, three Kafka nodes, all under the race detector, fuzzing, mutants (hours)
-	@failed=; for step in test-faults test-selection test-failover test-log-identity test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants; do \
+	@failed=; for step in test-schedules test-faults test-selection test-failover test-log-identity test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants; do \
 		echo "=== make $$step"; $(MAKE) $$step || failed="$$failed, make $$step"; done; \
 		if [[ -n $$failed ]]; then echo "failed: $${failed#, }"; exit 1; fi
+
+.PHONY: test-schedules
+test-schedules: ## Play 10,000 random schedules of acknowledgements, failures and outages against the dispatcher (a minute)
+	go test -count=1 -timeout 30m -run '^TestSchedules$$' ./internal/publish -rapid.checks=10000
 
 .PHONY: test-faults
 test-faults: export KUBECDC_KAFKA = require
