@@ -151,7 +151,7 @@ func (d *Dispatcher[I]) shortenLetter(f *flight[I], err error) error {
 
 // noLetter ends Run for an event that neither the bus nor the dead letters accept.
 func (*Dispatcher[I]) noLetter(f *flight[I], err error) error {
-	return fmt.Errorf("%w; the dead letters reject it too: %w: check why, or  %s", f.failed(f.cause), err, adviceOf(f.reason))
+	return fmt.Errorf("%w; the dead letters reject it too: %w: check why, or %s", f.failed(f.cause), err, adviceOf(f.reason))
 }
 
 func adviceOf(reason string) string {

@@ -251,7 +251,7 @@ func TestNoDeadLettersEndRun(t *testing.T) {
 		"the dead letters refuse it too": {
 			bus:  func(*consume.Event, int) error { return refused },
 			dead: func(*consume.Event, int) error { return fmt.Errorf("%w: no such topic", publish.ErrRefused) },
-			want: []string{letterID, "HTTP 422", "the dead letters reject it too", "no such topic"},
+			want: []string{letterID, "HTTP 422", "the dead letters reject it too", "no such topic: check why, or make the bus accept it"},
 		},
 		"the dead letters are gone": {
 			bus:  func(*consume.Event, int) error { return refused },

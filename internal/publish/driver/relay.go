@@ -72,7 +72,7 @@ type Mark struct {
 // Save stores the marks that have moved. Its error, with or without marks, wraps relay.ErrElsewhere if another relay has taken the
 // cursor; after other errors it is called again. Behind returns the number of records after the marks.
 //
-// Next and Close belong to one goroutine; after Open, others may call Save, Behind and Ready concurrently.
+// Next belongs to one goroutine, and after Open another one may call Save and Behind. Ready is safe for concurrent use. Close is the last call.
 type Source interface {
 	Open(ctx context.Context) error
 	Next(ctx context.Context) (*Record, error)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,8 +44,7 @@ type cursor struct {
 	before position // the value when it was taken
 	made   bool     // the key did not exist
 
-	mu       sync.Mutex // guards the two fields below; calls of save do not overlap
-	last     position
+	last     position // as stored, with its revision
 	revision uint64
 }
 
@@ -136,8 +134,6 @@ func readCursor(ctx context.Context, js jetstream.JetStream, name string) (posit
 }
 
 func (c *cursor) save(ctx context.Context, at position) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	at.Updated = time.Now().UTC()
 	value, err := json.Marshal(at)
 	if err != nil {
@@ -159,8 +155,6 @@ func (c *cursor) save(ctx context.Context, at position) error {
 
 // release clears the holder of the cursor, so that the next relay logs no warning.
 func (c *cursor) release(ctx context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	at := c.last
 	at.Holder, at.Updated = "", time.Now().UTC()
 	if value, err := json.Marshal(at); err == nil {
