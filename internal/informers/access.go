@@ -186,7 +186,7 @@ func (n *namespaces) split(ctx context.Context) {
 				those = append(those, r)
 			}
 		}
-		if slices.ContainsFunc(those, func(r *running) bool { return r.Store().View().Loaded }) {
+		if slices.ContainsFunc(those, func(r *running) bool { return r.Status().Synced }) {
 			delete(n.resources, gr) // it is allowed now
 			continue
 		}

@@ -191,6 +191,7 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	}
 	now.missing = missing
 	s.served = *now
+	s.namespaces.forgetUnserved()
 	s.observeChosen(ctx, chosen, nil)
 	s.retireUndefined(ctx)
 	s.startCreated(ctx)

@@ -91,7 +91,7 @@ func (n *namespaces) deny(ctx context.Context, i *scope.Informer) {
 	}
 	_ = s.decide(ctx, func(context.Context) { // or the informer ends
 		r := s.active.informers[i.Name()]
-		if r == nil || r.Informer != i || s.sel.PartOf(i.Resource()) != (selection.Part{}) || n.resources[gr] != nil || i.Store().View().Loaded {
+		if r == nil || r.Informer != i || s.sel.PartOf(i.Resource()) != (selection.Part{}) || n.resources[gr] != nil || i.Status().Synced {
 			return
 		}
 		n.resources[gr] = &tenancy{resource: *i.Resource(), access: map[string]*access{}}
@@ -120,6 +120,18 @@ func (n *namespaces) rulesChanged() {
 		}
 	}
 	broadcast.Wake(n.woken)
+}
+
+// forgetUnserved drops resources that are not served and have no informer. It must be called with mu held.
+func (n *namespaces) forgetUnserved() {
+	s := n.set
+	known := s.withObserved(s.served.all)
+	for gr, t := range n.resources {
+		if _, ok := selection.Current(known, &t.resource); !ok && selection.GroupKnown(s.served.unknown, gr.Group) {
+			delete(n.resources, gr)
+			delete(n.undecided, gr)
+		}
+	}
 }
 
 // createdAt returns the resourceVersion of a namespace's creation, before which it had no object of a resource, and when that was seen. rv

@@ -3,6 +3,7 @@ package informers_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -331,4 +332,60 @@ func TestNamespacesForbidden(t *testing.T) {
 		<-l.set.Captured()
 		eventually(t, "ready", func() bool { return l.set.Ready() == nil })
 	})
+}
+
+// If a definition is deleted whose resource is observed in some namespaces, no scope of it remains. If it is made again, permissions are
+// reviewed again.
+func TestDefinitionOfSomeNamespacesIsDeleted(t *testing.T) {
+	for name, emptied := range map[string]bool{"at once": false, "after the last namespace that was allowed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newCustoms(t)
+				s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+					s.mu.Lock()
+					defined := s.defined
+					s.mu.Unlock()
+					switch {
+					case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
+						body, err := io.ReadAll(r.Body)
+						w.Header().Set("Content-Type", "application/json")
+						w.WriteHeader(http.StatusCreated)
+						fmt.Fprintf(w, `{"status":{"allowed":%t}}`, err == nil && strings.Contains(string(body), `"namespace":"shop"`))
+					case defined && r.URL.Path == "/apis/shop.test/v1/widgets":
+						fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+					case defined && r.URL.Path == "/apis/shop.test/v1/namespaces/shop/widgets":
+						r.URL.Path = "/api/v1/namespaces/shop/configmaps"
+						return false
+					default:
+						return s.answer(w, r)
+					}
+					return true
+				}
+				s.putIn("", "shop", "", nil)
+				s.putIn("", "other", "", nil)
+				s.define(true)
+				l := live(t, s.apiServer, newMemory(), takes(widgets(nil)))
+				l.awaitPhases(t, "widgets.shop.test/other waiting forbidden forbidden", "widgets.shop.test/shop live")
+				if emptied {
+					s.deleteIn("", "shop")
+					s.bookmark()
+					l.awaitPhases(t, "widgets.shop.test/other waiting forbidden forbidden")
+				}
+				s.define(false)
+				s.CloseClientConnections()
+				l.awaitPhases(t, "widgets.shop.test waiting notserved")
+				if emptied {
+					s.putIn("", "shop", "", nil)
+				}
+				s.define(true)
+				made := s.put("made", "1", nil)
+				l.awaitPhases(t, "widgets.shop.test/other waiting forbidden forbidden", "widgets.shop.test/shop live")
+				eventually(t, "the new object", func() bool {
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					return slices.ContainsFunc(l.deltas, func(d *object.Delta) bool { return d.Stream == nil && d.Ref.UID == made.uid })
+				})
+			})
+		})
+	}
 }
