@@ -96,7 +96,7 @@ func (s *Manager) isSuccessor(r *running, v scope.View) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, t := range s.active.tombstones {
-		if slices.Contains(r.after, t.Done()) && t.IsInError() {
+		if slices.Contains(r.after, t.Done()) && t.Status().Error != "" {
 			return false
 		}
 	}

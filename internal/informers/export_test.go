@@ -126,24 +126,7 @@ func (s *Manager) Owes() bool {
 }
 
 // OweAtMost has the informers of a set keep about n versions because of lists, beside one of each object.
-func OweAtMost(s *Manager, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range s.active.informers {
-		i.Store().LimitSteps(n)
-	}
-}
-
-// Owed is how many objects of a set have deltas that are still to be sent because of lists, and of how many versions beside the last one.
-func Owed(s *Manager) (objects, versions int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range s.active.informers {
-		o, v := i.Store().PendingSteps()
-		objects, versions = objects+o, versions+v
-	}
-	return objects, versions
-}
+func OweAtMost(o *Options, n int) { o.maxSteps = n }
 
 // Retired is how many scopes a set keeps of which all tombstones are on the bus.
 func Retired(s *Manager) (n int) {

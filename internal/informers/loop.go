@@ -36,7 +36,12 @@ func (s *Manager) Run(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.extensions.Need(s.takesExtensions(s.sel))
-	s.goRun(ctx, s.loop, s.deps.Denials.Run, s.followExtensions, s.namespaces.run, s.discover)
+	s.goRun(ctx, func(ctx context.Context) {
+		s.extensions.Run(ctx, func(ctx context.Context, ev discovery.Event) {
+			_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the manager ends
+		})
+	})
+	s.goRun(ctx, s.loop, s.deps.Denials.Run, s.namespaces.run, s.discover)
 	return g.Wait()
 }
 
@@ -177,7 +182,7 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	}
 	s.kick(func(i *running) bool { // it was not served
 		current, ok := selection.Current(now.all, i.Resource())
-		return ok && *current == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) && i.IsUnserved()
+		return ok && *current == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) && i.Status().Reason == apiserver.ReasonNotFound
 	})
 	s.drainOutdated(ctx, now)
 	chosen, missing := s.sel.Choose(now.all, now.unknown, s.taken(nil))
@@ -285,14 +290,7 @@ func (s *Manager) remove(r *running, f fate) {
 	}
 }
 
-// followExtensions applies changes of CustomResourceDefinitions and APIServices to the informers, until ctx ends.
-func (s *Manager) followExtensions(ctx context.Context) {
-	s.extensions.Run(ctx, func(ctx context.Context, ev discovery.Event) {
-		_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the manager ends
-	})
-}
-
-// applyExtension applies a change. A new resource is observed from its creation (begin.go). If the definition of a resource is deleted, the
+// applyExtension applies a change of a CustomResourceDefinition or an APIService to the informers. A new resource is observed from its creation (begin.go). If the definition of a resource is deleted, the
 // resource is retired (retire.go). A failed request is retried at once if its cause may have changed. It must be called with mu held.
 func (s *Manager) applyExtension(ctx context.Context, ev discovery.Event) {
 	switch ev := ev.(type) {

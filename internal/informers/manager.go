@@ -116,7 +116,7 @@ func New(o Options) (*Manager, error) {
 		Client: c, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
 		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
 		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
-		Save: func(context.Context) error { return nil },
+		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps,
 	}
 	if o.LastEvent != nil {
 		s.deps.LastEvents = scope.NewLastEvents(o.LastEvent)
@@ -267,6 +267,7 @@ type Options struct {
 	Replaced   func(r *object.Resource, namespace string) (number uint64, since time.Time)
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+	maxSteps   int // see store.Options; 0 except in tests
 }
 
 // Name names an object.

@@ -123,7 +123,8 @@ func (n *namespaces) namespaceGoneLocked(r *running) (at uint64, back, gone bool
 		return 0, false, false
 	}
 	at, absent := n.there.AbsentAt(r.Selection().Namespace)
-	return at, !absent, absent || r.LostNamespace()
+	v, _ := r.View()
+	return at, !absent, absent || v.LostNamespace
 }
 
 // endWithNamespace ends an informer once the bus has everything of its deleted namespace. It returns earlier if the informer continues,

@@ -25,7 +25,7 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 			continue
 		}
 		names[i.Resource().String()] = true
-		if (resource == "" || resource == i.Resource().String()) && i.Observes(namespace) {
+		if (resource == "" || resource == i.Resource().String()) && (namespace == "" || i.Selection().Takes(namespace)) {
 			all = append(all, i)
 		}
 	}

@@ -60,6 +60,44 @@ func (c *Client) List(ctx context.Context, r *object.Resource, namespace, accept
 	}
 }
 
+// Pages reads all pages of a list, as List does, and returns its resourceVersion. It calls page after each of them; an error of page ends
+// the list.
+func (c *Client) Pages(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions,
+	each func(raw []byte) error, page func(meta *object.ListMeta) error,
+) (rv uint64, err error) {
+	o.Limit = PageSize
+	for {
+		meta, err := c.List(ctx, r, namespace, accept, o, each)
+		if err == nil {
+			err = page(&meta)
+		}
+		var at uint64
+		if err == nil {
+			at, err = ListVersion(&meta)
+		}
+		switch {
+		case err != nil:
+			return 0, err
+		case rv != 0 && at != rv:
+			return 0, fmt.Errorf("list: page at resourceVersion %d after pages at %d", at, rv)
+		case meta.Continue == "":
+			return at, nil
+		}
+		rv = at
+		o.Continue, o.ResourceVersion, o.ResourceVersionMatch = meta.Continue, "", "" // the token has the resourceVersion
+	}
+}
+
+// Latest returns the current resourceVersion of etcd, from a list of one object.
+func (c *Client) Latest(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions) (uint64, error) {
+	o.Limit = 1
+	meta, err := c.List(ctx, r, namespace, accept, o, func([]byte) error { return nil })
+	if err != nil {
+		return 0, err
+	}
+	return ListVersion(&meta)
+}
+
 // ListVersion returns the resourceVersion of a list. Its error is an ErrUnsupported.
 func ListVersion(meta *object.ListMeta) (uint64, error) {
 	rv, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)

@@ -108,25 +108,16 @@ func (f *follower) run(ctx context.Context) {
 }
 
 // list reads all objects.
-func (f *follower) list(ctx context.Context) (rv uint64, err error) {
+func (f *follower) list(ctx context.Context) (uint64, error) {
 	var all []item
-	o := metav1.ListOptions{Limit: apiserver.PageSize}
-	for {
-		meta, err := f.client.List(ctx, &f.resource, "", f.accept, o, func(raw []byte) error {
-			all = append(all, item{})
-			return json.Unmarshal(raw, &all[len(all)-1])
-		})
-		if err == nil {
-			rv, err = apiserver.ListVersion(&meta)
-		}
-		if err != nil {
-			return 0, err
-		}
-		if o.Continue = meta.Continue; o.Continue == "" {
-			f.replace(ctx, all, rv)
-			return rv, nil
-		}
+	rv, err := f.client.Pages(ctx, &f.resource, "", f.accept, metav1.ListOptions{}, func(raw []byte) error {
+		all = append(all, item{})
+		return json.Unmarshal(raw, &all[len(all)-1])
+	}, func(*object.ListMeta) error { return nil })
+	if err == nil {
+		f.replace(ctx, all, rv)
 	}
+	return rv, err
 }
 
 // watches follows one watch after another from rv. An error means that a list is required, or that ctx has ended.
@@ -157,11 +148,7 @@ func (f *follower) rewound(ctx context.Context, rv uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
 	defer cancel()
 	f.probed = time.Now()
-	meta, err := f.client.List(ctx, &f.resource, "", f.accept, metav1.ListOptions{Limit: 1}, func([]byte) error { return nil })
-	var now uint64
-	if err == nil {
-		now, err = apiserver.ListVersion(&meta)
-	}
+	now, err := f.client.Latest(ctx, &f.resource, "", f.accept, metav1.ListOptions{})
 	f.doubtful = err != nil
 	return err == nil && now < rv
 }

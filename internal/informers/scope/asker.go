@@ -105,28 +105,28 @@ func (a asker) inSlot(ctx context.Context, request func() error) error {
 // listAt lists the scope at rv.
 func (i *Informer) listAt(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
 	r := i.newReader()
-	o := metav1.ListOptions{
-		Limit: apiserver.PageSize, ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-	}
-	for {
-		meta, err := i.page(ctx, i.selection.Namespace, o, func(raw []byte) error {
-			o, err := r.read(raw, false)
-			if err != nil || o.object == nil {
-				return err
-			}
-			return each(o.object, r.scanned)
-		})
-		switch {
-		case apiserver.IsGone(err):
-			return apiserver.ErrUnanswerable
-		case err != nil:
-			return fmt.Errorf("%s at resourceVersion %d: %w", i.name, rv, err)
-		case meta.ResourceVersion != object.FormatVersion(rv):
-			return apiserver.ErrUnanswerable // the server does not support Exact
-		case meta.Continue == "":
-			return nil
+	exactly := object.FormatVersion(rv)
+	_, err := i.deps.Client.Pages(ctx, i.resource, i.selection.Namespace, apiserver.JSON, metav1.ListOptions{
+		ResourceVersion: exactly, ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	}, func(raw []byte) error {
+		o, err := r.read(raw, false)
+		if err != nil || o.object == nil {
+			return err
 		}
-		o.Continue, o.ResourceVersion, o.ResourceVersionMatch = meta.Continue, "", "" // the token has the resourceVersion
+		return each(o.object, r.scanned)
+	}, func(meta *object.ListMeta) error {
+		if meta.ResourceVersion != exactly { // the server does not support Exact
+			return apiserver.ErrUnanswerable
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case apiserver.IsGone(err):
+		return apiserver.ErrUnanswerable
+	default:
+		return fmt.Errorf("%s at resourceVersion %d: %w", i.name, rv, err)
 	}
 }
 
@@ -154,7 +154,7 @@ func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.Li
 	r := i.newReader()
 	var v *backfill.Version
 	foreign := false
-	meta, err := i.page(ctx, q.Ref.Namespace(), opts, func(raw []byte) error {
+	meta, err := i.deps.Client.List(ctx, i.resource, q.Ref.Namespace(), apiserver.JSON, opts, func(raw []byte) error {
 		o, err := r.read(raw, false)
 		switch {
 		case err != nil:

@@ -32,7 +32,8 @@ func (i *Informer) NewGeneration(stored bool) {
 // watchSentAll reports whether the watch has sent every change of the objects: it ended without an error, and no object is left. After a
 // change of the definition it may have ended too early.
 func (i *Informer) watchSentAll() bool {
-	return i.generation.whole == i.generation.number.Load()+1 && !i.LostNamespace() && i.store.View().Loss == nil && i.store.View().Objects == 0
+	v, _ := i.View()
+	return i.generation.whole == i.generation.number.Load()+1 && !v.LostNamespace && v.Loss == nil && v.Objects == 0
 }
 
 // definition has the known origin of a resource.

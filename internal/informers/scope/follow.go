@@ -188,7 +188,7 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	}
 	defer func() { got.lasted = time.Since(s.watch.Opened) }()
 	got.generation = i.generation.number.Load()
-	i.state.answered(s.watch.Opened)
+	i.state.answered(s.watch.Opened, 0)
 	i.recovered()
 	if f.probeDue() && f.rewound(ctx, false) {
 		return got, errRewound
@@ -338,12 +338,8 @@ func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bo
 
 // Latest returns the current resourceVersion of etcd.
 func (i *Informer) Latest(ctx context.Context) (uint64, error) {
-	meta, err := i.page(ctx, i.selection.Namespace, metav1.ListOptions{Limit: 1, LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector},
-		func([]byte) error { return nil })
-	if err != nil {
-		return 0, err
-	}
-	return apiserver.ListVersion(&meta)
+	return i.deps.Client.Latest(ctx, i.resource, i.selection.Namespace, apiserver.JSON,
+		metav1.ListOptions{LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector})
 }
 
 // witness is a seen version that identifies history.

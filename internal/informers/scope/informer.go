@@ -73,7 +73,7 @@ func New(d *Deps, spec *Spec) *Informer {
 	}
 	o := store.Options{
 		Resource: of.Resource, Scope: of.Name, Lane: spec.Lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(),
-		Snapshots: spec.Snapshots != SnapshotNever, Progressed: d.Progressed, Gate: i.state.gate, Log: d.Log, Metrics: i.metrics.store, Save: d.Save,
+		Snapshots: spec.Snapshots != SnapshotNever, Progressed: d.Progressed, Gate: i.state.gate, Log: d.Log, Metrics: i.metrics.store, Save: d.Save, MaxSteps: d.MaxSteps,
 	}
 	if d.Replaced != nil {
 		o.Replaced = func() (uint64, time.Time) { return d.Replaced(of) }
@@ -194,9 +194,6 @@ func (i *Informer) Phase() Phase {
 	return i.state.phase
 }
 
-// IsInError reports whether the last request failed.
-func (i *Informer) IsInError() bool { return i.state.lastError() != nil }
-
 // LastSeen returns the time of the last event, bookmark or list, or of the creation of its resource; zero if there was none.
 func (i *Informer) LastSeen() time.Time {
 	i.state.mu.Lock()
@@ -248,11 +245,6 @@ func (i *Informer) SetFilter(scope *selection.Scope) {
 	}
 }
 
-// Observes reports whether the scope has, or may have, objects in a namespace ("": in any).
-func (i *Informer) Observes(namespace string) bool {
-	return namespace == "" || i.selection.Takes(namespace)
-}
-
 // TakeSnapshot begins a snapshot of a namespace ("": of all). See store.Store.TakeSnapshot.
 func (i *Informer) TakeSnapshot(ctx context.Context, namespace string) (store.Started, error) {
 	if i.selection.Namespace == namespace {
@@ -293,13 +285,18 @@ type View struct {
 	Failing   bool   // the last request failed
 	Forbidden bool   // it failed because it is not permitted
 	RemovedAt uint64 // resourceVersion at which the resource was removed; 0 if it exists
-	EmptyAt   uint64 // resourceVersion at which the informer found that no object exists any more; 0 if it has not
+	// LostNamespace: its namespace was removed, and with it the permission to read it.
+	LostNamespace bool
+	EmptyAt       uint64 // resourceVersion at which the informer found that no object exists any more; 0 if it has not
 }
 
 // View returns the current view, and a channel that is closed by the next change of the informer.
 func (i *Informer) View() (View, <-chan struct{}) {
 	changed := i.store.Changed() // must precede all reads
-	v := View{Ended: i.HasEnded(), RemovedAt: i.RemovedAt(), EmptyAt: i.removal.emptyAt.Load(), Phase: i.Phase(), View: i.store.View()}
+	v := View{Ended: i.HasEnded(), EmptyAt: i.removal.emptyAt.Load(), Phase: i.Phase(), View: i.store.View()}
+	i.removal.mu.Lock()
+	v.RemovedAt, v.LostNamespace = i.removal.at, i.removal.namespace
+	i.removal.mu.Unlock()
 	if err := i.state.lastError(); err != nil {
 		v.Failing, v.Forbidden = true, apierrors.IsForbidden(err)
 	}
@@ -348,6 +345,7 @@ const (
 type Deps struct {
 	Client     *apiserver.Client
 	Lists      *apiserver.ListSlots // bounds concurrent lists
+	MaxSteps   int                  // see store.Options
 	Walks      chan struct{}        // bounds concurrent requests for versions
 	Lookups    *rate.Limiter        // bounds requests for single revisions
 	LastEvents *LastEvents          // nil: the bus cannot be asked

@@ -169,48 +169,33 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 	defer func() { slot.Release(err == nil) }()
 	of := r.state
 	of.move(PhaseWaiting, PhaseListing)
-	o.Limit, o.LabelSelector, o.FieldSelector = apiserver.PageSize, i.selection.LabelSelector, i.selection.FieldSelector
+	o.LabelSelector, o.FieldSelector = i.selection.LabelSelector, i.selection.FieldSelector
 	r.lean = true
 	loaded := 0
-	for {
+	asks := func() {
 		slot.Sent()
-		of.asks(time.Now())
-		meta, err := i.page(ctx, i.selection.Namespace, o, func(raw []byte) error {
-			slot.Answered()
-			of.goesOn(time.Now())
-			o, err := r.read(raw, false)
-			if err == nil && o.object != nil && !o.outside {
-				take(o.object, r.scanned)
-				loaded++
-			}
-			return err
-		})
-		if err != nil {
-			return 0, err
-		}
-		at, err := apiserver.ListVersion(&meta)
-		if err != nil {
-			return 0, err
-		}
-		if rv != 0 && at != rv {
-			return 0, fmt.Errorf("list: page at resourceVersion %d after pages at %d", at, rv)
-		}
-		rv = at
-		of.answered(time.Now())
-		if meta.RemainingItemCount > 0 {
-			of.expect(loaded + int(meta.RemainingItemCount))
-		}
-		if meta.Continue == "" {
-			return rv, nil
-		}
-		// The token holds the resourceVersion.
-		o.Continue, o.ResourceVersion, o.ResourceVersionMatch = meta.Continue, "", ""
+		of.awaits(time.Now(), false)
 	}
-}
-
-// page reads one page of a list in namespace ("": all), item by item.
-func (i *Informer) page(ctx context.Context, namespace string, o metav1.ListOptions, each func(raw []byte) error) (object.ListMeta, error) {
-	return i.deps.Client.List(ctx, i.resource, namespace, apiserver.JSON, o, each)
+	asks()
+	return i.deps.Client.Pages(ctx, i.resource, i.selection.Namespace, apiserver.JSON, o, func(raw []byte) error {
+		slot.Answered()
+		of.awaits(time.Now(), true)
+		o, err := r.read(raw, false)
+		if err == nil && o.object != nil && !o.outside {
+			take(o.object, r.scanned)
+			loaded++
+		}
+		return err
+	}, func(meta *object.ListMeta) error {
+		expects := 0
+		if meta.RemainingItemCount > 0 {
+			expects = loaded + int(meta.RemainingItemCount)
+		}
+		if of.answered(time.Now(), expects); meta.Continue != "" {
+			asks()
+		}
+		return nil
+	})
 }
 
 // explained adds the fix if the API server does not know the field that selects the agent's part.

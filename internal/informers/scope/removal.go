@@ -65,13 +65,6 @@ func (i *Informer) RemovedAt() uint64 {
 	return i.removal.at
 }
 
-// LostNamespace reports whether RemoveWithNamespace was called, and not undone by Restore since.
-func (i *Informer) LostNamespace() bool {
-	i.removal.mu.Lock()
-	defer i.removal.mu.Unlock()
-	return i.removal.namespace
-}
-
 // Restore undoes the removal if the resource exists again before the informer has decided that it does not, and reports whether it did. The
 // API server continues an open watch then, or the objects were listed since. All deletions are sent, and later changes follow in the order
 // of history, as if the resource had existed all the time.

@@ -22,12 +22,12 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		i.store.Resume(&c.Scope)
 	}
 	// If the resourceVersion is in the future, only a list without one distinguishes a lagging API server from a restored etcd.
-	i.state.asks(time.Now())
+	i.state.awaits(time.Now(), false)
 	now, err := i.Latest(ctx)
 	if err != nil {
 		return 0, err
 	}
-	i.state.answered(time.Now())
+	i.state.answered(time.Now(), 0)
 	if now < c.ResourceVersion {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}

@@ -88,15 +88,6 @@ type failure struct {
 	warnedReason string
 }
 
-// expect records the size of the list that is being loaded.
-func (s *state) expect(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.phase == PhaseListing {
-		s.expects = n
-	}
-}
-
 // lastError returns the error of the last request, or nil.
 func (s *state) lastError() error {
 	s.mu.Lock()
@@ -104,27 +95,22 @@ func (s *state) lastError() error {
 	return s.err
 }
 
-// answered records a response other than an event, bookmark or list.
-func (s *state) answered(at time.Time) {
+// answered records a response other than an event, bookmark or list. expects is the size of the list that is being loaded, 0 if unknown.
+func (s *state) answered(at time.Time, expects int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life, s.waits = at, time.Time{}
-}
-
-// asks records that a list requests a page.
-func (s *state) asks(at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waits.IsZero() {
-		s.waits = at
+	if s.life, s.waits = at, (time.Time{}); expects > 0 && s.phase == PhaseListing {
+		s.expects = expects
 	}
 }
 
-// goesOn records that an object of a list was received, and that the list waits for the next one.
-func (s *state) goesOn(at time.Time) {
+// awaits records that a list waits for the API server: for a page, or, after an object was received (more), for the next one.
+func (s *state) awaits(at time.Time, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waits = at
+	if more || s.waits.IsZero() {
+		s.waits = at
+	}
 }
 
 // stale reports whether the known state may be out of date, and the time of the last response. A scope that does not wait for the API

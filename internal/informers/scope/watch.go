@@ -126,7 +126,7 @@ func (s *stream) fill(b *batch) error {
 		}
 		if len(b.events) == 0 {
 			b.read = time.Now()
-			s.informer.state.answered(b.read)
+			s.informer.state.answered(b.read, 0)
 		}
 		if err := s.add(b, typ, raw); err != nil {
 			return err

@@ -84,7 +84,7 @@ func (s *Store) showGateLocked() {
 
 // forgetLocked drops the last-known objects and everything pending. It keeps the position until another one is adopted.
 func (s *Store) forgetLocked() {
-	s.known = known{objects: map[string]entry{}, pending: map[string]*pending{}, maxSteps: s.known.maxSteps}
+	s.known = known{objects: map[string]entry{}, pending: map[string]*pending{}}
 	s.pos.ledger, s.pos.barrier = s.newLedger(mark{}), nil
 	s.gate.notices, s.snaps.current = nil, nil
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -186,7 +187,7 @@ func (r receipts) Withdraw() {
 	}
 }
 
-const maxSteps = 10_000 // limit for earlier gaps, besides one per object
+const maxSteps = 10_000 // see Options.MaxSteps
 
 // collapseLocked bounds pending steps while catch-up has no room. It keeps at most the last step of each key for announced gaps.
 // If those gaps were announced as recovered, the next gap covers them, and is not recovered itself. There must be a Loss.
@@ -195,7 +196,7 @@ func (s *Store) collapseLocked() {
 	for _, d := range s.known.pending {
 		versions += len(d.steps)
 	}
-	if versions <= s.known.maxSteps {
+	if versions <= cmp.Or(s.o.MaxSteps, maxSteps) {
 		return
 	}
 	if b := s.pos.barrier; b.from != 0 {
@@ -218,21 +219,4 @@ func (s *Store) collapseLocked() {
 			s.setLocked(key, entry{})
 		}
 	}
-}
-
-// LimitSteps sets how many steps of earlier gaps the next list keeps, besides one of each object. The default is 10,000.
-func (s *Store) LimitSteps(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known.maxSteps = n
-}
-
-// PendingSteps returns the numbers of keys with pending steps and of these steps, without the listed version of each.
-func (s *Store) PendingSteps() (objects, versions int) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, d := range s.known.pending {
-		versions += len(d.steps)
-	}
-	return len(s.known.pending), versions
 }

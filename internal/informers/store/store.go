@@ -36,6 +36,7 @@ type Options struct {
 	Replaced func() (number uint64, since time.Time)
 	// Gate is called when a list begins (loading), or when changes start or stop waiting for a gap or the start of a snapshot (closed).
 	Gate       func(loading, closed bool)
+	MaxSteps   int                             // limit of pending steps of earlier gaps, besides one per object; 0: 10,000
 	Snapshots  bool                            // false: none is sent, unless a replacement of the log interrupted one
 	Save       func(ctx context.Context) error // saves the positions of all scopes
 	Progressed func()                          // called once the bus has everything that the first list made pending
@@ -107,7 +108,6 @@ type Store struct {
 type known struct {
 	objects     map[string]entry
 	pending     map[string]*pending // of entries that are pendingInferred
-	maxSteps    int                 // limit of those in pending from gaps before the last one, besides one per object
 	pendingKeys int                 // entries that are pending
 	bytes       int                 // compressed bytes of the objects
 	state       uint64              // fingerprint of all objects
@@ -119,7 +119,7 @@ type known struct {
 // New returns an empty Store. Run starts it.
 func New(o Options) *Store {
 	s := &Store{
-		o: o, prefix: o.Resource.String() + "/", known: known{maxSteps: maxSteps}, gate: gate{closed: make(chan struct{}), interrupt: func() {}},
+		o: o, prefix: o.Resource.String() + "/", gate: gate{closed: make(chan struct{}), interrupt: func() {}},
 		wake: make(chan struct{}, 1), requests: make(chan *request), kick: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	s.filters.Store(&filtering{})
