@@ -50,6 +50,11 @@ func (x *truth) problems(resource string) (problems []string) {
 		at int // in the record
 	}
 	var gaps []gap
+	type claim struct {
+		rv uint64
+		at int // in the record
+	}
+	var claims []claim // of progress events: everything up to rv is on record before
 	first := uint64(0)
 	type telling struct {
 		content, scope string
@@ -97,6 +102,7 @@ func (x *truth) problems(resource string) (problems []string) {
 			case object.Gap:
 				gaps = append(gaps, gap{d.Stream, n})
 			case object.Progress:
+				claims = append(claims, claim{min(d.Stream.ResourceVersion, x.restored), n}) // above that, histories differ
 				continue
 			}
 			for _, st := range states {
@@ -202,30 +208,42 @@ func (x *truth) problems(resource string) (problems []string) {
 		if want == "" || slices.ContainsFunc(all[1:], func(s func(*version) bool) bool { return opOf(v, s) != want }) {
 			continue
 		}
-		if slices.ContainsFunc(gaps, func(g gap) bool {
+		covered := slices.IndexFunc(gaps, func(g gap) bool {
 			covers := g.From < v.rv && v.rv <= g.To || g.Reason == object.Rewound && x.restored < v.rv && v.rv <= g.To
 			return covers && g.Reason != object.ContentChanged && (!g.Recovered || g.To > x.restored || slices.ContainsFunc(all, func(s func(*version) bool) bool {
 				return !alive(v.uid, g.From, s) && !alive(v.uid, g.To, s)
 			}))
-		}) {
-			continue
+		})
+		at := len(x.record) // where the version, or the first gap that covers it, is on record
+		if covered >= 0 {
+			at = gaps[covered].at
 		}
 		told := func(rv string, ops ...string) bool {
-			return slices.ContainsFunc(recorded[rv], func(o op) bool { return o.at >= x.born[v] && slices.Contains(ops, o.op) })
+			k := slices.IndexFunc(recorded[rv], func(o op) bool { return o.at >= x.born[v] && slices.Contains(ops, o.op) })
+			if k >= 0 {
+				at = min(at, recorded[rv][k].at)
+			}
+			return k >= 0
 		}
 		rv := v.uid + "/" + strconv.FormatUint(v.rv, 10)
 		switch want {
 		case "c":
-			if !told(rv, "c", "~c", "~e") { // history was gone when it was asked which
+			if !told(rv, "c", "~c", "~e") && covered < 0 { // history was gone when it was asked which
 				fault("%s of %s %s at %d is not on record: %v", want, v.name, v.uid, v.rv, recorded[rv])
 			}
 		case "d":
-			if !told(v.uid+"/d", "d", "~d") && !told(rv, "~l") {
+			if !told(v.uid+"/d", "d", "~d") && !told(rv, "~l") && covered < 0 {
 				fault("%s of %s %s at %d is not on record: %v", want, v.name, v.uid, v.rv, recorded[v.uid+"/d"])
 			}
 		default:
-			if !told(rv, want, "~"+want) {
+			if !told(rv, want, "~"+want) && covered < 0 {
 				fault("%s of %s %s at %d is not on record: %v", want, v.name, v.uid, v.rv, recorded[rv])
+			}
+		}
+		for _, c := range claims {
+			if c.rv >= v.rv && c.at >= x.born[v] && c.at < at {
+				fault("progress up to %d is on record at %d, before %s of %s %s at %d", c.rv, c.at, want, v.name, v.uid, v.rv)
+				break
 			}
 		}
 	}
