@@ -3,7 +3,7 @@
 //
 // # Phases
 //
-// A scope is in one phase (phase.go). One function changes it, and checks the change against this table:
+// A scope is in one phase. One function changes it, and checks the change against the table of leadsTo (phase.go). The main changes are:
 //
 //	waiting ──▶ listing ──▶ announcing ──▶ live ◀──▶ blocked
 //	   ▲           │             ▲  │        │          │

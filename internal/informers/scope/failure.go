@@ -1,7 +1,6 @@
 package scope
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -54,14 +53,20 @@ func (i *Informer) failed(ctx context.Context, doing string, err error, delay ti
 	if warn && r != apiserver.ReasonForbidden { // Denials logs these
 		level = slog.LevelWarn
 	}
-	message := map[string]string{
-		"network":      "cannot reach the API server, retrying",
-		"unauthorized": "the API server rejects the credentials, retrying: renew those of the kubeconfig or service account",
-		"forbidden":    "not permitted to read a resource, retrying",
-		"not_found":    "a resource is no longer served, checking again",
-		"refused":      "cannot capture a resource: remove it from the configuration",
-	}[r]
-	i.log.Log(ctx, level, cmp.Or(message, "cannot read from the API server, retrying"), attrs...)
+	switch r {
+	case "network":
+		i.log.Log(ctx, level, "cannot reach the API server, retrying", attrs...)
+	case "unauthorized":
+		i.log.Log(ctx, level, "the API server rejects the credentials, retrying: renew those of the kubeconfig or service account", attrs...)
+	case "forbidden":
+		i.log.Log(ctx, level, "not permitted to read a resource, retrying", attrs...)
+	case "not_found":
+		i.log.Log(ctx, level, "a resource is no longer served, checking again", attrs...)
+	case "refused":
+		i.log.Log(ctx, level, "cannot capture a resource: remove it from the configuration", attrs...)
+	default:
+		i.log.Log(ctx, level, "cannot read from the API server, retrying", attrs...)
+	}
 }
 
 // recovered records that a failed request succeeds again.

@@ -73,7 +73,7 @@ func (v *Vectors) of(scope string) *metrics {
 		errors: v.errors.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
 	}
 	// Create the series at the start, so that increase() counts the first.
-	for _, cause := range []string{"start", "birth", "resume", "expired", "retry"} {
+	for _, cause := range []string{"start", "birth", "gone", "resume", "expired", "retry"} {
 		m.lists.WithLabelValues(cause)
 	}
 	for _, cause := range []string{"closed", "error", "blocked", "silent", "expired", "rewound"} {
