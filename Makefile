@@ -186,12 +186,7 @@ bench-record: build ## Ask about the past of a record of a million events (3 GB 
 
 .PHONY: demo
 demo: ## See a cluster change: a real control plane, the agent and tail in this terminal, or your own cluster with KUBECONFIG_DEMO
-	@echo 'building kubecdc and the demo: seconds, or some minutes the first time'
-	@started=$${EPOCHREALTIME:-}; { $(MAKE) --no-print-directory --silent build GOFLAGS=-v; \
-		cd test && CGO_ENABLED=0 go build -v -trimpath -o ../.cache/demo ./demo; } 2>&1 | $(COUNT_PACKAGES) && DEMO_STARTED=$$started exec .cache/demo
-
-# The output of go build -v: a line for every hundred packages, and errors.
-COUNT_PACKAGES := awk '/[ \t]/ { print; next } ++n % 100 == 0 { printf "compiled %d packages\n", n; fflush() }'
+	@MAKE='$(MAKE)' test/demo/run
 
 .PHONY: screenshots
 screenshots: build ## Draw the terminal images in docs/images

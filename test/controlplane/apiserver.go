@@ -28,7 +28,7 @@ type apiServer struct {
 
 func (c *Cluster) tokenFile() string { return filepath.Join(c.dir, "tokens.csv") }
 
-func (c *Cluster) startNewAPIServer(ctx context.Context, bin binaries, i int) error {
+func (c *Cluster) startNewAPIServer(ctx context.Context, bin *Binaries, i int) error {
 	s := &apiServer{}
 	c.apiServers = append(c.apiServers, s)
 	etcd := ""
@@ -42,7 +42,7 @@ func (c *Cluster) startNewAPIServer(ctx context.Context, bin binaries, i int) er
 	return onFreePort(ctx, func(port int) error {
 		s.url = fmt.Sprintf("https://127.0.0.1:%d", port)
 		s.args = func(extra []string) []string {
-			return bin.apiServer(append(c.apiServerFlags(port, etcd), extra...))
+			return bin.argv(apiServerBinary, append(c.apiServerFlags(port, etcd), extra...))
 		}
 		s.component = newComponent(c.dir, fmt.Sprintf("kube-apiserver-%d", i), s.args(c.opts.APIServerArgs))
 		return c.StartAPIServer(ctx, i)
@@ -160,7 +160,7 @@ func (c *Cluster) get(ctx context.Context, url string) error {
 	return c.do(ctx, http.MethodGet, url, c.token(Admin), nil, nil)
 }
 
-func (c *Cluster) newControllerManager(bin binaries) error {
+func (c *Cluster) newControllerManager(bin *Binaries) error {
 	// A file of its own: the one for people may be written with any name and user.
 	kubeconfig := filepath.Join(c.dir, "kube-controller-manager.kubeconfig")
 	if err := c.WriteKubeconfig(kubeconfig, controllerManagerUser); err != nil {
@@ -181,7 +181,7 @@ func (c *Cluster) newControllerManager(bin binaries) error {
 	}
 	args = append(args, featureGates(c.opts.FeatureGates)...)
 	args = append(args, c.opts.ControllerManagerArgs...)
-	c.controllerManager = newComponent(c.dir, "kube-controller-manager", bin.controllerManager(args))
+	c.controllerManager = newComponent(c.dir, "kube-controller-manager", bin.argv(controllerManagerBinary, args))
 	return nil
 }
 

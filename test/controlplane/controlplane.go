@@ -63,6 +63,9 @@ type Options struct {
 	APIServerArgs         []string
 	ControllerManagerArgs []string
 
+	// Binaries are the programs to run. Nil: those in the directory KUBEBUILDER_ASSETS or, if that is not set, that of Build.
+	Binaries *Binaries
+
 	// Output is where Build says what it does, should it have to build. Nil: os.Stderr.
 	Output io.Writer
 }
@@ -71,7 +74,7 @@ type Options struct {
 // stop a component may not be called for the same component at the same time.
 type Cluster struct {
 	opts    Options
-	bin     binaries
+	bin     *Binaries
 	dir     string
 	tempDir bool
 	pki     *pki

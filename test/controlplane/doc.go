@@ -10,9 +10,9 @@
 // # Binaries
 //
 // The components are compiled from their Go modules by [Build] (package test/cluster), once, into the user's cache
-// directory. Where the environment variable KUBEBUILDER_ASSETS is set, the binaries etcd, kube-apiserver and
-// kube-controller-manager of that directory are taken instead; setup-envtest does not install the last one, so there
-// [Options.NoControllerManager] is needed.
+// directory. If the environment variable KUBEBUILDER_ASSETS is set, the binaries etcd, kube-apiserver and
+// kube-controller-manager of that directory run instead. setup-envtest does not install the last one, so a control plane
+// of its binaries needs [Options.NoControllerManager]. [Installed] also finds binaries on PATH, for [Options.Binaries].
 //
 // # Invariants
 //

@@ -13,7 +13,7 @@ import (
 	"strconv"
 )
 
-func (c *Cluster) startNewEtcd(ctx context.Context, bin binaries) error {
+func (c *Cluster) startNewEtcd(ctx context.Context, bin *Binaries) error {
 	c.etcdName = rand.Text()
 	return onFreePort(ctx, func(port int) error {
 		c.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", port)
@@ -30,7 +30,7 @@ func (c *Cluster) startNewEtcd(ctx context.Context, bin binaries) error {
 		if !c.opts.Fsync {
 			args = append(args, "--unsafe-no-fsync")
 		}
-		c.etcd = newComponent(c.dir, "etcd", bin.etcd(append(args, c.opts.EtcdArgs...)))
+		c.etcd = newComponent(c.dir, "etcd", bin.argv(etcdBinary, append(args, c.opts.EtcdArgs...)))
 		return c.StartEtcd(ctx)
 	})
 }

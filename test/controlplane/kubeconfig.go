@@ -44,7 +44,10 @@ func (c *Cluster) WriteKubeconfig(path, user string) error {
 // WriteKubectl writes a script that is kubectl, of the control plane's version. Put its directory into PATH where a
 // person, or a test that walks in their steps, has to have one.
 func (c *Cluster) WriteKubectl(path string) error {
-	quoted := c.bin.argv("kubectl", nil)
+	if err := c.bin.missing(kubectlBinary); err != nil {
+		return err
+	}
+	quoted := c.bin.argv(kubectlBinary, nil)
 	for i, arg := range quoted {
 		quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 	}

@@ -24,6 +24,7 @@ type demo struct {
 	kubeconfig, context string // of the cluster to follow; "": the demo makes one
 	limit               time.Duration
 	started             time.Time
+	stages              stages
 	screen              *screen
 }
 
@@ -43,7 +44,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	d.screen.printf("\n%s\n\n", d.screen.paint(bold, "kubecdc: change data capture for Kubernetes"))
-	seen := &evidence{started: d.started}
+	seen := &evidence{started: d.started, stages: &d.stages}
 	if err := d.show(ctx, dir, seen); err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 
 // show starts one part after the other, and ends them the other way round.
 func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error) {
-	kubeconfig := d.kubeconfig
+	kubeconfig, kubectl := d.kubeconfig, ""
 	agent := &agent{screen: d.screen, log: filepath.Join(dir, "agent.log"), data: filepath.Join(dir, "data")}
 	var work []func(context.Context) error
 	if kubeconfig == "" {
@@ -68,6 +69,7 @@ func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error)
 			return unlessEnded(ctx, err)
 		}
 		defer cluster.Stop()
+		kubectl = cluster.kubectl
 		if work, err = d.workers(ctx, cluster, agent); err != nil {
 			return unlessEnded(ctx, err)
 		}
@@ -82,6 +84,7 @@ func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error)
 	if err != nil {
 		return unlessEnded(ctx, err)
 	}
+	d.stages.end("agent started", time.Now())
 	defer func() { err = errors.Join(err, d.end("the agent: it drains its queue", agent.child)) }()
 
 	tail, err := d.startTail(agent.bus, filepath.Join(dir, "tail.log"), seen, &readers)
@@ -90,7 +93,7 @@ func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error)
 	}
 	defer func() { err = errors.Join(err, d.end("kubecdc tail", tail)) }()
 
-	d.invite(dir, kubeconfig, agent.bus)
+	d.invite(kubeconfig, kubectl, agent.bus)
 	running, finish := context.WithCancel(ctx)
 	defer finish()
 	if d.limit > 0 {
@@ -136,35 +139,72 @@ func (d *demo) end(what string, child *process.Child) error {
 	})
 }
 
-func (d *demo) startCluster(ctx context.Context, kubeconfig string) (cluster *controlplane.Cluster, err error) {
-	err = d.screen.step("starting etcd, kube-apiserver and kube-controller-manager", func() error {
-		cluster, err = controlplane.Start(ctx, controlplane.Options{
-			Output: d.screen,
-			// The demo's node sends no heartbeats.
-			ControllerManagerArgs: []string{"--controllers=*,-node-lifecycle-controller"},
-		})
+// cluster is the demo's own.
+type cluster struct {
+	*controlplane.Cluster
+	noControllerManager bool
+	kubectl             string // Its path; "" if the control plane comes with none.
+}
+
+func (d *demo) startCluster(ctx context.Context, kubeconfig string) (*cluster, error) {
+	opts, what, err := d.controlPlane(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{noControllerManager: opts.NoControllerManager}
+	err = d.screen.step("starting "+what, func() (err error) {
+		c.Cluster, err = controlplane.Start(ctx, opts)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(
-		cluster.WriteKubeconfig(kubeconfig, controlplane.Admin),
-		cluster.WriteKubectl(filepath.Join(filepath.Dir(kubeconfig), "kubectl")))
+	d.stages.end("control plane started", time.Now())
+	err = c.WriteKubeconfig(kubeconfig, controlplane.Admin)
+	if err == nil && (opts.Binaries == nil || opts.Binaries.HasKubectl()) {
+		c.kubectl = filepath.Join(filepath.Dir(kubeconfig), "kubectl")
+		err = c.WriteKubectl(c.kubectl)
+	}
 	if err != nil {
-		cluster.Stop()
+		c.Stop()
 		return nil, err
 	}
-	return cluster, nil
+	return c, nil
+}
+
+// controlPlane returns what to start, and says so. It prefers installed binaries, and builds the control plane if there are none.
+func (d *demo) controlPlane(ctx context.Context) (opts controlplane.Options, what string, err error) {
+	opts = controlplane.Options{
+		Output: d.screen,
+		// The demo's node sends no heartbeats.
+		ControllerManagerArgs: []string{"--controllers=*,-node-lifecycle-controller"},
+	}
+	if opts.Binaries, err = controlplane.Installed(); err != nil {
+		return opts, "", err
+	}
+	if opts.Binaries == nil {
+		if _, err := controlplane.Build(ctx, d.screen); err != nil {
+			return opts, "", err
+		}
+		d.stages.end("control plane compiled", time.Now())
+		return opts, "etcd, kube-apiserver and kube-controller-manager", nil
+	}
+	if opts.Binaries.HasControllerManager() {
+		return opts, "etcd, kube-apiserver and kube-controller-manager of " + opts.Binaries.Dir(), nil
+	}
+	opts.NoControllerManager = true
+	return opts, "etcd and kube-apiserver of " + opts.Binaries.Dir(), nil
 }
 
 // workers are what makes the demo's own cluster change.
-func (d *demo) workers(ctx context.Context, cluster *controlplane.Cluster, a *agent) ([]func(context.Context) error, error) {
+func (d *demo) workers(ctx context.Context, cluster *cluster, a *agent) ([]func(context.Context) error, error) {
 	client, err := dynamic.NewForConfig(cluster.Config(controlplane.Admin))
 	if err != nil {
 		return nil, err
 	}
-	node, workload := newNode(client), &workload{client: client, screen: d.screen, past: &past{binary: d.binary, screen: d.screen, agent: a}}
+	node, workload := newNode(client), &workload{
+		client: client, screen: d.screen, past: &past{binary: d.binary, screen: d.screen, agent: a}, makesPods: cluster.noControllerManager,
+	}
 	if err := errors.Join(node.register(ctx), workload.prepare(ctx)); err != nil {
 		return nil, err
 	}
@@ -207,7 +247,7 @@ func (d *demo) startTail(bus, log string, seen *evidence, readers *errgroup.Grou
 }
 
 // invite says what is to be seen, and what the person can do.
-func (d *demo) invite(dir, kubeconfig, bus string) {
+func (d *demo) invite(kubeconfig, kubectl, bus string) {
 	var b strings.Builder
 	line := func(what string, commands ...string) {
 		fmt.Fprintf(&b, "  %s\n", what)
@@ -220,8 +260,8 @@ func (d *demo) invite(dir, kubeconfig, bus string) {
 		line("Following the cluster of " + kubeconfig + ". The demo writes nothing to it: what changes, others change.")
 	} else {
 		commands := []string{"export KUBECONFIG=" + kubeconfig}
-		if _, err := exec.LookPath("kubectl"); err != nil {
-			commands = append(commands, "export PATH=$PATH:"+dir+"   # a kubectl for you")
+		if _, err := exec.LookPath("kubectl"); err != nil && kubectl != "" {
+			commands = append(commands, "export PATH=$PATH:"+filepath.Dir(kubectl)+"   # a kubectl for you")
 		}
 		line("Your own changes show up too. In another terminal:", append(commands, "kubectl create configmap hello --from-literal=who=me")...)
 	}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -84,19 +86,7 @@ func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 
 	waitFor := func(text string) {
 		t.Helper()
-		deadline := time.NewTimer(time.Minute)
-		defer deadline.Stop()
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for !strings.Contains(shown.String(), text) {
-			select {
-			case err := <-ended:
-				t.Fatalf("the demo ended before it showed %q: %v\n%s", text, err, shown.String())
-			case <-deadline.C:
-				t.Fatalf("not shown: %q\n%s", text, shown.String())
-			case <-tick.C:
-			}
-		}
+		shown.wait(t, text, ended)
 	}
 	waitFor("The demo writes nothing to it")
 	waitFor("kubecdc tail --diff")
@@ -125,6 +115,51 @@ func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 	}
 	if len(verbs["watch"]) == 0 {
 		t.Errorf("the audit log has no watch of user %s: %v", viewer, verbs)
+	}
+}
+
+// TestRunsWithTheBinariesOfEnvtest runs the demo with etcd, kube-apiserver and kubectl, which is what setup-envtest installs. Without a
+// controller manager, the Pods of the Deployment still come and go.
+func TestRunsWithTheBinariesOfEnvtest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane and the demo, which takes seconds")
+	}
+	multi, err := controlplane.Build(t.Context(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	assets := t.TempDir()
+	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
+		script := fmt.Sprintf("#!/bin/sh\nexec '%s' %s \"$@\"\n", multi, name)
+		if err := os.WriteFile(filepath.Join(assets, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("KUBEBUILDER_ASSETS", assets)
+	d, err := fromEnvironment(func(name string) string {
+		return map[string]string{"DEMO_STARTED": "1764200000", "DEMO_STAGES": "agent compiled=1764200002.5"}[name]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown buffer
+	d.binary, d.screen = build.Agent(t), newScreen(&shown, func(string) string { return "" })
+	ctx, interrupt := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer interrupt()
+	ended := make(chan error, 1)
+	go func() { ended <- d.run(ctx) }()
+	// The Pods of the first version are replaced by those of the second one.
+	for _, text := range []string{
+		"starting etcd and kube-apiserver of " + assets, " created pods shop/web-1 ", "# the deployer rolls out shop/web:1.1", " deleted pods shop/web-1\n",
+	} {
+		shown.wait(t, text, ended)
+	}
+	interrupt()
+	if err := <-ended; err != nil {
+		t.Errorf("interrupted, the demo ends with error %v\n%s", err, &shown)
+	}
+	if want := "(agent compiled 2.5 s, control plane started "; !strings.Contains(shown.String(), want) {
+		t.Errorf("not shown: %q\n%s", want, &shown)
 	}
 }
 
@@ -183,6 +218,29 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+var spaces = regexp.MustCompile(` +`)
+
+// spaced returns text without the spaces that align columns.
+func spaced(text string) string { return spaces.ReplaceAllString(text, " ") }
+
+// wait returns when the text has been written, however it is aligned, and fails the test if the demo ends before, or takes minutes.
+func (b *buffer) wait(t *testing.T, text string, ended <-chan error) {
+	t.Helper()
+	deadline := time.NewTimer(2 * time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !strings.Contains(spaced(b.String()), spaced(text)) {
+		select {
+		case err := <-ended:
+			t.Fatalf("the demo ended before it showed %q: %v\n%s", text, err, b)
+		case <-deadline.C:
+			t.Fatalf("not shown: %q\n%s", text, b)
+		case <-tick.C:
+		}
+	}
+}
+
 func TestEnvironment(t *testing.T) {
 	for name, c := range map[string]struct {
 		env  map[string]string
@@ -195,6 +253,8 @@ func TestEnvironment(t *testing.T) {
 		"no time at all":             {env: map[string]string{"DEMO_SECONDS": "0"}, want: `DEMO_SECONDS: must be a whole number of seconds, got "0"`},
 		"no such file":               {env: map[string]string{"KUBECONFIG_DEMO": "/nonexistent"}, want: "KUBECONFIG_DEMO: stat /nonexistent: no such file or directory", is: fs.ErrNotExist},
 		"a home that the shell left": {env: map[string]string{"HOME": "/nonexistent", "KUBECONFIG_DEMO": "~/.kube/config"}, want: "KUBECONFIG_DEMO: stat /nonexistent/.kube/config: no such file or directory", is: fs.ErrNotExist},
+		"stages":                     {env: map[string]string{"DEMO_STARTED": "1764200000.25", "DEMO_STAGES": "agent compiled=1764200002.5,demo compiled=1764200003"}},
+		"a stage without time":       {env: map[string]string{"DEMO_STAGES": "agent compiled"}, want: `DEMO_STAGES: agent compiled: must be a name, = and seconds since 1970, got "agent compiled"`},
 		"a context without file":     {env: map[string]string{"KUBECONFIG_DEMO_CONTEXT": "c"}, want: "KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 // evidence is what tail has shown, told from the lines on the screen. Safe for concurrent use.
 type evidence struct {
 	started time.Time
+	stages  *stages // those before the first change
 
 	mu       sync.Mutex
 	created  int
@@ -55,6 +56,9 @@ func (e *evidence) String() string {
 	s := fmt.Sprintf("shown: %d created, %d updated with what changed, %d deleted", e.created, e.updated, e.deleted)
 	if e.updated > 0 {
 		s += fmt.Sprintf("; first diff after %.1f s", e.first.Seconds())
+		if e.stages != nil && len(e.stages.text) > 0 {
+			s += fmt.Sprintf(" (%s, first diff %.1f s)", strings.Join(e.stages.text, ", "), (e.first - e.stages.last.Sub(e.started)).Seconds())
+		}
 	}
 	return s
 }

@@ -55,9 +55,12 @@ func fromEnvironment(getenv func(string) string) (*demo, error) {
 		}
 		d.limit = time.Duration(n) * time.Second
 	}
-	// Bash writes the fraction as the locale does.
-	if seconds, err := strconv.ParseFloat(strings.Replace(getenv("DEMO_STARTED"), ",", ".", 1), 64); err == nil {
-		d.started = time.UnixMicro(int64(seconds * 1e6))
+	if v := getenv("DEMO_STARTED"); v != "" {
+		var err error
+		if d.started, err = seconds(v); err != nil {
+			return nil, fmt.Errorf("DEMO_STARTED: must be seconds since 1970, got %q", v)
+		}
 	}
-	return d, nil
+	d.stages.last = d.started
+	return d, d.stages.parse(getenv("DEMO_STAGES"))
 }

@@ -28,6 +28,9 @@ type workload struct {
 	client dynamic.Interface
 	screen *screen
 	past   *past
+
+	makesPods bool // There is no controller manager: the workload creates the Pods of its Deployment.
+	pods      int  // How many it has created.
 }
 
 // change is one line of the story.
@@ -56,7 +59,11 @@ func (w *workload) play(ctx context.Context, changes []change) error {
 			return nil
 		}
 		w.screen.caption(c.caption)
-		switch err := c.do(ctx); {
+		err := c.do(ctx)
+		if err == nil && w.makesPods {
+			err = w.syncPods(ctx)
+		}
+		switch {
 		case err == nil, ctx.Err() != nil:
 		case apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err), apierrors.IsForbidden(err):
 			// The person at the other terminal has deleted something, or made it.

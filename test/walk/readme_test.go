@@ -32,6 +32,7 @@ func TestREADME(t *testing.T) {
 		"helm install kubecdc charts/kubecdc --namespace kubecdc --create-namespace --set bus.nats.url=nats://nats.messaging:4222": "make chart",
 		"kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc status":                                                                "make chart",
 		"DEMO_SECONDS=30 make demo":                "DEMO_SECONDS=30 make demo",
+		"KUBEBUILDER_ASSETS=DIR make demo":         "make test", // test/demo runs with the binaries of setup-envtest
 		"KUBECONFIG_DEMO=~/.kube/config make demo": "make test", // test/demo follows a cluster that is not its own
 	}
 	start := read(t, "docs/start/quickstart.md")
