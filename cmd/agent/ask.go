@@ -23,7 +23,7 @@ import (
 type askFlags struct {
 	bus                          tailFlags
 	namespace, selector, cluster string
-	output                       string
+	output                       output
 	allNamespaces, exact         bool
 	pagerCommand                 string
 	noPager                      bool
@@ -44,7 +44,7 @@ const resourceHelp = `Resources are named as for kubectl: plural, singular, kind
 Custom resources are found by the CRDs in the record. Names and the namespace may have * ? [a-z]. No cluster is
 contacted.`
 
-func (f *askFlags) add(cmd *cobra.Command, formats ...string) {
+func (f *askFlags) add(cmd *cobra.Command, formats []string) {
 	fl := cmd.Flags()
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern (default: all)")
 	fl.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects in all namespaces, as without --namespace")
@@ -53,7 +53,7 @@ func (f *askFlags) add(cmd *cobra.Command, formats ...string) {
 	fl.StringVar(&f.pagerCommand, "pager", "", "`command` that shows the answer page by page at a terminal (default: $PAGER, else "+defaultPager+")")
 	fl.BoolVar(&f.noPager, "no-pager", false, "show the answer at a terminal without a pager")
 	f.bus.addBus(cmd)
-	completeWords(cmd, "output", formats...)
+	f.output.add(cmd, formats)
 	cmd.ValidArgsFunction = f.completeObjects
 	_ = cmd.RegisterFlagCompletionFunc("namespace", f.completeNamespaces) // fails for flags that do not exist
 }

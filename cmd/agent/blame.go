@@ -45,20 +45,15 @@ is new, and those after it keep their lines.
 			return f.finish(blame(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
-	formats := []string{"table", "wide", "json", "yaml", "name"}
 	fl := cmd.Flags()
 	fl.StringVar(&f.at, "at", "now", "the `moment`")
-	fl.StringVarP(&f.output, "output", "o", "table", "`format`: "+strings.Join(formats, ", "))
-	f.add(cmd, formats...)
+	f.add(cmd, objectFormats())
 	completeWords(cmd, "at", "now", "10m", "1h", "24h")
 	return cmd
 }
 
 // blame prints the author of each line of an object.
 func blame(ctx context.Context, f *blameFlags, args []string, stdout, stderr io.Writer) error {
-	if !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, f.output) {
-		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)}
-	}
 	at, err := timeline.ParseMoment(f.at, time.Now())
 	if err != nil {
 		return usageError{fmt.Errorf("--at: %w", err)}
@@ -109,13 +104,13 @@ func blame(ctx context.Context, f *blameFlags, args []string, stdout, stderr io.
 	if len(lines) == 0 {
 		return q.explainNone(ctx, at)
 	}
-	switch f.output {
-	case "json", "yaml":
-		err = q.printValue(f.output, newBlamed(lines, &sure))
-	case "name":
+	switch f.output.format {
+	case jsonFormat, yamlFormat, jsonPathFormat:
+		err = q.printValue(&f.output, newBlamed(lines, &sure))
+	case nameFormat:
 		err = q.write([]byte(kindName(last) + "\n"))
 	default:
-		err = q.printBlame(lines, f.output == "wide")
+		err = q.printBlame(lines, f.output.wide())
 	}
 	return errors.Join(err, f.judge(&sure))
 }

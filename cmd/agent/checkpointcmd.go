@@ -100,7 +100,7 @@ The agent may run: it saves changes every 5 seconds.`,
 		},
 	}
 	addCheckpointFlags(cmd, &o)
-	out.add(cmd, "table", "json", "yaml")
+	out.add(cmd, reportFormats())
 	return cmd
 }
 

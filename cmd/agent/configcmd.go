@@ -89,7 +89,7 @@ func newConfigCheckCommand() *cobra.Command {
 		},
 	}
 	addOverrides(cmd, &o)
-	out.add(cmd, "table", "json", "yaml")
+	out.add(cmd, reportFormats())
 	return cmd
 }
 

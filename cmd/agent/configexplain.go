@@ -60,7 +60,7 @@ func newConfigExplainCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
 	addOverrides(cmd, &o)
-	out.add(cmd, "table", "json", "yaml")
+	out.add(cmd, reportFormats())
 	return cmd
 }
 

@@ -49,7 +49,7 @@ bus then gets a gap in its place, which names the dead letter, and the later cha
 		},
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", agentOfOrders)
-	out.add(cmd, "table", "json", "yaml")
+	out.add(cmd, reportFormats())
 	return cmd
 }
 

@@ -72,7 +72,7 @@ pods/u/7   pods shop/web-1   1m30s   4          true       connection: the serve
 	if got := command(exitUsage, "a", "b"); !strings.Contains(got, "name one event") {
 		t.Errorf("got %s", got)
 	}
-	if got := command(exitUsage, "-o", "xml"); !strings.Contains(got, "must be one of table, json, yaml") {
+	if got := command(exitUsage, "-o", "xml"); !strings.Contains(got, "must be one of table, wide, json, yaml") {
 		t.Errorf("got %s", got)
 	}
 }

@@ -49,6 +49,7 @@ same path: of a new object, only its identity. Values of Secrets are never print
 ` + resourceHelp + `
 
 -o table prints a line for each object, -o wide all fields. -o json and -o yaml print both versions.
+-o jsonpath=TEMPLATE is that of kubectl, of what -o json prints.
 
 ` + certaintyHelp,
 		Example: `  kubecdc diff 14:00 14:10 -n shop
@@ -65,9 +66,7 @@ same path: of a new object, only its identity. Values of Secrets are never print
 			return f.finish(diff(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
-	formats := []string{"table", "wide", "json", "yaml", "name"}
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "`format`: "+strings.Join(formats, ", "))
-	f.add(cmd, formats...)
+	f.add(cmd, changeFormats())
 	f.addSelector(cmd)
 	cmd.Flags().StringVar(&f.running.Kubeconfig, "kubeconfig", "", "kubeconfig `file` for live; default: $KUBECONFIG, ~/.kube/config")
 	cmd.Flags().StringVar(&f.running.Context, "context", "", "`name` of the kubeconfig's context for live")
@@ -82,9 +81,6 @@ same path: of a new object, only its identity. Values of Secrets are never print
 
 // diff prints the differences between two moments.
 func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Writer) error {
-	if !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, f.output) {
-		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)}
-	}
 	moments, err := f.moments(args)
 	if err != nil {
 		return usageError{err}
@@ -224,14 +220,14 @@ func eventOf(v *timeline.Version, op consume.Op) *consume.Event {
 }
 
 func (f *askFlags) printDifferences(q *question, differences []difference, sure []certainty) error {
-	switch f.output {
-	case "json", "yaml":
-		return q.printValue(f.output, struct {
+	switch f.output.format {
+	case jsonFormat, yamlFormat, jsonPathFormat:
+		return q.printValue(&f.output, struct {
 			From        certainty    `json:"from"`
 			To          certainty    `json:"to"`
 			Differences []difference `json:"differences"`
 		}{sure[0], sure[1], append([]difference{}, differences...)})
-	case "name":
+	case nameFormat:
 		for _, d := range differences {
 			if _, err := fmt.Fprintln(q.stdout, kindName(d.of)); err != nil {
 				return err
@@ -239,8 +235,8 @@ func (f *askFlags) printDifferences(q *question, differences []difference, sure 
 		}
 		return nil
 	}
-	o := console.Options{Timeless: true, Wide: f.output == "wide", Reads: true}
-	if f.output != "table" {
+	o := console.Options{Timeless: true, Wide: f.output.wide(), Reads: true}
+	if f.output.format != tableFormat {
 		o.View = console.Diff
 	}
 	p := console.New(q.stdout, o)
@@ -252,10 +248,17 @@ func (f *askFlags) printDifferences(q *question, differences []difference, sure 
 	return p.Finish()
 }
 
-// printValue prints a value as JSON or YAML.
-func (q *question) printValue(format string, value any) error {
-	if format == "json" {
+// printValue prints a value as JSON or YAML, or what the template makes of it.
+func (q *question) printValue(o *output, value any) error {
+	switch o.format {
+	case jsonFormat:
 		return q.printJSON(value)
+	case jsonPathFormat:
+		text, err := o.execute(value)
+		if err != nil {
+			return err
+		}
+		return q.write(text)
 	}
 	raw, err := json.Marshal(value)
 	if err != nil {

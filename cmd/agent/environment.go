@@ -44,7 +44,11 @@ func readVariables(cmd *cobra.Command) error {
 			values = strings.Split(strings.TrimSuffix(text, "\n"), "\n") // values may contain commas
 		}
 		for _, v := range values {
-			wrong := f.Value.Set(v)
+			set := f.Value.Set
+			if o, ok := f.Value.(*output); ok {
+				set = o.setVariable
+			}
+			wrong := set(v)
 			if errors.As(wrong, new(flagError)) {
 				err = usageError{fmt.Errorf("environment variable %s: %w", name, wrong)}
 				return

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
@@ -30,11 +29,7 @@ type getFlags struct {
 	askFlags
 	at       string
 	forApply bool
-	template *jsonpath.JSONPath // of --output jsonpath=TEMPLATE; nil for other formats
 }
-
-// jsonPathFormat is the prefix of a format that is a template.
-const jsonPathFormat = "jsonpath="
 
 func newGetCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f getFlags
@@ -66,13 +61,11 @@ redacted values, which must not be applied, and removes owner references, which 
 			return f.finish(get(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
-	formats := []string{"table", "wide", "json", "yaml", "name", jsonPathFormat}
 	f.addSelector(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.at, "at", "now", "the `moment`")
 	completeWords(cmd, "at", "now", "10m", "1h", "24h")
-	fl.StringVarP(&f.output, "output", "o", "table", "`format`: "+strings.Join(formats, ", "))
-	f.add(cmd, formats...)
+	f.add(cmd, objectFormats())
 	fl.BoolVar(&f.forApply, "for-apply", false, "print YAML without what the server fills in, for kubectl apply")
 	return cmd
 }
@@ -82,20 +75,12 @@ func get(ctx context.Context, f *getFlags, args []string, stdout, stderr io.Writ
 	switch {
 	case len(args) == 0:
 		return usageError{errors.New("get: name resources (pods, deploy/web, deployments.apps), or all")}
-	case !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, f.output) && !strings.HasPrefix(f.output, jsonPathFormat):
-		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml, name or jsonpath=TEMPLATE", f.output)}
-	case f.forApply && f.output != "table" && f.output != "yaml":
-		return usageError{fmt.Errorf("--for-apply prints YAML, got -o %s", f.output)}
+	case f.forApply && !f.output.variable && f.output.format != tableFormat && f.output.format != yamlFormat:
+		return usageError{fmt.Errorf("--for-apply prints YAML, got -o %s", f.output.format)}
 	}
 	at, err := timeline.ParseMoment(f.at, time.Now())
 	if err != nil {
 		return usageError{fmt.Errorf("--at: %w", err)}
-	}
-	if template, ok := strings.CutPrefix(f.output, jsonPathFormat); ok {
-		f.template = jsonpath.New("output").AllowMissingKeys(true)
-		if err := f.template.Parse(template); err != nil {
-			return usageError{fmt.Errorf("--output %s: %w; want a template as for kubectl: jsonpath='{.items[*].metadata.name}'", f.output, err)}
-		}
 	}
 	q, err := f.ask(ctx, args, stdout, stderr)
 	if err != nil {
@@ -312,16 +297,17 @@ func ended(v *timeline.Version) string {
 
 // print prints objects in the selected format.
 func (f *getFlags) print(q *question, objects []*timeline.Version, c *certainty) error {
-	switch {
-	case f.forApply:
+	if f.forApply {
 		return q.printForApply(objects)
-	case f.template != nil:
-		return q.printTemplate(f.template, objects)
-	case f.output == "json":
+	}
+	switch f.output.format {
+	case jsonPathFormat:
+		return q.printTemplate(&f.output, objects)
+	case jsonFormat:
 		return q.printList(objects, c)
-	case f.output == "yaml":
+	case yamlFormat:
 		return q.printDocuments(objects)
-	case f.output == "name":
+	case nameFormat:
 		var b strings.Builder
 		for _, v := range objects {
 			b.WriteString(kindName(v) + "\n")
@@ -329,17 +315,21 @@ func (f *getFlags) print(q *question, objects []*timeline.Version, c *certainty)
 		_, err := io.WriteString(q.stdout, b.String())
 		return err
 	}
-	return q.printTable(objects, f.output == "wide", c.time)
+	return q.printTable(objects, f.output.wide(), c.time)
 }
 
 // kindName returns the name in the form of kubectl get -o name.
 func kindName(v *timeline.Version) string {
 	_, group, _ := strings.Cut(v.Resource, ".")
-	kind := strings.ToLower(v.Kind)
+	return kindNameOf(v.Kind, group, v.Name)
+}
+
+func kindNameOf(kind, group, name string) string {
+	kind = strings.ToLower(kind)
 	if group != "" {
 		kind += "." + group
 	}
-	return kind + "/" + v.Name
+	return kind + "/" + name
 }
 
 // printList prints a List as JSON, one object at a time: the text is several times as large as the state. Field kubecdc has the certainty.
@@ -375,14 +365,10 @@ func (q *question) printList(objects []*timeline.Version, c *certainty) error {
 }
 
 // printTemplate executes a template: on the object if one is named, otherwise on a List.
-func (q *question) printTemplate(template *jsonpath.JSONPath, objects []*timeline.Version) error {
-	items := []any{}
+func (q *question) printTemplate(o *output, objects []*timeline.Version) error {
+	items := []json.RawMessage{}
 	for _, v := range objects {
-		var item any
-		if err := json.Unmarshal(v.After, &item); err != nil {
-			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
-		}
-		items = append(items, item)
+		items = append(items, v.After)
 	}
 	var data any = map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
 	switch {
@@ -391,11 +377,7 @@ func (q *question) printTemplate(template *jsonpath.JSONPath, objects []*timelin
 	case len(items) == 0:
 		return nil
 	}
-	var b bytes.Buffer
-	if err := template.Execute(&b, data); err != nil {
-		return fmt.Errorf("--output jsonpath: %w", err)
-	}
-	return q.write(b.Bytes())
+	return q.printValue(o, data)
 }
 
 // printJSON prints a value as indented JSON. At a terminal, it makes control characters harmless.

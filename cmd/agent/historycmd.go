@@ -42,7 +42,8 @@ spec.ports[0].port, spec.template.spec.containers[app].image.
 ` + resourceHelp + `
 
 -o table prints a line for each version, -o wide all fields. -o yaml prints the versions as documents, -o json as a
-list. -o name prints each object once.
+list. -o name prints each object once. -o jsonpath=TEMPLATE is that of kubectl, of each version in the form of -o json:
+'{.time} {.after.spec.replicas}'.
 
 ` + certaintyHelp + ` It is that of the end of the span; gaps inside it are listed.`,
 		Example: `  kubecdc history deploy/web -n shop
@@ -53,14 +54,12 @@ list. -o name prints each object once.
 			return f.finish(showHistory(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
-	formats := []string{"table", "wide", "json", "yaml", "name"}
 	f.addSelector(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.since, "since", "", "only versions after this `moment` (default: the beginning of the record)")
 	fl.StringVar(&f.until, "until", "now", "only versions up to this `moment`")
 	fl.StringVar(&f.field, "field", "", "only changes of the value at this `path`")
-	fl.StringVarP(&f.output, "output", "o", "", "`format`: "+strings.Join(formats, ", "))
-	f.add(cmd, formats...)
+	f.add(cmd, changeFormats())
 	completeWords(cmd, "since", "10m", "1h", "24h")
 	return cmd
 }
@@ -78,7 +77,7 @@ func showHistory(ctx context.Context, f *historyFlags, args []string, stdout, st
 	if h.since != nil {
 		h.q.record.Since = h.since.Time()
 	}
-	h.open(f.output)
+	h.open()
 	var scopes []timeline.Scope
 	var reading *history.Reading
 	if err := h.q.during(ctx, func(ctx context.Context) error {
@@ -130,12 +129,9 @@ func (h *historian) countEarlier(ctx context.Context, to timeline.Moment) error 
 
 // historian parses the flags.
 func (f *historyFlags) historian(args []string) (*historian, timeline.Moment, error) {
-	h := &historian{format: f.output, last: map[string]json.RawMessage{}, named: map[string]bool{}}
-	switch {
-	case len(args) == 0:
+	h := &historian{output: &f.output, last: map[string]json.RawMessage{}, named: map[string]bool{}}
+	if len(args) == 0 {
 		return nil, timeline.Moment{}, errors.New("history: name resources (deploy/web, pods, deployments.apps), or all")
-	case !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, f.output):
-		return nil, timeline.Moment{}, fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)
 	}
 	var err error
 	if f.field != "" {
@@ -160,7 +156,7 @@ func (f *historyFlags) historian(args []string) (*historian, timeline.Moment, er
 // historian prints versions while they are read.
 type historian struct {
 	q      *question
-	format string
+	output *output
 	since  *timeline.Moment
 	field  fieldPath
 
@@ -201,9 +197,9 @@ type versionOfObject struct {
 	After           json.RawMessage  `json:"after,omitempty"`
 }
 
-func (h *historian) open(format string) {
-	o := console.Options{Wide: format == "wide", Reads: true}
-	if format != "table" {
+func (h *historian) open() {
+	o := console.Options{Wide: h.output.wide(), Reads: true}
+	if h.output.format != tableFormat {
 		o.View = console.Diff
 	}
 	h.printer = console.New(h.q.stdout, o)
@@ -248,30 +244,39 @@ func (h *historian) takeGap(e *consume.Event, in bool) error {
 		return nil
 	}
 	h.gaps = append(h.gaps, gap{e.Time, e.Scope, e.Stream})
-	if h.format == "json" || h.format == "yaml" || h.format == "name" {
+	switch h.output.format {
+	case jsonFormat, yamlFormat, nameFormat, jsonPathFormat:
 		return nil
 	}
 	return h.printer.Print(e)
 }
 
 func (h *historian) show(v *timeline.Version, e *consume.Event, before, after json.RawMessage) error {
-	switch h.format {
-	case "json":
+	switch h.output.format {
+	case jsonFormat, jsonPathFormat:
+		shown := versionOfObject{
+			v.Time, v.Op, v.Cluster, v.Resource, v.Namespace, v.Name, v.UID, v.ResourceVersion, v.History, v.ID, v.ChangedBy, v.Inferred,
+			v.Skipped, v.Truncated, before, after,
+		}
+		if h.output.format == jsonPathFormat {
+			text, err := h.output.execute(shown)
+			if err != nil {
+				return err
+			}
+			return h.q.write(append(text, '\n'))
+		}
 		head := "{\n\"versions\": [\n"
 		if h.shown > 1 {
 			head = ",\n"
 		}
-		raw, err := json.Marshal(versionOfObject{
-			v.Time, v.Op, v.Cluster, v.Resource, v.Namespace, v.Name, v.UID, v.ResourceVersion, v.History, v.ID, v.ChangedBy, v.Inferred,
-			v.Skipped, v.Truncated, before, after,
-		})
+		raw, err := json.Marshal(shown)
 		if err != nil {
 			return err
 		}
 		return h.q.write(append([]byte(head), raw...))
-	case "yaml":
+	case yamlFormat:
 		return h.document(v, after)
-	case "name":
+	case nameFormat:
 		key := strings.Join([]string{v.Cluster, v.Resource, v.Namespace, v.Name}, " ")
 		if h.named[key] {
 			return nil
@@ -313,7 +318,7 @@ func (h *historian) document(v *timeline.Version, after json.RawMessage) error {
 
 // close prints the end of the output, after the versions.
 func (h *historian) close(c *certainty) error {
-	if h.format != "json" {
+	if h.output.format != jsonFormat {
 		return h.printer.Finish()
 	}
 	raw, err := json.Marshal(struct {

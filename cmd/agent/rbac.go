@@ -16,8 +16,9 @@ import (
 type rbacFlags struct {
 	agent.Options
 
-	name, serviceAccount, output string
-	discover                     bool
+	name, serviceAccount string
+	output               output
+	discover             bool
 }
 
 func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -52,15 +53,11 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.Flags().BoolVar(&f.discover, "discover", false, "list the resources that the cluster serves instead of wildcards")
 	cmd.Flags().StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig `file`, implies --discover; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.Context, "context", "", "`name` of the kubeconfig's context, implies --discover")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "yaml", "`format`: yaml or json")
-	completeWords(cmd, "output", "yaml", "json")
+	f.output.add(cmd, manifestFormats())
 	return cmd
 }
 
 func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stderr io.Writer) error {
-	if f.output != "yaml" && f.output != "json" {
-		return usageError{fmt.Errorf("--output: must be yaml or json, got %q", f.output)}
-	}
 	o, err := rbac.NewOptions(f.name, f.serviceAccount)
 	if err != nil {
 		return usageError{err}
@@ -96,7 +93,7 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	for _, note := range m.Notes {
 		fmt.Fprintf(stderr, "kubecdc: %s\n", note)
 	}
-	if f.output == "json" {
+	if f.output.format == jsonFormat {
 		return m.WriteJSON(stdout)
 	}
 	return m.WriteYAML(stdout)

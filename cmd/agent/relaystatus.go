@@ -43,7 +43,7 @@ relays may run: they save a changed position every second.`,
 	}
 	addRelayFlags(cmd, &f)
 	cmd.Flags().StringVar(&f.name, "name", "", "`name` of the relay")
-	out.add(cmd, "table", "json", "yaml")
+	out.add(cmd, reportFormats())
 	return cmd
 }
 

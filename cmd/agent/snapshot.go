@@ -65,7 +65,7 @@ RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.exam
 	}
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only objects of this `namespace`")
 	cmd.Flags().StringVar(&f.agent, "agent", "", agentOfOrders)
-	f.output.add(cmd, "table", "json", "yaml")
+	f.output.add(cmd, reportFormats())
 	return cmd
 }
 

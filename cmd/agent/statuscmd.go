@@ -85,7 +85,7 @@ Exit code 1: no agent answers.`,
 		},
 	}
 	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: $"+agentVariable+", else that of a kubecdc that runs here, else "+defaultAgent+")")
-	f.output.add(cmd, "table", "wide", "json", "yaml")
+	f.output.add(cmd, reportFormats())
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "refresh every second until interrupted")
 	return cmd
 }
@@ -98,7 +98,7 @@ type statusView struct {
 }
 
 func (v *statusView) ask(ctx context.Context) (*admin.Status, error) {
-	if v.output.format == "table" {
+	if v.output.format == tableFormat {
 		return v.agent.Status(ctx, shownScopes)
 	}
 	return v.agent.Status(ctx, admin.MaxScopes)
@@ -109,7 +109,7 @@ func (v *statusView) print(s *admin.Status) error {
 		return v.output.write(v.out, s)
 	}
 	var text []byte
-	for _, l := range s.Lines(v.output.format == "wide", nil) {
+	for _, l := range s.Lines(v.output.wide(), nil) {
 		text = v.out.AppendLine(text, l)
 	}
 	_, err := v.out.Write(text)
@@ -125,7 +125,7 @@ func (v *statusView) watch(ctx context.Context, first *admin.Status) {
 			if s != nil && v.print(s) != nil {
 				return // standard output is closed
 			}
-			if v.output.format == "yaml" {
+			if v.output.format == yamlFormat {
 				fmt.Fprintln(v.out, "---")
 			}
 			select {
@@ -141,13 +141,13 @@ func (v *statusView) watch(ctx context.Context, first *admin.Status) {
 	terminal.NewBoard(v.out, watchEvery, func(ctx context.Context) []terminal.Line {
 		if first != nil {
 			first = nil
-			return last.Lines(v.output.format == "wide", nil)
+			return last.Lines(v.output.wide(), nil)
 		}
 		s, err := v.ask(ctx)
 		if err != nil {
-			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.Lines(v.output.format == "wide", nil)...)
+			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.Lines(v.output.wide(), nil)...)
 		}
 		before, last = last, s
-		return last.Lines(v.output.format == "wide", before)
+		return last.Lines(v.output.wide(), before)
 	}).Run(ctx)
 }

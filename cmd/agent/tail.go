@@ -23,12 +23,13 @@ import (
 
 type tailFlags struct {
 	bus, config, creds, tlsCA string
-	stream, since, output     string
+	stream, since             string
 	inboxPrefix, domain       string
 	diff, noFollow            bool
 	stdin                     bool // --bus may be - for standard input
 	limit                     int
 	selection                 console.Selection
+	output                    output
 
 	agent.Overrides
 }
@@ -57,7 +58,8 @@ the previous one. For created and deleted objects, an outline without status is 
 generation and managedFields are not shown, because they change with every update.
 
 -o wide shows all: with --diff also those fields, and whole objects. -o json prints the records as they are on the bus,
--o yaml documents.
+-o yaml documents. -o name prints the object of each event, -o jsonpath=TEMPLATE what the template makes of the record:
+'{.time} {.data.after.spec.replicas}'.
 
 At a terminal, lines are cut to its width and long values are folded. The reads of a snapshot are counted instead of
 listed (--op read or -o wide lists them). In a pipe nothing is cut. Progress events are shown only with -o wide, json or
@@ -88,9 +90,8 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	renameFlag(fl, "until-now", "no-follow")
 	fl.IntVar(&f.limit, "limit", 0, "end after this `number` of events (0: no limit)")
 	fl.BoolVar(&f.diff, "diff", false, "show what changed, in context")
-	fl.StringVarP(&f.output, "output", "o", "table", "`format`: table, wide, json, yaml")
+	f.output.add(cmd, objectFormats())
 	completeWords(cmd, "op", console.Kinds()...)
-	completeWords(cmd, "output", "table", "wide", "json", "yaml")
 	completeWords(cmd, "since", "all", "1h", "24h")
 	return cmd
 }
@@ -141,19 +142,41 @@ func (f *tailFlags) views() (console.Options, error) {
 	if f.diff {
 		o.View = console.Diff
 	}
-	switch f.output {
-	case "", "table":
-	case "wide":
+	switch f.output.format {
+	case tableFormat:
+		return o, nil
+	case wideFormat:
 		o.Wide = true
-	case "json", "yaml":
-		if f.diff {
-			return o, fmt.Errorf("--diff requires -o table or wide, got -o %s", f.output)
+		return o, nil
+	}
+	switch {
+	case f.diff && f.output.variable:
+		return o, nil
+	case f.diff:
+		return o, fmt.Errorf("--diff requires -o table or wide, got -o %s", f.output.format)
+	case f.output.format == nameFormat:
+		o.Format = func(e *consume.Event) ([]byte, error) { return nameLine(e), nil }
+	case f.output.format == jsonPathFormat:
+		o.Format = func(e *consume.Event) ([]byte, error) {
+			text, err := f.output.execute(e)
+			return append(text, '\n'), err
 		}
-		o.View = console.View(f.output)
 	default:
-		return o, fmt.Errorf("--output %q: want table, wide, json or yaml", f.output)
+		o.View = console.View(f.output.format)
 	}
 	return o, nil
+}
+
+// nameLine returns the line of -o name for an event: deployment.apps/web. Events without an object have none.
+func nameLine(e *consume.Event) []byte {
+	if e.Name == "" {
+		return nil
+	}
+	group, _, ok := strings.Cut(e.APIVersion, "/")
+	if !ok {
+		group = ""
+	}
+	return []byte(kindNameOf(e.Kind, group, e.Name) + "\n")
 }
 
 // start parses --since. If at is zero and all is false, only new events are read.

@@ -415,7 +415,7 @@ func BenchmarkTail(b *testing.B) {
 	for _, view := range []struct {
 		name string
 		f    tailFlags
-	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: "json"}}, {"yaml", tailFlags{output: "yaml"}}} {
+	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{format: "json"}}}, {"yaml", tailFlags{output: output{format: "yaml"}}}} {
 		b.Run(view.name, func(b *testing.B) {
 			b.Setenv("CLICOLOR_FORCE", "1")
 			b.Setenv("COLUMNS", "160")
@@ -478,7 +478,7 @@ func BenchmarkTailJetStream(b *testing.B) {
 	for _, view := range []struct {
 		name string
 		f    tailFlags
-	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: "json"}}} {
+	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{format: "json"}}}} {
 		b.Run(view.name, func(b *testing.B) {
 			b.Setenv("CLICOLOR_FORCE", "1")
 			b.Setenv("COLUMNS", "160")

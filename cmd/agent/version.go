@@ -44,7 +44,7 @@ func newVersionCommand() *cobra.Command {
 			return err
 		},
 	}
-	out.add(cmd, "table", "json", "yaml")
+	out.add(cmd, reportFormats())
 	return cmd
 }
 

@@ -28,6 +28,8 @@ const (
 // Options controls how events are shown.
 type Options struct {
 	View View
+	// Format returns the text of an event, with its line end, for a format that is not a View. Nil: View decides.
+	Format func(*consume.Event) ([]byte, error)
 	// Wide shows everything: resourceVersion, uid, cluster and full times on the line, all fields in a difference, and
 	// whole objects if they were created or deleted. It cuts nothing.
 	Wide bool
@@ -92,6 +94,11 @@ func (p *Printer) Print(e *consume.Event) error {
 	p.buf = p.buf[:0]
 	var err error
 	switch {
+	case p.opts.Format != nil:
+		p.buf, err = p.opts.Format(e)
+		if p.out.Interactive {
+			p.buf = appendHarmless(nil, p.buf)
+		}
 	case p.opts.View == JSON:
 		err = p.json(e)
 	case p.opts.View == YAML:
