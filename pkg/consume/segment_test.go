@@ -26,7 +26,7 @@ func fillSparse(t *testing.T, js jetstream.JetStream) (wanted []int) {
 			subject, body = "kubecdc.x.object.core.pods.shop.web", pod(n)
 			wanted = append(wanted, n)
 		}
-		if _, err := js.PublishAsync(subject, body); err != nil {
+		if _, err := js.PublishAsync(subject, body, jetstream.WithStallWait(30*time.Second)); err != nil {
 			t.Fatal(err)
 		}
 	}
