@@ -129,15 +129,17 @@ func (b *bench) heap(ctx context.Context, report *Report) error {
 // blocked: the bus stops as it stands while updates go on.
 func (b *bench) blocked(ctx context.Context, report *Report) error {
 	const updates = 50_000
-	for _, c := range b.contestants {
-		if c.name == "splice" {
-			continue // it has nothing that could grow
+	for range b.repeat {
+		for _, c := range b.contestants {
+			if c.name == "splice" {
+				continue // it has nothing that could grow
+			}
+			run, err := b.once(ctx, "blocked", c, arrangement{pods: b.pods, tls: true}, updates, block)
+			if err != nil {
+				return err
+			}
+			report.Runs = append(report.Runs, run)
 		}
-		run, err := b.once(ctx, "blocked", c, arrangement{pods: b.pods, tls: true}, updates, block)
-		if err != nil {
-			return err
-		}
-		report.Runs = append(report.Runs, run)
 	}
 	return nil
 }

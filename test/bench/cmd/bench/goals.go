@@ -19,7 +19,7 @@ const (
 	wantCPU         = 60.0       // µs
 	wantCPURatio    = 1.0 / 12   // of the baseline's
 	wantHeap        = 0.7 * 1024 // bytes a pod
-	wantGrowth      = 64 << 20   // bytes
+	wantGrowth      = 40_000_000 // bytes
 	wantSyncTime    = 1.0 / 4    // of the baseline's
 	wantSyncPeak    = 1.0 / 10   // of the baseline's
 	wantP50         = 5.0        // ms
@@ -61,7 +61,7 @@ func (r *Report) judge(sections []string) {
 	}
 	if slices.Contains(sections, "blocked") {
 		v, ok := median(r.of("blocked", agent, "", 0), growthOf)
-		r.goal("RSS growth, bus blocked", "≤ 64 MiB", v/(1<<20), ok, "%.0f MiB", v <= wantGrowth)
+		r.goal("RSS growth, bus blocked", "≤ 40 MB", v/1e6, ok, "%.0f MB", v <= wantGrowth)
 	}
 	if slices.Contains(sections, "latency") {
 		for _, q := range []struct {
