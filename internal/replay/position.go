@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/kubecdc/kubecdc/internal/atomicfile"
 	"github.com/kubecdc/kubecdc/internal/filelock"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -142,15 +143,7 @@ func (p *Position) write() error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(raw, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), p.path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return atomicfile.Replace(p.path, f, append(raw, '\n'), nil)
 }
 
 // Close releases the file.

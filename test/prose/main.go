@@ -97,7 +97,7 @@ func help(name string, text []byte) ([]block, error) {
 // documents returns the Markdown files of the repository, or those of the given files and directories.
 func documents(root string, only []string) ([]string, error) {
 	if len(only) == 0 {
-		only = []string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs"}
+		only = []string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs", "examples"}
 	}
 	return walk(root, only, func(path string) bool {
 		return strings.HasSuffix(path, ".md") && !strings.Contains(path, "node_modules")

@@ -25,7 +25,7 @@ var (
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
-	for _, tree := range []string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs", "charts"} {
+	for _, tree := range []string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs", "charts", "examples"} {
 		err := filepath.WalkDir(filepath.Join(root, tree), func(file string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
