@@ -98,7 +98,7 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 	// A standby says who leads, and nothing of what it does not do.
 	standby := agentInTrouble()
 	standby.Ready, standby.Standby, standby.Leader, standby.Checks = true, true, &admin.LeaderStatus{Holder: "kubecdc-1", Epoch: 5}, nil
-	if got := textOf(standby.Lines(false, nil)); got != "kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\nleader      kubecdc-1, epoch 5; this agent stands by\n" {
+	if got := textOf(standby.Lines(false, nil)); got != "kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\nleader      kubecdc-1, epoch 5; this agent is a standby\n" {
 		t.Error(got)
 	}
 	// Rates are between two looks.

@@ -87,7 +87,7 @@ func (s *Status) leading() string {
 	case l.Leading:
 		return fmt.Sprintf("this agent, epoch %d", l.Epoch)
 	}
-	return fmt.Sprintf("%s, epoch %d; this agent stands by", cmp.Or(l.Holder, "nobody"), l.Epoch)
+	return fmt.Sprintf("%s, epoch %d; this agent is a standby", cmp.Or(l.Holder, "none"), l.Epoch)
 }
 
 func (s *Status) configured() string {
