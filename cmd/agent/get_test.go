@@ -115,11 +115,11 @@ func TestHistoryFromJetStreamIsHistoryFromAFile(t *testing.T) {
 	file, lines := recorded(t)
 	url := recordedBus(t, t.TempDir(), -1, lines)
 	for _, args := range [][]string{
-		{"deploy/web", "-n", "shop"},
-		{"cm", "-n", "shop"},
-		{"wd"},
+		{"deploy/web", "-n", "shop", "--until", "2026-11-21T00:00:00Z"},
+		{"cm", "-n", "shop", "--until", "2026-11-21T00:00:00Z"},
+		{"wd", "--until", "2026-11-21T00:00:00Z"},
 		{"deploy/web", "-n", "shop", "--until", "rv:150"},
-		{"deploy/web", "-n", "shop", "--since", "2026-11-20T14:05:00Z"},
+		{"deploy/web", "-n", "shop", "--since", "2026-11-20T14:05:00Z", "--until", "2026-11-21T00:00:00Z"},
 	} {
 		command := append([]string{"history", "-o", "json"}, args...)
 		want := answerOf(t, append(command, "--bus", "file:"+file)...)
