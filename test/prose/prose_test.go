@@ -126,7 +126,7 @@ func f(cmd *Command, url *string) {
 func TestRun(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
-		"README.md": "Fine.\n", "CHANGELOG.md": "", "SECURITY.md": "", "CONTRIBUTING.md": "",
+		"README.md": "Fine.\n", "CHANGELOG.md": "", "SECURITY.md": "", "CONTRIBUTING.md": "", "examples/README.md": "Fine.\n",
 		"docs/page.md": "Fine.\n\nIt is told.\n", "docs/cli.md": "<!-- Made by a test. -->\nIt is heard.\n", "cmd/agent/a.go": source,
 	} {
 		file := filepath.Join(root, name)
