@@ -17,7 +17,7 @@ const (
 	sparseEvery   = 100 // record is of the pod
 )
 
-// fillSparse writes records to the stream, of which few are of pods, and returns the numbers of these.
+// fillSparse writes records to the stream, a few of them of pods, and returns the numbers of those few.
 func fillSparse(t *testing.T, js jetstream.JetStream) (wanted []int) {
 	t.Helper()
 	for n := 1; n <= sparseRecords; n++ {
