@@ -1,7 +1,7 @@
 // Command gotest replaces `go test` in CI: it takes the same arguments and prints about the same output. It also appends
 // "passed failed skipped flaky" to the file that GOTEST_COUNTS names, and "seconds package test" of each test that took a second or
-// longer to the file that GOTEST_TIMES names. Subtests count. A package that fails without a failing test (it does not build, or its
-// process ended early) counts as one failure.
+// longer to the file that GOTEST_TIMES names. Subtests count. A package that fails without a failing test (it does not build), or whose
+// process ended while tests ran, counts as one failure more, and no test is repeated.
 //
 // If at most three tests fail, each is run once more, alone and with the seed of its first run. A test that passes then counts as
 // passed and as flaky; more flaky tests than GOTEST_FLAKY allows (no limit by default) fail the run. A verdict of an oracle, a
@@ -99,7 +99,7 @@ type counter struct {
 	failures         []failure
 	flaky            int      // tests that failed first and passed when they were run again
 	env              []string // variables to set for go test, besides those of this process
-	broken           bool     // a package has failed without a failing test
+	broken           bool     // a package has failed without a failing test, or while tests ran
 	times            strings.Builder
 }
 
@@ -133,9 +133,11 @@ func (c *counter) read(r io.Reader) error {
 func (c *counter) event(e event) {
 	key := e.Package + " " + e.Test
 	switch e.Action {
+	case "run":
+		c.running[key] = ""
 	case "output":
-		if e.Test != "" {
-			c.running[key] += e.Output
+		if output, runs := c.running[key]; runs {
+			c.running[key] = output + e.Output
 		} else if e.Output != "PASS\n" {
 			fmt.Fprint(c.out, e.Output)
 		}
@@ -186,15 +188,17 @@ func reason(output string) string {
 }
 
 func (c *counter) packageEnded(e event) {
-	if e.Action != "fail" || c.failed[e.Package] {
-		return
-	}
-	c.fail++
-	c.broken = true
-	for key, output := range c.running { // what ran when the process ended
-		if strings.HasPrefix(key, e.Package+" ") {
+	cut := !c.failed[e.Package]
+	for key, output := range c.running {
+		if strings.HasPrefix(key, e.Package+" ") { // It ran when the process ended.
+			cut = true
 			fmt.Fprint(c.out, output)
+			delete(c.running, key)
 		}
+	}
+	if e.Action == "fail" && cut {
+		c.fail++
+		c.broken = true
 	}
 }
 

@@ -34,6 +34,7 @@ func TestRuns(t *testing.T) {
 		name  string
 		test  string // source of the failing test
 		limit string // GOTEST_FLAKY
+		args  []string
 		exit  int
 		want  []string // in the output
 		never string   // not in the output
@@ -120,6 +121,20 @@ func TestRuns(t *testing.T) {
 			test: `func TestSick(t *testing.T) { nothing() }`,
 			want: []string{"undefined: nothing"},
 		},
+		{
+			name: "the time limit ends two tests", exit: 1, count: "1 1 0 0\n", args: []string{"-timeout=1s"},
+			test: `func TestSick(t *testing.T) { t.Parallel(); t.Log("waits for a bus"); <-t.Context().Done() }
+				func TestSicker(t *testing.T) { t.Parallel(); t.Log("waits for a server"); <-t.Context().Done() }`,
+			want:  []string{"waits for a bus", "waits for a server", "test timed out after 1s"},
+			never: "again",
+		},
+		{
+			name: "the time limit ends a test after another failed", exit: 1, count: "1 2 0 0\n", args: []string{"-timeout=1s"},
+			test: `func TestSick(t *testing.T) { t.Error("too slow") }
+				func TestSicker(t *testing.T) { t.Log("waits for a server"); <-t.Context().Done() }`,
+			want:  []string{"too slow", "waits for a server", "test timed out after 1s"},
+			never: "again",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, counts := t.TempDir(), filepath.Join(t.TempDir(), "counts")
@@ -135,7 +150,7 @@ func TestRuns(t *testing.T) {
 			t.Setenv("GOTEST_FLAKY", tc.limit)
 			t.Setenv("FAULT_SEED", "")
 			var out, stderr bytes.Buffer
-			if got := run(t.Context(), []string{"-count=1", "./..."}, &out, &stderr); got != tc.exit {
+			if got := run(t.Context(), append(tc.args, "-count=1", "./..."), &out, &stderr); got != tc.exit {
 				t.Errorf("exit code %d, want %d", got, tc.exit)
 			}
 			for _, want := range tc.want {
