@@ -198,7 +198,12 @@ func newPerson(t *testing.T) (_ *session, url string) {
 		cluster.WriteKubectl(filepath.Join(tools, "kubectl"))); err != nil {
 		t.Fatal(err)
 	}
+	return s, startJetStream(t)
+}
 
+// startJetStream starts a NATS server in this process and returns its URL.
+func startJetStream(t *testing.T) string {
+	t.Helper()
 	bus, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
 	})
@@ -210,7 +215,7 @@ func newPerson(t *testing.T) (_ *session, url string) {
 		bus.Shutdown()
 		bus.WaitForShutdown()
 	})
-	return s, bus.ClientURL()
+	return bus.ClientURL()
 }
 
 // change does what a person does to see something happen, once the command is listening.

@@ -20,6 +20,7 @@ type session struct {
 	t    *testing.T
 	home string
 	dir  string
+	path string // the directory of its tools
 	env  []string
 	logs int
 
@@ -29,7 +30,7 @@ type session struct {
 func newSession(t *testing.T, path string, env ...string) *session {
 	t.Helper()
 	home, dir := t.TempDir(), t.TempDir()
-	s := &session{t: t, home: home, dir: dir, running: map[string]*process.Child{}}
+	s := &session{t: t, home: home, dir: dir, path: path, running: map[string]*process.Child{}}
 	s.env = append([]string{"HOME=" + home, "PATH=" + path + ":" + os.Getenv("PATH"), "KUBECONFIG=", "XDG_DATA_HOME=", "XDG_RUNTIME_DIR=" + home, "NO_COLOR=1"}, env...)
 	return s
 }
@@ -37,16 +38,22 @@ func newSession(t *testing.T, path string, env ...string) *session {
 // shell runs a line of the shell to its end and returns what it wrote.
 func (s *session) shell(line string) string {
 	s.t.Helper()
+	out, err := s.try(line)
+	if err != nil {
+		s.t.Fatalf("$ %s\n%s%v", line, out, err)
+	}
+	return out
+}
+
+// try is shell for a line that may fail.
+func (s *session) try(line string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", line)
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), s.env...)
 	cmd.WaitDelay = 10 * time.Second // the rest of a pipeline may hold its output
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("$ %s\n%s%v", line, out, err)
-	}
-	return string(out)
+	return string(out), err
 }
 
 // start leaves a command running, as in a terminal of its own; it ends with the test.
