@@ -1,8 +1,8 @@
-// Follows the stream of kubecdc: prints what changes, or with --once the objects that exist and ends.
+// Follows the stream of kubecdc and prints changes. With --once, it prints the objects that exist, and ends.
 //
 //     node follow.mjs [--server nats://127.0.0.1:4222] [--stream KUBECDC] [--once] [SUBJECT...]
 //
-// Subjects choose what is read, all by default: "kubecdc.*.*.core.pods.>" are the Pods of all clusters, stream events
+// Subjects select the events, by default all: "kubecdc.*.*.core.pods.>" are the Pods of all clusters, stream events
 // included.
 
 import { parseArgs } from "node:util";
@@ -28,7 +28,7 @@ function fail(message) {
 const nc = await connect({ servers: args.server, maxReconnectAttempts: -1 }).catch((err) =>
   fail(`connect to ${args.server}: ${err.message}`),
 );
-// Without a name it is an ordered consumer: after a lost record, connection or server it reads on from the last record.
+// Without a name it is an ordered consumer: it resumes after the last record if a record, the connection or the server is lost.
 const consumer = await jetstream(nc)
   .consumers.get(args.stream, { filter_subjects: subjects.length ? subjects : ["kubecdc.>"] })
   .catch((err) => fail(`stream ${args.stream} at ${args.server}: ${err.message}`));

@@ -1,18 +1,18 @@
-// The objects that exist, kept from the events of kubecdc whatever copies, late records, gaps and snapshots come.
+// A table of the objects that exist, built from the events of kubecdc. Copies, late records, gaps and snapshots do not confuse it.
 
-const REMEMBER = 100_000; // ended objects, and ids of stream events: what a late copy is told by
+const MAX_KNOWN = 100_000; // deleted objects, and ids of stream events, that are kept to recognize late copies
 
 export class Table {
   rows = new Map(); // by source and uid: the objects that exist
-  gone = new Map(); // by source and uid: those that do not any more
+  gone = new Map(); // by source and uid: the objects that no longer exist
   #reading = new Map(); // by source and scope: the snapshot being read, and the position of its start
-  #heard = new Map(); // source and id of stream events
+  #seen = new Map(); // source and id of stream events
   #position = 0;
 
-  // Takes the next event; returns what it changed: [{ what, row }].
+  // Applies the next event, and returns the changes of the table: [{ what, row }].
   apply(event) {
     this.#position++;
-    if (event.deadletterreason) return []; // Among the dead letters, and no part of the stream: a gap says so.
+    if (event.deadletterreason) return []; // A dead letter is no part of the stream: a gap reports it.
     return event.op ? this.#object(event) : this.#stream(event);
   }
 
@@ -28,32 +28,32 @@ export class Table {
     const shown =
       op !== "r" || [...this.#reading.values()].some((s) => s.source === source && s.snapshot === data.snapshot);
     row.position = shown ? this.#position : (known?.position ?? 0);
-    if (known && op === "r") known.position = row.position; // It exists, even where that is no news.
+    if (known && op === "r") known.position = row.position; // The snapshot confirms that it exists.
 
-    if (known && op === "l" && part && known.part && part !== known.part) return []; // Another scope's already.
+    if (known && op === "l" && part && known.part && part !== known.part) return []; // Another scope has it, and its event came first.
     const last = known ?? this.gone.get(key);
     if (last && version && version <= last.version) {
-      // A copy, or late. But a snapshot may read again what had left the selection, as it was then, and another scope may have
-      // it since.
+      // A copy, or a late record. But the same version is news if a snapshot reads an object that had left the selection,
+      // or if the object has entered another scope.
       const again = (op === "r" && shown) || (op === "e" && part !== last.part);
       if (known || !again || version < last.version) return [];
     }
     if ("dl".includes(op)) {
       this.rows.delete(key);
-      remember(this.gone, key, row);
+      keep(this.gone, key, row);
     } else if ("cure".includes(op)) {
       this.rows.set(key, row);
       this.gone.delete(key);
     } else {
-      return []; // A later version's.
+      return []; // An op that a later version of the format adds.
     }
     return [{ what: event.type.split(".").at(-1), row }];
   }
 
   #stream({ source, id, type, scope, data }) {
     const kind = type.replace("dev.kubecdc.", "");
-    if (!["snapshot.started", "snapshot.completed", "gap"].includes(kind) || this.#heard.has(`${source} ${id}`)) return [];
-    remember(this.#heard, `${source} ${id}`, true);
+    if (!["snapshot.started", "snapshot.completed", "gap"].includes(kind) || this.#seen.has(`${source} ${id}`)) return [];
+    keep(this.#seen, `${source} ${id}`, true);
     if (kind === "gap") return data.deadLetter ? this.#letter(source, data.deadLetter) : [];
     const key = `${source} ${scope}`;
     const reading = this.#reading.get(key);
@@ -66,38 +66,38 @@ export class Table {
     return [];
   }
 
-  // The event of that id is among the dead letters: the object exists, unless the event is its deletion.
+  // Applies a gap for the dead letter with this id: the object exists, unless the event is its deletion.
   #letter(source, id) {
     const [, uid, version] = id.split("/");
     const key = `${source} ${uid}`;
     const row = this.rows.get(key);
     if (row && version === "d") {
       this.rows.delete(key);
-      remember(this.gone, key, row);
+      keep(this.gone, key, row);
       return [{ what: "deleted", row }];
     }
     if (row) row.position = this.#position;
     return [];
   }
 
-  // What was neither read nor changed since the snapshot started does not exist.
+  // Removes the objects that were neither read nor changed since the snapshot started: they no longer exist.
   #sweep(source, scope, started) {
     const swept = [...this.rows].filter(([, row]) => row.position < started && covers(source, scope, row));
     for (const [key, row] of swept) {
       this.rows.delete(key);
-      remember(this.gone, key, row);
+      keep(this.gone, key, row);
     }
     return swept.map(([, row]) => ({ what: "swept", row }));
   }
 }
 
-// The sequence, behind the number of restores of etcd that the id ends in: sequences begin again below after one.
+// Returns the number of restores of etcd, with which the id ends, and the sequence. After a restore, sequences start over lower.
 function versionOf({ id, sequence }) {
   const history = /\/h([0-9]+)$/.exec(id)?.[1] ?? "0";
   return sequence ? `${history.padStart(10, "0")} ${sequence}` : "";
 }
 
-// Whether a scope ("pods", "pods/shop", "configmaps/*,!kube-*?labelSelector=a=b") covers a row.
+// Reports whether a scope ("pods", "pods/shop", "configmaps/*,!kube-*?labelSelector=a=b") covers a row.
 function covers(source, scope, row) {
   const part = selectors(scope);
   const [resource, patterns] = scope.slice(0, scope.length - part.length).split("/");
@@ -108,12 +108,12 @@ function covers(source, scope, row) {
   return matching.length > 0 && !matching.some((p) => p.startsWith("!"));
 }
 
-// The selectors in the name of a scope: "?labelSelector=a=b", "?any=shop?labelSelector=a=b|team-*".
+// Returns the selectors in the name of a scope: "?labelSelector=a=b", "?any=shop?labelSelector=a=b|team-*".
 function selectors(scope) {
   return /\?(?:labelSelector|fieldSelector|any)=.*/.exec(scope)?.[0] ?? "";
 }
 
-function remember(known, key, value) {
+function keep(known, key, value) {
   known.set(key, value);
-  if (known.size > REMEMBER) known.delete(known.keys().next().value); // The oldest.
+  if (known.size > MAX_KNOWN) known.delete(known.keys().next().value); // The oldest.
 }

@@ -1,8 +1,8 @@
-"""Follows the stream of kubecdc: prints what changes, or with --once the objects that exist and ends.
+"""Follows the stream of kubecdc and prints changes. With --once, it prints the objects that exist, and ends.
 
     python follow.py [--server nats://127.0.0.1:4222] [--stream KUBECDC] [--once] [SUBJECT...]
 
-Subjects choose what is read, all by default: "kubecdc.*.*.core.pods.>" are the Pods of all clusters, stream events included.
+Subjects select the events, by default all: "kubecdc.*.*.core.pods.>" are the Pods of all clusters, stream events included.
 """
 
 import argparse
@@ -19,15 +19,15 @@ from table import Table
 
 
 class Lost(Exception):
-    """A record that was on its way, or the consumer with its server."""
+    """A record was lost on its way, or the server lost the consumer."""
 
 
 async def records(js, stream, subjects):
     """Yields each record of the stream in order, from the first one on, and None whenever there are no more for now."""
-    last = 0  # of the records yielded, in the stream
+    last = 0  # position of the last record that was yielded
     while True:
         try:
-            # Nothing is acknowledged: after a loss the stream is read on from the last record.
+            # Nothing is acknowledged: after a loss, reading resumes after the last record.
             config = ConsumerConfig(
                 deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
                 opt_start_seq=last + 1,
@@ -77,7 +77,7 @@ async def main():
     args = args.parse_args()
 
     async def report(err):
-        print("NATS:", err, file=sys.stderr)  # It goes on by itself.
+        print("NATS:", err, file=sys.stderr)  # The client reconnects by itself.
 
     try:
         nc = await asyncio.wait_for(nats.connect(args.server, max_reconnect_attempts=-1, error_cb=report), timeout=5)

@@ -35,7 +35,7 @@ func (v *View) newAnswer(f form, res *resource, query url.Values) (*answer, erro
 	return a, nil
 }
 
-// write answers with JSON, or with the YAML of it.
+// write answers with body, which is JSON, or converts it to YAML.
 func (f form) write(w http.ResponseWriter, body []byte) error {
 	kind := "application/json"
 	if f.yaml {

@@ -77,7 +77,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-func TestDamageIsTold(t *testing.T) {
+func TestDamageIsReported(t *testing.T) {
 	whole := encode(t, document())
 	damaged := func(data []byte, what string) {
 		t.Helper()

@@ -189,7 +189,7 @@ func TestForgetRetiring(t *testing.T) {
 	}
 	d := document()
 	pods := d.Scopes["pods"]
-	pods.Retiring = &checkpoint.Retiring{Since: d.Saved, Told: true}
+	pods.Retiring = &checkpoint.Retiring{Since: d.Saved, Announced: true}
 	d.Scopes["pods"] = pods
 	unlock := lock(t, s)
 	save(t, s, string(encode(t, d)))

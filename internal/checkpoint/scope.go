@@ -59,8 +59,8 @@ type Scope struct {
 // Retiring is the progress of a scope that is no longer selected.
 type Retiring struct {
 	Since time.Time `json:"since"`
-	// Told reports that the bus may have a `left` of some objects.
-	Told bool `json:"told,omitempty"`
+	// Announced reports that the bus may have a `left` of some objects.
+	Announced bool `json:"told,omitempty"`
 }
 
 // Clause is the part of a scope's objects that one rule selects.

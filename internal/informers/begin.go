@@ -37,7 +37,7 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 			out.Created, out.CreatedAt = rv, at
 		}
 		return out
-	case c.Retiring != nil && c.Retiring.Told:
+	case c.Retiring != nil && c.Retiring.Announced:
 		// Consumers may have received left events at later resourceVersions than the checkpoint's. Only reads of a new list are later.
 		if s.deps.LastEvents != nil {
 			s.deps.LastEvents.AddTombstone(r)
@@ -87,7 +87,7 @@ func (s *Manager) inherit(begin []*scope.Spec, ended []*running) {
 			if c.Group != r.Group || c.Resource != r.Name || c.Lost != nil {
 				continue
 			}
-			if spec.Origin != nil && (!spec.Origin.Inherited || spec.Origin.ResourceVersion <= c.ResourceVersion) || c.Retiring != nil && c.Retiring.Told {
+			if spec.Origin != nil && (!spec.Origin.Inherited || spec.Origin.ResourceVersion <= c.ResourceVersion) || c.Retiring != nil && c.Retiring.Announced {
 				continue
 			}
 			spec.Origin = &scope.Origin{Scope: c.Scope, Inherited: true}

@@ -117,7 +117,7 @@ func TestRetiringScopeIsKept(t *testing.T) {
 			eventually(t, "the scope to be remembered as retiring", func() bool {
 				_ = m.Flush(t.Context())
 				c, _ := m.saved("nodes")
-				return c.Retiring != nil && c.Retiring.Told == told
+				return c.Retiring != nil && c.Retiring.Announced == told
 			})
 		}
 		retiring(false)

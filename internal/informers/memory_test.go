@@ -75,7 +75,7 @@ func (m *memory) unfinished() (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, c := range m.scopes {
-		if c.Retiring != nil && c.Retiring.Told {
+		if c.Retiring != nil && c.Retiring.Announced {
 			out = append(out, name)
 		}
 		if c.Snapshot != nil {

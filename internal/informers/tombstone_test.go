@@ -97,7 +97,7 @@ func TestRetiringScopeIsSelectedDuringItsTombstone(t *testing.T) {
 		close(late.open)
 		eventually(t, "what left", func() bool { return l.has("~l node uid-1 1→-") })
 		_ = m.Flush(t.Context())
-		if c, ok := m.saved("nodes"); !ok || c.Retiring == nil || !c.Retiring.Told {
+		if c, ok := m.saved("nodes"); !ok || c.Retiring == nil || !c.Retiring.Announced {
 			t.Errorf("the checkpoint has %+v (known: %t), want one that has the tombstone begun", c, ok)
 		}
 		l.end()

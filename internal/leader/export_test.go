@@ -19,12 +19,12 @@ type Spec = leaseSpec
 
 // Server is an API server that has one Lease. Its zero value has none.
 type Server struct {
-	mu      sync.Mutex
-	lease   *lease
-	uid     int
-	version int
-	writes  []Spec
-	told    []string
+	mu         sync.Mutex
+	lease      *lease
+	uid        int
+	version    int
+	writes     []Spec
+	transcript []string
 }
 
 // Client is a way to a server. Before is called with each request, before it is carried out, and may fail it; After may lose its
@@ -70,11 +70,11 @@ func (s *Server) Writes() []Spec {
 	return append([]Spec(nil), s.writes...)
 }
 
-// Told are all writes in words.
-func (s *Server) Told() []string {
+// Transcript returns a line for each write.
+func (s *Server) Transcript() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]string(nil), s.told...)
+	return append([]string(nil), s.transcript...)
 }
 
 // Delete removes the Lease.
@@ -118,7 +118,7 @@ func (s *Server) do(verb string, l *lease) (*lease, error) {
 	if verb != "get" {
 		s.lease.Spec = l.Spec
 		s.writes = append(s.writes, l.Spec)
-		s.told = append(s.told, fmt.Sprintf("%s %s uid %d %q transitions %d %ds", time.Now().Format("04:05.000"), verb, s.uid,
+		s.transcript = append(s.transcript, fmt.Sprintf("%s %s uid %d %q transitions %d %ds", time.Now().Format("04:05.000"), verb, s.uid,
 			l.Spec.HolderIdentity, l.Spec.LeaseTransitions, l.Spec.LeaseDurationSeconds))
 		s.stamp()
 	}

@@ -141,7 +141,7 @@ func TestLateRestore(t *testing.T) {
 		for range 1000 {
 			pass(10 * time.Millisecond)
 			if a.passes() {
-				t.Fatalf("it passes, b: %t\n%v", b.passes(), s.Told())
+				t.Fatalf("it passes, b: %t\n%v", b.passes(), s.Transcript())
 			}
 		}
 		select {
@@ -174,7 +174,7 @@ func TestShortDuration(t *testing.T) {
 			for range 1000 {
 				pass(5 * time.Millisecond)
 				if a.passes() && b.passes() {
-					t.Fatalf("%s: both pass\n%s", name, strings.Join(s.Told(), "\n"))
+					t.Fatalf("%s: both pass\n%s", name, strings.Join(s.Transcript(), "\n"))
 				}
 			}
 		}

@@ -20,9 +20,9 @@ const maxPerKey = 256
 //
 // Otherwise a lane whose items are never acknowledged (its topic is missing, for example) would eventually hold everything,
 // and stop all others. With a fixed share, most of the queue would be unused while one lane alone has work. With this bound,
-// which is that of dynamic thresholds in switches with a shared buffer, one lane alone has at most two thirds. Of k lanes
-// whose items are never acknowledged, the others get one part in 2k+1 if these fill up together, or one in 3^k if they fill
-// up one after the other.
+// which is that of dynamic thresholds in switches with a shared buffer, one lane alone has at most two thirds. If the items
+// of k lanes are never acknowledged, the other lanes get one part in 2k+1. That holds if the k lanes fill up together. If
+// they fill up one after the other, the others get one part in 3^k.
 const perFree = 2
 
 // Options has the bounds. A value of Events or Bytes below 1 counts as 1.

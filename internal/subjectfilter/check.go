@@ -67,8 +67,8 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 	return nil
 }
 
-// find replaces wildcards by the subjects of the stream that match them: those of wanted records if only the cluster is a wildcard, and
-// those of other forms if they have few records. The stream's end is known before, so later subjects do not matter.
+// find replaces wildcards by the subjects of the stream that match them. It does so for wanted records if only the cluster is a wildcard,
+// and for subjects of other forms if they have few records. The stream's end is known before, so later subjects do not matter.
 func (f *Filter) find(ctx context.Context, stream jetstream.Stream) error {
 	var found []string
 	for _, w := range f.wanted {

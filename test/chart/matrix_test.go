@@ -66,7 +66,7 @@ func TestMatrix(t *testing.T) {
 	h, a := newHelm(t), buildAgent(t)
 	files := valuesFiles(t, "values")
 	examples := append(valuesFiles(t, "../../examples/values"), valuesFiles(t, "../../examples/audit")...)
-	if len(files) < 15 || len(examples) < 7 {
+	if len(files) < 15 || len(examples) < 8 {
 		t.Fatalf("the matrix has %d files of values, and %d examples", len(files), len(examples))
 	}
 	for _, f := range append(files, examples...) {

@@ -36,7 +36,7 @@ func phrase(name, bad, except string) rule {
 }
 
 var rules = []rule{
-	phrase("subject: begin with the actor, not with a clause", `^(?:What|Who|Whoever|Whatever|Of|Where)\s`, `\?$|^(?:What|Who) [^,.;]*:|^Of the \w+`),
+	phrase("subject: begin with the actor, not with a clause", `^(?:What|Who|Whoever|Whatever|Of|Where)\s`, `\?$|^(?:What|Who) [^,.;]*:|^Of the \w+|^(?:Of|Where) (?:returns|reports|identifies)\b`),
 	phrase("subject: name the thing instead of \"what\"", `(?i)\bwhat (?:of|has (?:gone|come))\b|\bof what (?:is|has|was|it|they)\b`, ""),
 	phrase("told: use reports, distinguishes, prints, sends", `(?i)\b(?:tells?|told|telling)\b`, ""),
 	phrase("behind: use after, or followed by", `(?i)\bbehind (?:it|them|which|that|the|a|an|its|every|each)\b`, `(?i)\bbehind (?:the|a|an|its|each|every)(?: \S+){0,2} (?:proxy|proxies|load balancer|balancer|firewall|address|ingress|gateway|service|mesh|name|socket|nat|tunnel)\b|\b(?:batch(?:es)?|events?|versions?|far|falls?|lags?) behind\b`),

@@ -1,8 +1,8 @@
-// Command follow follows the stream of kubecdc: it prints what changes, or with -once the objects that exist and ends.
+// Command follow follows the stream of kubecdc and prints changes. With -once, it prints the objects that exist, and ends.
 //
 //	go run ./examples/go/follow [-server nats://127.0.0.1:4222] [-stream KUBECDC] [-once] [SUBJECT...]
 //
-// Subjects choose what is read, all by default: "kubecdc.*.*.core.pods.>" are the Pods of all clusters, stream events
+// Subjects select the events, by default all: "kubecdc.*.*.core.pods.>" are the Pods of all clusters, stream events
 // included.
 package main
 
@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	server := flag.String("server", "nats://127.0.0.1:4222", "where NATS is")
+	server := flag.String("server", "nats://127.0.0.1:4222", "the URL of NATS")
 	stream := flag.String("stream", consume.DefaultStream, "the stream")
 	once := flag.Bool("once", false, "print the objects that exist, and end")
 	flag.Parse()

@@ -1,4 +1,4 @@
-// Command plain does without package consume: a durable consumer of nats.go, one record at a time.
+// Command plain reads events without package consume. It uses a durable consumer of nats.go, and handles one record at a time.
 //
 //	go run ./examples/go/plain [-server nats://127.0.0.1:4222] [-durable plain] [SUBJECT...]
 package main
@@ -17,8 +17,8 @@ import (
 )
 
 func main() {
-	server := flag.String("server", "nats://127.0.0.1:4222", "where NATS is")
-	durable := flag.String("durable", "plain", "the name of the consumer")
+	server := flag.String("server", "nats://127.0.0.1:4222", "the URL of NATS")
+	durable := flag.String("durable", "plain", "the name of the durable consumer")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -43,7 +43,7 @@ func run(ctx context.Context, server, durable string, subjects []string) error {
 		FilterSubjects: subjects,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        time.Minute,
-		MaxAckPending:  1, // more, and what is delivered again comes behind what followed it
+		MaxAckPending:  1, // with more, a record that is delivered again would arrive after later ones
 	})
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func run(ctx context.Context, server, durable string, subjects []string) error {
 			return fmt.Errorf("%s: %w", m.Subject(), err)
 		}
 		fmt.Fprintln(os.Stdout, event.Type, event.Subject, string(event.Data.Patch))
-		if err := m.DoubleAck(ctx); err != nil { // waits until the server has it
+		if err := m.DoubleAck(ctx); err != nil { // returns after the server has stored the acknowledgement
 			return err
 		}
 	}

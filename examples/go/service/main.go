@@ -1,5 +1,4 @@
-// Command service handles each event of the stream at least once, also across its own restarts: the server stores
-// its position.
+// Command service handles each event of the stream at least once, even if it restarts. The NATS server stores its position.
 //
 //	go run ./examples/go/service [-server nats://127.0.0.1:4222] [-stream KUBECDC] [-durable audit] [SUBJECT...]
 package main
@@ -15,9 +14,9 @@ import (
 )
 
 func main() {
-	server := flag.String("server", "nats://127.0.0.1:4222", "where NATS is")
+	server := flag.String("server", "nats://127.0.0.1:4222", "the URL of NATS")
 	stream := flag.String("stream", consume.DefaultStream, "the stream")
-	durable := flag.String("durable", "audit", "the name under which the server remembers how far this service is")
+	durable := flag.String("durable", "audit", "the name of the durable consumer, in which the server stores the position")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -28,8 +27,8 @@ func main() {
 		Durable:   *durable,
 	}
 	err := consume.Run(ctx, options, func(_ context.Context, e *consume.Event) error {
-		// Once this returns nil the event does not come again; before, it may. Let it be written by e.Source and e.ID, which
-		// name it, and a second time changes nothing.
+		// After this function returns nil, the event is not delivered again. Until then it may be: after a crash, for example.
+		// Write idempotently, with e.Source and e.ID as the key of the event.
 		_, err := fmt.Fprintln(os.Stdout, e.Time.Format("15:04:05"), e.Source, e.ID)
 		return err
 	})

@@ -105,7 +105,7 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 		}
 	}
 	begun := *t.retiring.Load()
-	begun.Told = true // the following events may be on the bus
+	begun.Announced = true // the following events may be on the bus
 	t.retiring.Store(&begun)
 	if err := t.deps.Save(ctx); err != nil {
 		return err
