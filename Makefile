@@ -151,7 +151,7 @@ lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its te
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 	cd image && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 
-# `make docs` fails with findings in documents and help texts. Those in comments are only reported.
+# `make docs` fails with findings in documents, help texts and the comments of pkg/consume. Those in other comments are only reported.
 PROSE ?= $$(go list -f '{{.Dir}}' ./... | sed 's|^$(CURDIR)/||')
 
 .PHONY: prose
@@ -238,9 +238,9 @@ release-check: ## Check the recipe of a release and the workflows
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION) .github/workflows/*.yaml
 
 .PHONY: docs
-docs: ## Check that references and guarantees are current, that links lead somewhere, and the language of documents and help texts
+docs: ## Check that references and guarantees are current, that links lead somewhere, and the language of documents, help texts and the comments of pkg/consume
 	go test -count=1 -run '^Test(Default|Docs|Schema|Reference|AsyncAPI)' ./internal/config ./cmd/agent ./pkg/consume
-	cd test && go test -count=1 -run '^Test(Guarantees|Links|Index|NamedPages)' ./walk && go run ./prose docs && go run ./prose help
+	cd test && go test -count=1 -run '^Test(Guarantees|Links|Index|NamedPages)' ./walk && go run ./prose docs && go run ./prose help && go run ./prose comments pkg/consume
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
