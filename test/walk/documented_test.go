@@ -434,7 +434,7 @@ func (w *world) untilShown(name, line string, shows *regexp.Regexp) {
 		w.t.Fatal(err)
 	}
 	text, changes := []byte(nil), strings.Contains(line, "kubecdc tail")
-	err = wait.For(w.t.Context(), 30*time.Second, func() error {
+	err = wait.For(w.t.Context(), time.Minute, func() error {
 		if text, err = os.ReadFile(log.Name()); err == nil && !shows.Match(text) {
 			err = fmt.Errorf("it has not shown %s", shows)
 		}
