@@ -8,14 +8,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -27,8 +28,6 @@ type askFlags struct {
 	allNamespaces, exact         bool
 	pagerCommand                 string
 	noPager                      bool
-
-	pager *pager // nil without a pager
 }
 
 const momentHelp = `A moment is a time (2026-11-20T14:05:00Z, 14:05, 'yesterday 14:05'), the beginning of a day (2026-11-20, yesterday),
@@ -50,7 +49,7 @@ func (f *askFlags) add(cmd *cobra.Command, formats []string) {
 	fl.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects in all namespaces, as without --namespace")
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several; on Kafka, an object is then read from its partition alone")
 	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
-	fl.StringVar(&f.pagerCommand, "pager", "", "`command` that shows the answer page by page at a terminal (default: $PAGER, else "+defaultPager+")")
+	fl.StringVar(&f.pagerCommand, "pager", "", "`command` that shows the answer page by page at a terminal (default: $PAGER, else "+terminal.DefaultPager+")")
 	fl.BoolVar(&f.noPager, "no-pager", false, "show the answer at a terminal without a pager")
 	f.bus.addBus(cmd)
 	f.output.add(cmd, formats)
@@ -60,20 +59,6 @@ func (f *askFlags) add(cmd *cobra.Command, formats []string) {
 
 func (f *askFlags) addSelector(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.selector, "selector", "l", "", "only objects whose labels match this `selector`")
-}
-
-// errNotExact makes a command exit with code 3, because its answer is not exact. The answer has been printed.
-var errNotExact = errors.New("the answer is not exact")
-
-// question is the query of a command, with its outputs.
-type question struct {
-	record *history.Record
-	wanted *history.Selection
-	stdout *terminal.Output
-	stderr *terminal.Output
-	now    time.Time
-	// streams reports whether the answer is printed to a terminal during the reading, so that no progress is needed.
-	streams bool
 }
 
 // explained is a Source that adds advice to the errors of Read.
@@ -109,11 +94,11 @@ func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 }
 
 // ask opens the record and resolves the requested objects.
-func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Writer) (*question, error) {
+func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Writer) (*answer.Question, error) {
 	if f.allNamespaces && f.namespace != "" {
 		return nil, usageError{errors.New("--namespace and --all-namespaces exclude each other")}
 	}
-	signal.Ignore(syscall.SIGPIPE) // otherwise the signal would end the process; see finish
+	signal.Ignore(syscall.SIGPIPE) // otherwise the signal would end the process; see answer
 	wanted, err := history.NewSelection(args, f.namespace, f.selector, f.cluster)
 	if err != nil {
 		return nil, usageError{err}
@@ -122,49 +107,39 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	if err != nil {
 		return nil, err
 	}
-	q := &question{
-		record: record, wanted: wanted,
-		stdout: terminal.Detect(stdout, os.Getenv), stderr: terminal.Detect(stderr, os.Getenv), now: time.Now(),
+	q := &answer.Question{
+		Record: record, Wanted: wanted, Format: f.output.Format, Exact: f.exact,
+		Stdout: terminal.Detect(stdout, os.Getenv), Stderr: terminal.Detect(stderr, os.Getenv),
 	}
 	if !f.noPager {
-		q.stdout, f.pager = withPager(q.stdout, f.pagerCommand, stderr)
+		q.Stdout, q.Pager = terminal.NewPager(q.Stdout, f.pagerCommand, stderr)
 	}
 	said := consume.Query{}
-	sayInterruptions(&said, q.stderr)
-	q.record.OnRetry, q.record.OnResume = said.OnRetry, said.OnResume
-	return q, q.during(ctx, func(ctx context.Context) error { return q.record.Resolve(ctx, wanted) })
+	sayInterruptions(&said, q.Stderr)
+	record.OnRetry, record.OnResume = said.OnRetry, said.OnResume
+	return q, q.Resolve(ctx)
 }
 
-// during calls f, which reads the record. If f takes long, it shows the progress at a terminal.
-func (q *question) during(ctx context.Context, f func(context.Context) error) error {
-	began := time.Now()
-	return q.counting(ctx, func() string {
-		n := int(q.record.Events())
-		rate := int(float64(n) / time.Since(began).Seconds())
-		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate))
-	}, f)
-}
-
-// counting calls f. If f takes longer than a second, it shows text at a terminal.
-func (q *question) counting(ctx context.Context, text func() string, f func(context.Context) error) error {
-	showing, stop := context.WithCancel(ctx)
-	var counter sync.WaitGroup
-	counter.Go(func() {
-		select {
-		case <-time.After(time.Second):
-		case <-showing.Done():
-			return
-		}
-		if q.streams {
-			return
-		}
-		terminal.NewCounter(q.stderr, func() (string, bool) { return text(), false }).Run(showing)
-	})
-	err := f(ctx)
-	stop()
-	counter.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+// answer calls f with the question of the flags. The error is returned after the pager has exited. EPIPE is none, as in
+// "kubecdc history all | head".
+func (f *askFlags) answer(ctx context.Context, args []string, stdout, stderr io.Writer, answer func(*answer.Question) error) error {
+	q, err := f.ask(ctx, args, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	err = answer(q)
+	q.Pager.Wait()
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
 	}
 	return err
+}
+
+// parseMoment parses the moment of a flag.
+func parseMoment(flag, text string) (timeline.Moment, error) {
+	m, err := timeline.ParseMoment(text, time.Now())
+	if err != nil {
+		err = usageError{fmt.Errorf("--%s: %w", flag, err)}
+	}
+	return m, err
 }

@@ -75,7 +75,7 @@ func runAt(ctx context.Context, f *serveFlags, moment string, command []string, 
 		return err
 	}
 	signal.Reset(syscall.SIGPIPE) // the child inherits the default action
-	view, err := f.open(ctx, q, at, nil)
+	view, err := q.View(ctx, at, nil)
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ The agent may run: it saves changes every 5 seconds.`,
 			if err != nil {
 				return k.explain(ctx, err)
 			}
-			if out.structured() {
+			if out.Structured() {
 				return out.write(stdout, struct {
 					Place      string               `json:"place"`
 					Checkpoint *checkpoint.Document `json:"checkpoint"` // null without a checkpoint

@@ -136,13 +136,13 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamld
 			return err
 		default:
 			result.Valid, result.Doubts, result.Summary = true, f.Doubts(doubtExpressions), summarize(f)
-			if !out.structured() {
+			if !out.Structured() {
 				result.write(stdout)
 			}
 		}
 		results = append(results, result)
 	}
-	if out.structured() {
+	if out.Structured() {
 		if err := out.write(stdout, results); err != nil {
 			return err
 		}

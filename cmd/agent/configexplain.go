@@ -141,7 +141,7 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, out *output) e
 		at := place(v.Excluding)
 		e.ExcludedBy = &at
 	}
-	if out.structured() {
+	if out.Structured() {
 		return out.write(stdout, e)
 	}
 	e.write(stdout)

@@ -58,7 +58,7 @@ func listStuck(ctx context.Context, socket string, out *output, stdout io.Writer
 	if err != nil {
 		return err
 	}
-	if out.structured() {
+	if out.Structured() {
 		return out.write(stdout, list)
 	}
 	if len(list) == 0 {

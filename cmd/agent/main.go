@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -82,6 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	var usage usageError
+	var tooMany answer.UsageError
 	var wrong agent.ConfigError
 	var invalid yamldoc.Errors
 	var child exitCode
@@ -90,14 +92,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case errors.Is(err, errReported):
 		return exitUsage
-	case errors.Is(err, errNotExact):
+	case errors.Is(err, answer.ErrNotExact):
 		return exitNotExact
 	case errors.As(err, &child):
 		return int(child)
 	case errors.As(err, &invalid):
 		printInvalid(terminal.Detect(stderr, os.Getenv), invalid)
 		return exitUsage
-	case errors.As(err, &usage), errors.As(err, &wrong), isCobraUsage(err):
+	case errors.As(err, &usage), errors.As(err, &tooMany), errors.As(err, &wrong), isCobraUsage(err):
 		fmt.Fprintf(stderr, "kubecdc: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
 		return exitUsage
 	default:

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/printer"
 )
 
 // TestOutputVariable runs each command that has --output with each format in KUBECDC_OUTPUT. A format that a command does not have is
@@ -52,7 +54,7 @@ func TestOutputVariable(t *testing.T) {
 
 	for line, args := range lines {
 		name, _, _ := strings.Cut(line, " (")
-		for _, format := range slices.Concat(objectFormats()[:5], []string{changesFormat, "jsonpath={.kind}"}) {
+		for _, format := range slices.Concat(objectFormats()[:5], []string{printer.Diff, "jsonpath={.kind}"}) {
 			t.Run(line+"/"+format, func(t *testing.T) {
 				t.Setenv("KUBECDC_OUTPUT", format)
 				var stdout, stderr bytes.Buffer

@@ -10,6 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
+	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/rbac"
 )
 
@@ -93,7 +94,7 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	for _, note := range m.Notes {
 		fmt.Fprintf(stderr, "kubecdc: %s\n", note)
 	}
-	if f.output.format == jsonFormat {
+	if f.output.Name == printer.JSON {
 		return m.WriteJSON(stdout)
 	}
 	return m.WriteYAML(stdout)

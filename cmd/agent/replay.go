@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -71,7 +72,7 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
   kubecdc replay --from 2026-11-20T00:00:00Z --target kafka://kafka-0:9092/audit --position audit.position
   kubecdc replay --config kubecdc.yaml --from rv:48211 --target https://audit.example/events --op created,deleted`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.ask.finish(runReplay(cmd.Context(), &f, args, stdout, stderr))
+			return runReplay(cmd.Context(), &f, args, stdout, stderr)
 		},
 		ValidArgsFunction: completeResources,
 	}
@@ -113,30 +114,26 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 		return nil
 	}
 	f.ask.noPager = true
-	q, err := f.ask.ask(ctx, args, stdout, stderr)
-	if err != nil {
-		return err
-	}
-	o.Record, o.Selection = q.record, q.wanted
-	if q.record.Partitioned {
+	return f.ask.answer(ctx, args, stdout, stderr, func(q *answer.Question) error { return f.replay(ctx, q, o, stdout, stderr) })
+}
+
+// replay resends the events of a question.
+func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.Options, stdout, stderr io.Writer) (err error) {
+	o.Record, o.Selection = q.Record, q.Wanted
+	if q.Record.Partitioned {
 		if o.Copies, err = f.copies(); err != nil {
 			return err
 		}
 	}
 	var r *replay.Replay
-	if err := q.during(ctx, func(ctx context.Context) error {
+	if err := q.During(ctx, func(ctx context.Context) error {
 		r, err = replay.Prepare(ctx, *o)
 		return err
 	}); err != nil {
 		return err
 	}
 	scopes, reading := r.Start()
-	sure := newCertainty(o.From, scopes, reading)
-	if err := q.known(ctx, &sure, 0); err != nil {
-		return err
-	}
-	q.say(&sure)
-	if err := f.ask.judge(&sure); err != nil {
+	if err := q.Judge(ctx, o.From, scopes, reading); err != nil {
 		return err
 	}
 	clusters := r.Clusters()
@@ -294,14 +291,14 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 }
 
 // send runs the replay and shows its progress.
-func (f *replayFlags) send(ctx context.Context, q *question, r *replay.Replay, to relay.Target, o *replay.Options, log *slog.Logger) error {
+func (f *replayFlags) send(ctx context.Context, q *answer.Question, r *replay.Replay, to relay.Target, o *replay.Options, log *slog.Logger) error {
 	began := time.Now()
 	shown := &progressLine{from: o.From.Time(), to: o.To.Time(), began: began, progress: r.Progress}
 	showing, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		shown.show(showing, q.stderr)
+		shown.show(showing, q.Stderr)
 	}()
 	err := r.Run(ctx, to, log)
 	stop()
@@ -316,9 +313,8 @@ func (f *replayFlags) send(ctx context.Context, q *question, r *replay.Replay, t
 		return fmt.Errorf("the replay is not complete%s: %w", advice, err)
 	}
 	scopes, reading := r.End()
-	sure := newCertainty(o.To, scopes, reading)
-	q.say(&sure)
-	fmt.Fprintf(q.stderr, "sent %s events in %s, %s a second\n", terminal.Count(int(sent)), took.Round(time.Millisecond), terminal.Count(int(float64(sent)/took.Seconds())))
+	q.Say(o.To, scopes, reading)
+	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", terminal.Count(int(sent)), took.Round(time.Millisecond), terminal.Count(int(float64(sent)/took.Seconds())))
 	return nil
 }
 

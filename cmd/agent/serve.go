@@ -24,13 +24,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
-	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
@@ -125,17 +122,11 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	view, err := f.open(ctx, q, at, to)
+	view, err := q.View(ctx, at, to)
 	if err != nil {
 		return err
 	}
-	s, err := f.listen(ctx, &apiview.Server{
-		Root: view, MaxMoments: f.maxMoments,
-		Open: func(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
-			v, err := f.open(ctx, q, at, nil)
-			return v, statusOfMoment(err)
-		},
-	})
+	s, err := f.listen(ctx, &apiview.Server{Root: view, MaxMoments: f.maxMoments, Open: q.ViewForClient})
 	if err != nil {
 		return err
 	}
@@ -144,10 +135,10 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	fmt.Fprintf(stdout, "export KUBECONFIG=%s\n", s.kubeconfig)
 	return s.run(ctx, func(ctx context.Context) error {
 		if to != nil {
-			fmt.Fprintln(q.stderr, "The replay begins 2 s after the first watch.")
-			shown, err := view.Play(ctx, speed, func() { fmt.Fprintf(q.stderr, "The replay from %s has begun.\n", at) })
+			fmt.Fprintln(q.Stderr, "The replay begins 2 s after the first watch.")
+			shown, err := view.Play(ctx, speed, func() { fmt.Fprintf(q.Stderr, "The replay from %s has begun.\n", at) })
 			if err == nil {
-				fmt.Fprintf(q.stderr, "The replay has reached %s, after %s changes. Watches stay open.\n", to, terminal.Count(shown))
+				fmt.Fprintf(q.Stderr, "The replay has reached %s, after %s changes. Watches stay open.\n", to, terminal.Count(shown))
 			}
 		}
 		<-ctx.Done()
@@ -158,9 +149,7 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 // span returns the moment to serve, the end of the replay that follows (nil without a replay), and its speed (0 for no pauses).
 func (f *serveFlags) span() (at timeline.Moment, to *timeline.Moment, speed float64, err error) {
 	if f.from == "" {
-		if at, err = timeline.ParseMoment(f.at, time.Now()); err != nil {
-			err = usageError{fmt.Errorf("--at: %w", err)}
-		}
+		at, err = parseMoment("at", f.at)
 		return at, nil, 0, err
 	}
 	at, end, err := readSpan(f.from, f.to)
@@ -169,76 +158,6 @@ func (f *serveFlags) span() (at timeline.Moment, to *timeline.Moment, speed floa
 	}
 	speed, err = readSpeed(f.speed)
 	return at, &end, speed, err
-}
-
-// statusOfMoment returns the error for a client that asks for a moment which cannot be read. Without a Status of its own, an error is 503: the
-// client tries again.
-func statusOfMoment(err error) error {
-	if unknown := (*history.UnknownResourceError)(nil); errors.As(err, &notInRecordError{}) || errors.As(err, &unknown) {
-		return apierrors.NewResourceExpired(err.Error())
-	}
-	if errors.Is(err, errNotExact) {
-		out := apierrors.NewConflict(schema.GroupResource{}, "", err)
-		out.ErrStatus.Message = "the answer for this moment is not exact, and --exact is set"
-		return out
-	}
-	if errors.As(err, &usageError{}) {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	return err
-}
-
-// open reads the View of a moment and, unless to is nil, the versions up to it. It prints the certainty.
-func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
-	var view *apiview.View
-	err := q.during(ctx, func(ctx context.Context) error {
-		s, log, scopes, reading, err := readViews(ctx, q, at, to)
-		if err != nil {
-			return err
-		}
-		sure := newCertainty(at, s.Scopes(), reading)
-		if err := q.known(ctx, &sure, s.Len()); err != nil {
-			return err
-		}
-		if err := q.oneCluster(s.Objects()); err != nil {
-			return err
-		}
-		q.say(&sure)
-		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *timeline.Scope) []string { return warnings(at, s) }})
-		if to == nil {
-			return f.judge(&sure)
-		}
-		end := newCertainty(*to, scopes, reading)
-		q.say(&end)
-		return errors.Join(view.Follow(log), f.judge(&sure), f.judge(&end))
-	})
-	return view, err
-}
-
-// readViews returns the state of a moment and, unless to is nil, the versions up to it with the certainty of the end.
-func readViews(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*timeline.State, *apiview.Log, []timeline.Scope, *history.Reading, error) {
-	if to == nil {
-		states, reading, err := q.record.States(ctx, q.wanted, at)
-		if err != nil {
-			return nil, nil, nil, nil, err
-		}
-		return states[0], nil, nil, reading, nil
-	}
-	var log apiview.Log
-	s, scopes, reading, err := q.record.Span(ctx, q.wanted, at, *to, log.Add)
-	return s, &log, scopes, reading, err
-}
-
-// warnings returns the warnings for a client that lists a scope without certainty.
-func warnings(at timeline.Moment, s *timeline.Scope) []string {
-	var out []string
-	if s.Certainty != timeline.Exact {
-		out = append(out, fmt.Sprintf("%s at %s: %s", s.Name, at, uncertainty(s)))
-	}
-	if s.Left > 0 {
-		out = append(out, fmt.Sprintf("%s at %s: left the selection and may still exist: %d", s.Name, at, s.Left))
-	}
-	return out
 }
 
 // viewServer is an API view with a listener.

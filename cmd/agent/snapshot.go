@@ -100,7 +100,7 @@ func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, 
 	if err != nil {
 		return err
 	}
-	if out.structured() {
+	if out.Structured() {
 		if err := out.write(stdout, a); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -98,18 +99,18 @@ type statusView struct {
 }
 
 func (v *statusView) ask(ctx context.Context) (*admin.Status, error) {
-	if v.output.format == tableFormat {
+	if v.output.Name == printer.Table {
 		return v.agent.Status(ctx, shownScopes)
 	}
 	return v.agent.Status(ctx, admin.MaxScopes)
 }
 
 func (v *statusView) print(s *admin.Status) error {
-	if v.output.structured() {
+	if v.output.Structured() {
 		return v.output.write(v.out, s)
 	}
 	var text []byte
-	for _, l := range s.Lines(v.output.wide(), nil) {
+	for _, l := range s.Lines(v.output.Wide(), nil) {
 		text = v.out.AppendLine(text, l)
 	}
 	_, err := v.out.Write(text)
@@ -118,14 +119,14 @@ func (v *statusView) print(s *admin.Status) error {
 
 // watch shows first, and then the status at intervals until ctx ends. If the agent stops responding, watch keeps trying.
 func (v *statusView) watch(ctx context.Context, first *admin.Status) {
-	if v.output.structured() { // one document per interval
+	if v.output.Structured() { // one document per interval
 		tick := time.NewTicker(watchEvery)
 		defer tick.Stop()
 		for s := first; ; {
 			if s != nil && v.print(s) != nil {
 				return // standard output is closed
 			}
-			if v.output.format == yamlFormat {
+			if v.output.Name == printer.YAML {
 				fmt.Fprintln(v.out, "---")
 			}
 			select {
@@ -141,13 +142,13 @@ func (v *statusView) watch(ctx context.Context, first *admin.Status) {
 	terminal.NewBoard(v.out, watchEvery, func(ctx context.Context) []terminal.Line {
 		if first != nil {
 			first = nil
-			return last.Lines(v.output.wide(), nil)
+			return last.Lines(v.output.Wide(), nil)
 		}
 		s, err := v.ask(ctx)
 		if err != nil {
-			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.Lines(v.output.wide(), nil)...)
+			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.Lines(v.output.Wide(), nil)...)
 		}
 		before, last = last, s
-		return last.Lines(v.output.wide(), before)
+		return last.Lines(v.output.Wide(), before)
 	}).Run(ctx)
 }

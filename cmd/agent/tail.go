@@ -16,6 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/localbus"
+	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -142,10 +143,10 @@ func (f *tailFlags) views() (console.Options, error) {
 	if f.diff {
 		o.View = console.Diff
 	}
-	switch f.output.format {
-	case tableFormat:
+	switch f.output.Name {
+	case printer.Table:
 		return o, nil
-	case wideFormat:
+	case printer.Wide:
 		o.Wide = true
 		return o, nil
 	}
@@ -153,16 +154,16 @@ func (f *tailFlags) views() (console.Options, error) {
 	case f.diff && f.output.variable:
 		return o, nil
 	case f.diff:
-		return o, fmt.Errorf("--diff requires -o table or wide, got -o %s", f.output.format)
-	case f.output.format == nameFormat:
+		return o, fmt.Errorf("--diff requires -o table or wide, got -o %s", f.output.Name)
+	case f.output.Name == printer.Name:
 		o.Format = func(e *consume.Event) ([]byte, error) { return nameLine(e), nil }
-	case f.output.format == jsonPathFormat:
+	case f.output.Name == printer.JSONPath:
 		o.Format = func(e *consume.Event) ([]byte, error) {
-			text, err := f.output.execute(e)
+			text, err := f.output.Encode(e, "")
 			return append(text, '\n'), err
 		}
 	default:
-		o.View = console.View(f.output.format)
+		o.View = console.View(f.output.Name)
 	}
 	return o, nil
 }
@@ -176,7 +177,7 @@ func nameLine(e *consume.Event) []byte {
 	if !ok {
 		group = ""
 	}
-	return []byte(kindNameOf(e.Kind, group, e.Name) + "\n")
+	return []byte(printer.ObjectName(e.Kind, group, e.Name) + "\n")
 }
 
 // start parses --since. If at is zero and all is false, only new events are read.

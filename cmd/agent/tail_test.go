@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -415,7 +416,7 @@ func BenchmarkTail(b *testing.B) {
 	for _, view := range []struct {
 		name string
 		f    tailFlags
-	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{format: "json"}}}, {"yaml", tailFlags{output: output{format: "yaml"}}}} {
+	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{Format: printer.Format{Name: "json"}}}}, {"yaml", tailFlags{output: output{Format: printer.Format{Name: "yaml"}}}}} {
 		b.Run(view.name, func(b *testing.B) {
 			b.Setenv("CLICOLOR_FORCE", "1")
 			b.Setenv("COLUMNS", "160")
@@ -478,7 +479,7 @@ func BenchmarkTailJetStream(b *testing.B) {
 	for _, view := range []struct {
 		name string
 		f    tailFlags
-	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{format: "json"}}}} {
+	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{Format: printer.Format{Name: "json"}}}}} {
 		b.Run(view.name, func(b *testing.B) {
 			b.Setenv("CLICOLOR_FORCE", "1")
 			b.Setenv("COLUMNS", "160")

@@ -36,7 +36,7 @@ func newVersionCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := buildVersions()
-			if out.structured() {
+			if out.Structured() {
 				return out.write(cmd.OutOrStdout(), v)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "kubecdc %s\ncommit %s\ngo %s\nclient-go %s\n",

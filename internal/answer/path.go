@@ -1,4 +1,4 @@
-package main
+package answer
 
 import (
 	"encoding/json"
@@ -8,35 +8,36 @@ import (
 	"strings"
 )
 
-// fieldPath is the path of a value in an object: spec.template.spec.containers[app].image.
-type fieldPath []fieldStep
+// Path is the path of a value in an object: spec.template.spec.containers[app].image.
+type Path []step
 
-// fieldStep is a key of an object, or an element of a list by its name or index.
-type fieldStep struct {
+// step is a key of an object, or an element of a list by its name or index.
+type step struct {
 	key  string
 	elem bool
 }
 
-func readFieldPath(text string) (fieldPath, error) {
+// ParsePath parses a path.
+func ParsePath(text string) (Path, error) {
 	wrong := errors.New(`want a path such as spec.replicas, spec.template.spec.containers[app].image or data["app.conf"]`)
-	step := regexp.MustCompile(`^(?:\.?([^.\[\]"]+)|\["((?:[^"\\]|\\.)*)"\]|\[([^\[\]"]+)\])`)
-	var p fieldPath
+	pattern := regexp.MustCompile(`^(?:\.?([^.\[\]"]+)|\["((?:[^"\\]|\\.)*)"\]|\[([^\[\]"]+)\])`)
+	var p Path
 	rest := strings.TrimPrefix(text, ".")
 	for rest != "" {
-		m := step.FindStringSubmatch(rest)
+		m := pattern.FindStringSubmatch(rest)
 		switch {
 		case m == nil:
 			return nil, wrong
 		case m[1] != "":
-			p = append(p, fieldStep{key: m[1]})
+			p = append(p, step{key: m[1]})
 		case m[3] != "":
-			p = append(p, fieldStep{m[3], true})
+			p = append(p, step{m[3], true})
 		default:
 			key, err := strconv.Unquote(`"` + m[2] + `"`)
 			if err != nil {
 				return nil, wrong
 			}
-			p = append(p, fieldStep{key: key})
+			p = append(p, step{key: key})
 		}
 		rest = rest[len(m[0]):]
 	}
@@ -47,7 +48,7 @@ func readFieldPath(text string) (fieldPath, error) {
 }
 
 // of returns an object that contains only the value of the path, nil if there is none.
-func (p fieldPath) of(object json.RawMessage) json.RawMessage {
+func (p Path) of(object json.RawMessage) json.RawMessage {
 	var value any
 	d := json.NewDecoder(strings.NewReader(string(object)))
 	d.UseNumber()
@@ -65,7 +66,7 @@ func (p fieldPath) of(object json.RawMessage) json.RawMessage {
 	return raw
 }
 
-func (p fieldPath) only(value any) (any, bool) {
+func (p Path) only(value any) (any, bool) {
 	if len(p) == 0 {
 		return value, true
 	}
@@ -88,7 +89,7 @@ func (p fieldPath) only(value any) (any, bool) {
 }
 
 // element returns a list with one element, which contains only the value of the path, and its name.
-func (p fieldPath) element(element, name any) (any, bool) {
+func (p Path) element(element, name any) (any, bool) {
 	only, ok := p.only(element)
 	if m, isObject := only.(map[string]any); isObject && name != nil {
 		m["name"] = name

@@ -1,7 +1,8 @@
-package main
+package answer
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,8 +47,25 @@ func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading
 	return c
 }
 
-// say prints the certainty on standard error: one line for all exact scopes, and one for the scopes that share another certainty.
-func (q *question) say(c *certainty) {
+// Judge prints how certain an answer is on standard error. It returns an error if the record has none of the requested resources, or if the
+// answer has to be exact and is not.
+func (q *Question) Judge(ctx context.Context, m timeline.Moment, scopes []timeline.Scope, r *history.Reading) error {
+	c := newCertainty(m, scopes, r)
+	if err := q.known(ctx, &c, 0); err != nil {
+		return err
+	}
+	q.say(&c)
+	return q.judge(&c)
+}
+
+// Say prints how certain an answer is on standard error.
+func (q *Question) Say(m timeline.Moment, scopes []timeline.Scope, r *history.Reading) {
+	c := newCertainty(m, scopes, r)
+	q.say(&c)
+}
+
+// say prints the certainty: one line for all exact scopes, and one for the scopes that share another certainty.
+func (q *Question) say(c *certainty) {
 	style := terminal.Yellow
 	if c.Certainty == timeline.Exact {
 		style = terminal.Dim
@@ -57,7 +75,7 @@ func (q *question) say(c *certainty) {
 		if c.Certainty == timeline.Exact && !c.upTo.IsZero() {
 			text += " up to " + c.upTo.Local().Format(time.RFC3339)
 		}
-		fmt.Fprintf(q.stderr, "%s\n", q.stderr.Paint(style, text))
+		fmt.Fprintf(q.Stderr, "%s\n", q.Stderr.Paint(style, text))
 	}
 	var texts []string
 	of := map[string][]string{}
@@ -88,13 +106,13 @@ func (q *question) say(c *certainty) {
 		if more := len(names) - 5; more > 1 {
 			names = append(names[:5:5], fmt.Sprintf("%d more", more))
 		}
-		fmt.Fprintf(q.stderr, "  %s: %s\n", strings.Join(names, ", "), text)
+		fmt.Fprintf(q.Stderr, "  %s: %s\n", strings.Join(names, ", "), text)
 	}
 	if c.Unreadable > 0 {
-		fmt.Fprintf(q.stderr, "  records that cannot be read, and may belong to the answer: %d ('kubecdc tail' shows them)\n", c.Unreadable)
+		fmt.Fprintf(q.Stderr, "  records that cannot be read, and may belong to the answer: %d ('kubecdc tail' shows them)\n", c.Unreadable)
 	}
 	for _, text := range c.Incomplete {
-		fmt.Fprintf(q.stderr, "  too large for the bus, and its store does not have it: %s\n", text)
+		fmt.Fprintf(q.Stderr, "  too large for the bus, and its store does not have it: %s\n", text)
 	}
 }
 

@@ -1,4 +1,4 @@
-package main
+package answer
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 )
 
 // printForApply prints objects without the fields that the server sets. It omits objects with redacted values and returns an error.
-func (q *question) printForApply(objects []*timeline.Version) error {
+func (q *Question) printForApply(objects []*timeline.Version) error {
 	var redacted, owned []string
 	var out []*timeline.Version
 	for _, v := range objects {
@@ -35,7 +35,7 @@ func (q *question) printForApply(objects []*timeline.Version) error {
 		return err
 	}
 	if len(owned) > 0 {
-		fmt.Fprintf(q.stderr, "without owner references, because the owners may have been recreated: %s\n", strings.Join(owned, ", "))
+		fmt.Fprintf(q.Stderr, "without owner references, because the owners may have been recreated: %s\n", strings.Join(owned, ", "))
 	}
 	if len(redacted) > 0 {
 		return fmt.Errorf("left out, because the record has redacted values of them: %s", strings.Join(redacted, ", "))

@@ -1,4 +1,4 @@
-package main
+package answer
 
 import (
 	"context"
@@ -15,32 +15,28 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// compareLive compares a state with the running cluster of the kubeconfig.
-func (f *diffFlags) compareLive(ctx context.Context, q *question, from *timeline.State, sure *certainty) ([]timeline.Difference, error) {
-	if sources := sourcesOf(sure.Scopes); len(sources) > 1 {
-		return nil, usageError{fmt.Errorf("the record has several clusters: name one with --cluster: %s", strings.Join(sources, ", "))}
+// Cluster is a running cluster that a diff compares with.
+type Cluster struct {
+	Client *apiserver.Client
+	From   string         // the source of its configuration, for people
+	Agent  *config.Config // of the agent; the default one if it is not known
+	Known  bool           // Agent is that of the agent that wrote the record
+}
+
+// compareLive compares a state with a running cluster.
+func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([]timeline.Difference, error) {
+	if sources := sourcesOf(from.sure.Scopes); len(sources) > 1 {
+		return nil, UsageError{fmt.Errorf("the record has several clusters: name one with --cluster: %s", strings.Join(sources, ", "))}
 	}
-	found, err := f.running.FindCluster()
-	if err != nil {
-		return nil, err
-	}
-	client, err := apiserver.New(found.REST)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := f.bus.configured()
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(q.stderr, "live is the cluster at %s (%s)\n", client.Host, found.From)
-	cluster := live.Cluster{Client: client}
+	fmt.Fprintf(q.Stderr, "live is the cluster at %s (%s)\n", to.Client.Host, to.From)
+	cluster := live.Cluster{Client: to.Client}
 	var answer *live.Answer
-	err = q.counting(ctx, func() string {
+	err := q.counting(ctx, func() string {
 		return fmt.Sprintf("reading the cluster: %s objects", terminal.Count(int(cluster.Objects())))
 	}, func(ctx context.Context) (err error) {
 		answer, err = cluster.Compare(ctx, &live.Question{
-			State: from, Time: sure.time, Takes: q.wanted.TakesObject, Namespace: q.wanted.LiteralNamespace(), Labelled: q.labelled,
-			Withheld: func(resource string) []string { return withheld(cfg, resource) }, Known: f.bus.config != "",
+			State: from.State, Time: from.sure.time, Takes: q.Wanted.TakesObject, Namespace: q.Wanted.LiteralNamespace(), Labelled: q.labelled,
+			Withheld: func(resource string) []string { return withheld(to.Agent, resource) }, Known: to.Known,
 		})
 		return err
 	})
@@ -51,10 +47,10 @@ func (f *diffFlags) compareLive(ctx context.Context, q *question, from *timeline
 		return nil, err
 	}
 	for _, resource := range slices.Sorted(maps.Keys(answer.Withheld)) {
-		fmt.Fprintf(q.stderr, "not compared in %s, because the record does not have it: %s\n", resource, strings.Join(answer.Withheld[resource], ", "))
+		fmt.Fprintf(q.Stderr, "not compared in %s, because the record does not have it: %s\n", resource, strings.Join(answer.Withheld[resource], ", "))
 	}
 	for _, resource := range slices.Sorted(maps.Keys(answer.Unproven)) {
-		fmt.Fprintf(q.stderr, "not shown in %s, because the agent may redact it; --config names its configuration: %s\n",
+		fmt.Fprintf(q.Stderr, "not shown in %s, because the agent may redact it; --config names its configuration: %s\n",
 			resource, strings.Join(answer.Unproven[resource], ", "))
 	}
 	return answer.Differences, nil

@@ -1,0 +1,146 @@
+package answer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// known returns an error if the record has none of the requested resources. If it has only some of them, known adds the others to the
+// scopes of c as unknown.
+func (q *Question) known(ctx context.Context, c *certainty, objects int) error {
+	if err := q.partlyKnown(ctx, c, objects); err != nil {
+		return err
+	}
+	captured := map[string]bool{} // by the user's word
+	for _, r := range q.Wanted.Resources {
+		if slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return s.Resource == r.String() }) {
+			captured[r.Word] = true
+		}
+	}
+	for _, r := range q.Wanted.Resources {
+		if !captured[r.Word] {
+			c.Scopes = append(c.Scopes, timeline.Scope{Resource: r.String(), Name: r.String(), Certainty: timeline.Unknown})
+			c.Certainty = timeline.Unknown
+		}
+	}
+	return nil
+}
+
+// notInRecordError is the error that the record has nothing for a moment.
+type notInRecordError struct{ error }
+
+func (e notInRecordError) Unwrap() error { return e.error }
+
+// partlyKnown returns an error if the record cannot answer for any of the requested resources at the moment.
+func (q *Question) partlyKnown(ctx context.Context, c *certainty, objects int) error {
+	if len(c.Scopes) == 0 && objects == 0 {
+		return q.neverCaptured(ctx)
+	}
+	if len(c.Scopes) > 0 && !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return !s.OtherHistory }) {
+		return notInRecordError{fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or not numbers: use a time (14:05, 2h)", c.Scopes[0].Resource, c.Moment)}
+	}
+	for _, s := range c.Scopes { // unknown if all are before the record
+		if s.Certainty != timeline.Unknown || s.To.Time.IsZero() && s.To.ResourceVersion == "" {
+			return nil
+		}
+	}
+	if objects > 0 {
+		return nil
+	}
+	first := slices.MinFunc(c.Scopes, func(a, b timeline.Scope) int { return a.To.Time.Compare(b.To.Time) })
+	return notInRecordError{fmt.Errorf("the moment %s is before the record, which begins at %s: use a later moment", c.Moment, bound(first.To))}
+}
+
+// neverCaptured returns the error that the record has none of the requested resources.
+func (q *Question) neverCaptured(ctx context.Context) error {
+	var known []history.Resource
+	if err := q.During(ctx, func(ctx context.Context) (err error) {
+		known, err = q.Record.Resources(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	var words []string
+	for _, r := range q.Wanted.Resources {
+		words = append(words, r.String())
+	}
+	e := &history.UnknownResourceError{Word: strings.Join(words, ", ")}
+	for _, r := range known {
+		e.Known = append(e.Known, r.String())
+	}
+	if q.Wanted.Cluster != "" && len(e.Known) > 0 {
+		return fmt.Errorf("%w; or it has no cluster %s (--cluster)", e, q.Wanted.Cluster)
+	}
+	return e
+}
+
+// oneCluster returns an error if the answer contains several clusters.
+func (q *Question) oneCluster(objects []*timeline.Version) error {
+	var clusters []string
+	for _, v := range objects {
+		if !slices.Contains(clusters, v.Cluster) {
+			clusters = append(clusters, v.Cluster)
+		}
+	}
+	if len(clusters) < 2 {
+		return nil
+	}
+	slices.Sort(clusters)
+	return UsageError{fmt.Errorf("the record has objects of several clusters: name one with --cluster: %s", strings.Join(clusters, ", "))}
+}
+
+// explainNone reports that there is no object, and when objects with the requested names existed.
+func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
+	if !q.Wanted.One() {
+		fmt.Fprintln(q.Stderr, "No objects found.")
+		return nil
+	}
+	r := q.Wanted.Resources[0]
+	var last, next *timeline.Version
+	if err := q.During(ctx, func(ctx context.Context) error {
+		_, _, err := q.Record.Versions(ctx, q.Wanted, timeline.Now(time.Now()), func(v *timeline.Version, e *consume.Event) error {
+			switch {
+			case v == nil:
+			case at.Includes(e):
+				known := *v
+				last = &known
+			case next == nil:
+				known := *v
+				next = &known
+			}
+			return nil
+		})
+		return err
+	}); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s %q", r, r.Names[0])
+	where := ""
+	if q.Wanted.Namespace != "" {
+		where = " in namespace " + q.Wanted.Namespace
+	}
+	switch {
+	case last != nil && last.Gone():
+		return fmt.Errorf("%s did not exist%s at %s: it was %s at %s", name, where, at, ended(last), last.Time.Local().Format(time.RFC3339))
+	case last != nil:
+		return fmt.Errorf("%s existed%s at %s and does not match the selector", name, where, at)
+	case next != nil:
+		return fmt.Errorf("%s did not exist%s at %s, according to the record, which has it from %s", name, where, at, next.Time.Local().Format(time.RFC3339))
+	}
+	return fmt.Errorf("%s is not in the record%s at any moment: check the name, the namespace and the cluster", name, where)
+}
+
+// ended describes how an object left the record.
+func ended(v *timeline.Version) string {
+	if v.Op == consume.Left {
+		return "no longer selected"
+	}
+	return "deleted"
+}

@@ -1,0 +1,134 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Blame prints the author of each line of an object at a moment.
+func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
+	if !q.Wanted.One() {
+		return UsageError{errors.New("blame: name one object (kubecdc blame deploy/web -n shop)")}
+	}
+	var b timeline.Blame
+	var scopes []timeline.Scope
+	var reading *history.Reading
+	var last *timeline.Version
+	var places []string
+	versions := 0
+	if err := q.During(ctx, func(ctx context.Context) (err error) {
+		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, at, func(v *timeline.Version, _ *consume.Event) error {
+			if v == nil {
+				return nil
+			}
+			versions++
+			last = v
+			if place := v.Cluster + " " + v.Namespace; !slices.Contains(places, place) {
+				places = append(places, place)
+			}
+			return b.Add(v)
+		})
+		return err
+	}); err != nil {
+		return err
+	}
+	sure := newCertainty(at, scopes, reading)
+	if err := q.known(ctx, &sure, versions); err != nil {
+		return err
+	}
+	if len(places) > 1 {
+		slices.Sort(places)
+		return UsageError{fmt.Errorf("blame: the record has several objects of this name: add --namespace and --cluster for one of (cluster namespace): %s",
+			strings.Join(places, "; "))}
+	}
+	lines, err := b.Lines()
+	if err != nil {
+		return err
+	}
+	q.say(&sure)
+	if len(lines) == 0 {
+		return q.explainNone(ctx, at)
+	}
+	switch q.Format.Name {
+	case printer.JSON, printer.YAML, printer.JSONPath:
+		err = q.printValue(newBlamed(lines, &sure))
+	case printer.Name:
+		err = q.write([]byte(kindName(last) + "\n"))
+	default:
+		err = q.printBlame(lines)
+	}
+	return errors.Join(err, q.judge(&sure))
+}
+
+// blamed is the JSON form of the answer.
+type blamed struct {
+	Lines   []blamedLine `json:"lines"`
+	Kubecdc *certainty   `json:"kubecdc"`
+}
+
+type blamedLine struct {
+	Text            string           `json:"text"`
+	Time            time.Time        `json:"time,omitzero"`
+	ResourceVersion string           `json:"resourceVersion,omitempty"`
+	ChangedBy       []consume.Change `json:"changedBy,omitempty"`
+	Exact           bool             `json:"exact"`          // the version of this time set the value; otherwise it was set by then
+	Since           time.Time        `json:"since,omitzero"` // if not exact: it was set after this time
+}
+
+func newBlamed(lines []timeline.Line, c *certainty) blamed {
+	out := blamed{Lines: []blamedLine{}, Kubecdc: c}
+	for _, l := range lines {
+		line := blamedLine{Text: l.Text}
+		if o := l.Origin; o != nil {
+			line.Time, line.ResourceVersion, line.ChangedBy, line.Exact, line.Since = o.Version.Time, o.Version.ResourceVersion, o.By, o.Exact, o.Since
+		}
+		out.Lines = append(out.Lines, line)
+	}
+	return out
+}
+
+// printBlame prints the lines with their origins. At a terminal, the origins are dim.
+func (q *Question) printBlame(lines []timeline.Line) error {
+	var columns strings.Builder
+	w := tabwriter.NewWriter(&columns, 0, 0, 1, ' ', 0)
+	for _, l := range lines {
+		when, who, rv := "", "?", ""
+		if o := l.Origin; o != nil {
+			when, rv = o.Version.Time.Local().Format(time.RFC3339), o.Version.ResourceVersion
+			if !o.Exact {
+				when = "<=" + when
+			}
+			if len(o.By) > 0 {
+				who = managers(&timeline.Version{ChangedBy: o.By})
+			}
+		}
+		fmt.Fprintf(w, "%s\t%s\t", when, who)
+		if q.Format.Wide() {
+			fmt.Fprintf(w, "rv:%s\t", rv)
+		}
+		fmt.Fprintln(w, "|")
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	var out []byte
+	origins := strings.Split(columns.String(), "\n")
+	for k, l := range lines {
+		out = q.Stdout.Append(out, terminal.Dim, origins[k])
+		out = append(append(append(out, ' '), console.Printable(l.Text)...), '\n')
+	}
+	_, err := q.Stdout.Write(out)
+	return err
+}

@@ -1,0 +1,200 @@
+package answer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// Get prints the objects that existed at a moment.
+func (q *Question) Get(ctx context.Context, at timeline.Moment) error {
+	return q.get(ctx, at, q.printObjects)
+}
+
+// GetForApply prints the objects that existed at a moment as YAML, without what the server fills in. The error names the objects that it
+// omits, because their values are redacted.
+func (q *Question) GetForApply(ctx context.Context, at timeline.Moment) error {
+	return q.get(ctx, at, func(objects []*timeline.Version, _ *certainty) error { return q.printForApply(objects) })
+}
+
+func (q *Question) get(ctx context.Context, at timeline.Moment, show func([]*timeline.Version, *certainty) error) error {
+	states, err := q.states(ctx, at)
+	if err != nil {
+		return err
+	}
+	s := &states[0]
+	q.say(&s.sure)
+	if err := show(s.objects, &s.sure); err != nil {
+		return err
+	}
+	if len(s.objects) == 0 {
+		if err := q.explainNone(ctx, at); err != nil {
+			return err
+		}
+	}
+	return q.judge(&s.sure)
+}
+
+// state is a state with the objects that are asked for.
+type state struct {
+	*timeline.State
+	objects []*timeline.Version
+	sure    certainty
+}
+
+// states reads the states at moments. It returns an error if the record has no answer for one of them, or several clusters.
+func (q *Question) states(ctx context.Context, moments ...timeline.Moment) ([]state, error) {
+	var read timeline.States
+	var reading *history.Reading
+	if err := q.During(ctx, func(ctx context.Context) (err error) {
+		read, reading, err = q.Record.States(ctx, q.Wanted, moments...)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	states := make([]state, len(read))
+	for k, s := range read {
+		sure := newCertainty(moments[k], s.Scopes(), reading)
+		objects := q.objects(s, &sure)
+		if err := q.known(ctx, &sure, len(objects)); err != nil {
+			return nil, err
+		}
+		if err := q.oneCluster(objects); err != nil {
+			return nil, err
+		}
+		states[k] = state{s, objects, sure}
+	}
+	return states, nil
+}
+
+// objects returns the objects of a state that match the label selector. It records in c the objects whose content is missing, and omits
+// resources without an answer at the moment.
+func (q *Question) objects(s *timeline.State, c *certainty) []*timeline.Version {
+	var out []*timeline.Version
+	for _, v := range s.Objects() {
+		switch {
+		case c.otherHistory(v.Resource):
+		case v.After == nil:
+			c.lacks(v)
+		case q.labelled(v.After):
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// lacks records in c an object that existed but whose content is not in the record.
+func (c *certainty) lacks(v *timeline.Version) {
+	name := fmt.Sprintf("%s %s", v.Resource, objectName(v))
+	if !slices.ContainsFunc(c.Incomplete, func(text string) bool { return strings.HasPrefix(text, name+":") }) {
+		c.Incomplete = append(c.Incomplete, name+": existed")
+	}
+	c.Certainty = max(c.Certainty, timeline.Uncertain)
+}
+
+func objectName(v *timeline.Version) string {
+	if v.Namespace == "" {
+		return v.Name
+	}
+	return v.Namespace + "/" + v.Name
+}
+
+// printObjects prints objects in the selected format.
+func (q *Question) printObjects(objects []*timeline.Version, c *certainty) error {
+	switch q.Format.Name {
+	case printer.JSONPath:
+		return q.printTemplate(objects)
+	case printer.JSON:
+		return q.printList(objects, c)
+	case printer.YAML:
+		return q.printDocuments(objects)
+	case printer.Name:
+		var b strings.Builder
+		for _, v := range objects {
+			b.WriteString(kindName(v) + "\n")
+		}
+		_, err := io.WriteString(q.Stdout, b.String())
+		return err
+	}
+	return q.printTable(objects, c.time)
+}
+
+// kindName returns the name in the form of kubectl get -o name.
+func kindName(v *timeline.Version) string {
+	_, group, _ := strings.Cut(v.Resource, ".")
+	return printer.ObjectName(v.Kind, group, v.Name)
+}
+
+// printList prints a List as JSON, one object at a time: the text is several times as large as the state. Field kubecdc has the certainty.
+func (q *Question) printList(objects []*timeline.Version, c *certainty) error {
+	const enough = 64 << 10
+	var b bytes.Buffer
+	b.WriteString("{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    },\n    \"items\": [")
+	for k, v := range objects {
+		if k > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("\n        ")
+		if err := json.Indent(&b, v.After, "        ", "    "); err != nil {
+			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
+		}
+		if b.Len() > enough {
+			if err := q.write(b.Bytes()); err != nil {
+				return err
+			}
+			b.Reset()
+		}
+	}
+	if len(objects) > 0 {
+		b.WriteString("\n    ")
+	}
+	b.WriteString("],\n    \"kubecdc\": ")
+	sure, err := json.MarshalIndent(c, "    ", "    ")
+	if err != nil {
+		return err
+	}
+	b.Write(append(sure, "\n}\n"...))
+	return q.write(b.Bytes())
+}
+
+// printTemplate executes a template: on the object if one is named, otherwise on a List.
+func (q *Question) printTemplate(objects []*timeline.Version) error {
+	items := []json.RawMessage{}
+	for _, v := range objects {
+		items = append(items, v.After)
+	}
+	var data any = map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+	switch {
+	case q.Wanted.One() && len(items) == 1:
+		data = items[0]
+	case len(items) == 0:
+		return nil
+	}
+	return q.printValue(data)
+}
+
+func (q *Question) printDocuments(objects []*timeline.Version) error {
+	var b bytes.Buffer
+	for k, v := range objects {
+		if k > 0 {
+			b.WriteString("---\n")
+		}
+		text, err := yaml.JSONToYAML(v.After)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
+		}
+		b.Write(text)
+	}
+	_, err := q.Stdout.Write(b.Bytes())
+	return err
+}

@@ -1,0 +1,259 @@
+package answer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Span selects the versions of History.
+type Span struct {
+	Since *timeline.Moment // nil for the beginning of the record
+	Until timeline.Moment
+	Field Path // if set, only versions in which the value at this path changed
+}
+
+// History prints the versions of objects while it reads them.
+func (q *Question) History(ctx context.Context, s *Span) error {
+	q.streams = q.Stdout.Interactive
+	if s.Since != nil {
+		q.Record.Since = s.Since.Time()
+	}
+	h := &historian{q: q, Span: s, last: map[string]json.RawMessage{}, named: map[string]bool{}}
+	o := console.Options{Wide: q.Format.Wide(), Reads: true}
+	if q.Format.Name != printer.Table {
+		o.View = console.Diff
+	}
+	h.printer = console.New(q.Stdout, o)
+	var scopes []timeline.Scope
+	var reading *history.Reading
+	if err := q.During(ctx, func(ctx context.Context) (err error) {
+		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, s.Until, h.take)
+		return err
+	}); err != nil {
+		return err
+	}
+	if h.versions == 0 && !q.Record.Since.IsZero() {
+		if err := h.countEarlier(ctx); err != nil {
+			return err
+		}
+	}
+	sure := newCertainty(s.Until, scopes, reading)
+	if err := q.known(ctx, &sure, h.versions); err != nil {
+		return err
+	}
+	if err := h.close(&sure); err != nil {
+		return err
+	}
+	q.Pager.Wait() // standard error would be drawn over the pager
+	q.say(&sure)
+	if len(h.clusters) > 1 {
+		slices.Sort(h.clusters)
+		fmt.Fprintf(q.Stderr, "These are versions of several clusters; --cluster selects one of: %s\n", strings.Join(h.clusters, ", "))
+	}
+	if h.shown == 0 {
+		if h.versions == 0 {
+			return q.explainNone(ctx, s.Until)
+		}
+		fmt.Fprintf(q.Stderr, "No versions found in this span; the record has %d others of these objects.\n", h.versions)
+	}
+	return q.judge(&sure)
+}
+
+// historian prints versions while they are read.
+type historian struct {
+	*Span
+	q *Question
+
+	printer *console.Printer
+	last    map[string]json.RawMessage // the object after its last version, by cluster and uid
+	named   map[string]bool            // the objects printed so far, with -o name
+	gaps    []gap
+
+	clusters []string
+
+	versions, shown int // all versions, and those printed
+}
+
+// gap is the JSON form of a gap.
+type gap struct {
+	Time  time.Time       `json:"time"`
+	Scope string          `json:"scope"`
+	Gap   *consume.Stream `json:"gap"`
+}
+
+// versionOfObject is the JSON form of a version.
+type versionOfObject struct {
+	Time            time.Time        `json:"time"`
+	Op              consume.Op       `json:"op"`
+	Cluster         string           `json:"cluster,omitempty"`
+	Resource        string           `json:"resource"`
+	Namespace       string           `json:"namespace,omitempty"`
+	Name            string           `json:"name"`
+	UID             string           `json:"uid"`
+	ResourceVersion string           `json:"resourceVersion,omitempty"`
+	History         uint32           `json:"history,omitempty"`
+	Event           string           `json:"event,omitempty"` // its ID
+	ChangedBy       []consume.Change `json:"changedBy,omitempty"`
+	Inferred        bool             `json:"inferred,omitempty"`
+	Skipped         int              `json:"skipped,omitempty"`
+	Truncated       []string         `json:"truncated,omitempty"`
+	Before          json.RawMessage  `json:"before,omitempty"`
+	After           json.RawMessage  `json:"after,omitempty"`
+}
+
+// countEarlier counts the versions before Since, which were perhaps not read.
+func (h *historian) countEarlier(ctx context.Context) error {
+	h.q.Record.Since = time.Time{}
+	return h.q.During(ctx, func(ctx context.Context) error {
+		_, _, err := h.q.Record.Versions(ctx, h.q.Wanted, h.Until, func(v *timeline.Version, _ *consume.Event) error {
+			if v != nil {
+				h.versions++
+			}
+			return nil
+		})
+		return err
+	})
+}
+
+// take prints a version or a gap.
+func (h *historian) take(v *timeline.Version, e *consume.Event) error {
+	in := h.Since == nil || !h.Since.Includes(e)
+	if v == nil {
+		return h.takeGap(e, in)
+	}
+	h.versions++
+	if !slices.Contains(h.clusters, v.Cluster) {
+		h.clusters = append(h.clusters, v.Cluster)
+	}
+	key := v.Source + " " + v.UID
+	before := v.Before
+	if before == nil {
+		before = h.last[key]
+	}
+	if v.Gone() {
+		delete(h.last, key)
+	} else {
+		h.last[key] = v.After
+	}
+	if !in || !h.q.labelled(before) && !h.q.labelled(v.After) {
+		return nil
+	}
+	after := v.After
+	if h.Field != nil {
+		before, after = h.Field.of(before), h.Field.of(after)
+		if bytes.Equal(before, after) {
+			return nil
+		}
+	}
+	h.shown++
+	return h.show(v, e, before, after)
+}
+
+func (h *historian) takeGap(e *consume.Event, in bool) error {
+	if !in {
+		return nil
+	}
+	h.gaps = append(h.gaps, gap{e.Time, e.Scope, e.Stream})
+	switch h.q.Format.Name {
+	case printer.JSON, printer.YAML, printer.Name, printer.JSONPath:
+		return nil
+	}
+	return h.printer.Print(e)
+}
+
+func (h *historian) show(v *timeline.Version, e *consume.Event, before, after json.RawMessage) error {
+	switch h.q.Format.Name {
+	case printer.JSON, printer.JSONPath:
+		shown := versionOfObject{
+			v.Time, v.Op, v.Cluster, v.Resource, v.Namespace, v.Name, v.UID, v.ResourceVersion, v.History, v.ID, v.ChangedBy, v.Inferred,
+			v.Skipped, v.Truncated, before, after,
+		}
+		if h.q.Format.Name == printer.JSONPath {
+			text, err := h.q.Format.Encode(shown, "")
+			if err != nil {
+				return err
+			}
+			return h.q.write(append(text, '\n'))
+		}
+		head := "{\n\"versions\": [\n"
+		if h.shown > 1 {
+			head = ",\n"
+		}
+		raw, err := json.Marshal(shown)
+		if err != nil {
+			return err
+		}
+		return h.q.write(append([]byte(head), raw...))
+	case printer.YAML:
+		return h.document(v, after)
+	case printer.Name:
+		key := strings.Join([]string{v.Cluster, v.Resource, v.Namespace, v.Name}, " ")
+		if h.named[key] {
+			return nil
+		}
+		h.named[key] = true
+		return h.q.write([]byte(kindName(v) + "\n"))
+	}
+	shown := eventOf(v, v.Op)
+	shown.Data.ChangedBy, shown.Data.Inferred, shown.Data.Skipped, shown.Data.Truncated = v.ChangedBy, v.Inferred, v.Skipped, v.Truncated
+	shown.DataRef = v.DataRef
+	shown.Data.Before, shown.Data.After = before, after
+	if h.Field == nil && before == nil {
+		shown.Data.Patch = v.Patch
+	}
+	if v.Op == consume.Read && before != nil { // the change is inferred from a snapshot
+		shown.Op, shown.Data.Op, shown.Data.Inferred = consume.Updated, consume.Updated, true
+	}
+	shown.Time = e.Time
+	return h.printer.Print(shown)
+}
+
+// document prints a version as a YAML document, after a comment that identifies it.
+func (h *historian) document(v *timeline.Version, after json.RawMessage) error {
+	var b bytes.Buffer
+	if h.shown > 1 {
+		b.WriteString("---\n")
+	}
+	fmt.Fprintf(&b, "# %s %s %s %s rv:%s by %s\n", v.Time.Local().Format(time.RFC3339), opWord(v.Op), v.Resource, console.Printable(objectName(v)),
+		v.ResourceVersion, managers(v))
+	if after != nil {
+		text, err := yaml.JSONToYAML(after)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
+		}
+		b.Write(text)
+	}
+	return h.q.write(b.Bytes())
+}
+
+// close prints the end of the output, after the versions.
+func (h *historian) close(c *certainty) error {
+	if h.q.Format.Name != printer.JSON {
+		return h.printer.Finish()
+	}
+	raw, err := json.Marshal(struct {
+		Gaps    []gap      `json:"gaps"`
+		Kubecdc *certainty `json:"kubecdc"`
+	}{append([]gap{}, h.gaps...), c})
+	if err != nil {
+		return err
+	}
+	head := "\n],\n"
+	if h.shown == 0 {
+		head = "{\n\"versions\": [],\n"
+	}
+	return h.q.write(append(append([]byte(head), raw[1:]...), '\n'))
+}

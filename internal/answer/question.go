@@ -1,0 +1,126 @@
+package answer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// ErrNotExact is the error of an answer that has been printed and is not exact, if Question.Exact is set.
+var ErrNotExact = errors.New("the answer is not exact")
+
+// UsageError is the error of a question that names too many objects or clusters.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Question is about the past of the wanted objects in a record. Its methods print their answers.
+type Question struct {
+	Record *history.Record
+	Wanted *history.Selection
+	Format printer.Format
+	Exact  bool // an answer that is not exact is an error
+
+	Stdout *terminal.Output
+	Stderr *terminal.Output
+	Pager  *terminal.Pager // of Stdout; nil without a pager
+
+	// streams reports whether the answer is printed to a terminal during the reading, so that no progress is needed.
+	streams bool
+}
+
+// Resolve finds the resources that the user's words name. The other methods require it.
+func (q *Question) Resolve(ctx context.Context) error {
+	return q.During(ctx, func(ctx context.Context) error { return q.Record.Resolve(ctx, q.Wanted) })
+}
+
+// During calls f, which reads the record. If f takes long, it shows the progress at a terminal.
+func (q *Question) During(ctx context.Context, f func(context.Context) error) error {
+	began := time.Now()
+	return q.counting(ctx, func() string {
+		n := int(q.Record.Events())
+		rate := int(float64(n) / time.Since(began).Seconds())
+		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate))
+	}, f)
+}
+
+// counting calls f. If f takes longer than a second, it shows text at a terminal.
+func (q *Question) counting(ctx context.Context, text func() string, f func(context.Context) error) error {
+	showing, stop := context.WithCancel(ctx)
+	var counter sync.WaitGroup
+	counter.Go(func() {
+		select {
+		case <-time.After(time.Second):
+		case <-showing.Done():
+			return
+		}
+		if q.streams {
+			return
+		}
+		terminal.NewCounter(q.Stderr, func() (string, bool) { return text(), false }).Run(showing)
+	})
+	err := f(ctx)
+	stop()
+	counter.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// judge returns ErrNotExact if the answer has to be exact and is not.
+func (q *Question) judge(c *certainty) error {
+	if q.Exact && c.Certainty != timeline.Exact {
+		return ErrNotExact
+	}
+	return nil
+}
+
+// labelled reports whether an object matches the label selector.
+func (q *Question) labelled(object json.RawMessage) bool {
+	switch {
+	case q.Wanted.Selector == nil:
+		return true
+	case object == nil:
+		return false
+	}
+	var o struct {
+		Metadata struct{ Labels labels.Set }
+	}
+	_ = json.Unmarshal(object, &o) // impossible to fail: it came from JSON
+	return q.Wanted.Selector.Matches(o.Metadata.Labels)
+}
+
+// printValue prints a value as JSON or YAML, or what the template makes of it.
+func (q *Question) printValue(value any) error {
+	text, err := q.Format.Encode(value, "    ")
+	switch {
+	case err != nil:
+		return err
+	case q.Format.Name == printer.YAML: // escapes control characters in its own way
+		_, err = q.Stdout.Write(text)
+		return err
+	}
+	return q.write(text)
+}
+
+// write writes to standard output. At a terminal, it makes control characters harmless.
+func (q *Question) write(text []byte) error {
+	if q.Stdout.Interactive {
+		text = console.AppendHarmless(nil, text)
+	}
+	_, err := q.Stdout.Write(text)
+	return err
+}

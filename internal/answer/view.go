@@ -1,0 +1,91 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// View returns the View of a moment and, unless to is nil, the versions up to it. It prints the certainty.
+func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
+	var view *apiview.View
+	err := q.During(ctx, func(ctx context.Context) error {
+		s, log, scopes, reading, err := q.readView(ctx, at, to)
+		if err != nil {
+			return err
+		}
+		sure := newCertainty(at, s.Scopes(), reading)
+		if err := q.known(ctx, &sure, s.Len()); err != nil {
+			return err
+		}
+		if err := q.oneCluster(s.Objects()); err != nil {
+			return err
+		}
+		q.say(&sure)
+		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *timeline.Scope) []string { return warnings(at, s) }})
+		if to == nil {
+			return q.judge(&sure)
+		}
+		end := newCertainty(*to, scopes, reading)
+		q.say(&end)
+		return errors.Join(view.Follow(log), q.judge(&sure), q.judge(&end))
+	})
+	return view, err
+}
+
+// ViewForClient returns the View of a moment that a client of the API asks for. Its errors have a Status of the Kubernetes API, except those
+// after which the client may try again.
+func (q *Question) ViewForClient(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
+	v, err := q.View(ctx, at, nil)
+	return v, statusOf(err)
+}
+
+// statusOf returns the error for a client that asks for a moment which cannot be read. Without a Status of its own, an error is 503: the
+// client tries again.
+func statusOf(err error) error {
+	if unknown := (*history.UnknownResourceError)(nil); errors.As(err, &notInRecordError{}) || errors.As(err, &unknown) {
+		return apierrors.NewResourceExpired(err.Error())
+	}
+	if errors.Is(err, ErrNotExact) {
+		out := apierrors.NewConflict(schema.GroupResource{}, "", err)
+		out.ErrStatus.Message = "the answer for this moment is not exact, and --exact is set"
+		return out
+	}
+	if errors.As(err, &UsageError{}) {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return err
+}
+
+// readView returns the state of a moment and, unless to is nil, the versions up to it with the certainty of the end.
+func (q *Question) readView(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*timeline.State, *apiview.Log, []timeline.Scope, *history.Reading, error) {
+	if to == nil {
+		states, reading, err := q.Record.States(ctx, q.Wanted, at)
+		if err != nil {
+			return nil, nil, nil, nil, err
+		}
+		return states[0], nil, nil, reading, nil
+	}
+	var log apiview.Log
+	s, scopes, reading, err := q.Record.Span(ctx, q.Wanted, at, *to, log.Add)
+	return s, &log, scopes, reading, err
+}
+
+// warnings returns the warnings for a client that lists a scope without certainty.
+func warnings(at timeline.Moment, s *timeline.Scope) []string {
+	var out []string
+	if s.Certainty != timeline.Exact {
+		out = append(out, fmt.Sprintf("%s at %s: %s", s.Name, at, uncertainty(s)))
+	}
+	if s.Left > 0 {
+		out = append(out, fmt.Sprintf("%s at %s: left the selection and may still exist: %d", s.Name, at, s.Left))
+	}
+	return out
+}

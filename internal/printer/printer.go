@@ -1,0 +1,78 @@
+// Package printer has the formats of --output, and prints values in them. It knows no flags and no commands.
+package printer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/yaml"
+)
+
+// The formats. Diff is for commands that show changes.
+const (
+	Table    = "table"
+	Wide     = "wide"
+	JSON     = "json"
+	YAML     = "yaml"
+	Name     = "name"
+	Diff     = "diff"
+	JSONPath = "jsonpath=" // followed by a template
+)
+
+// Format is the format of an answer.
+type Format struct {
+	Name     string             // one of the constants
+	template *jsonpath.JSONPath // of JSONPath; nil for other formats
+}
+
+// Template returns the format JSONPath with a template as for kubectl.
+func Template(text string) (Format, error) {
+	t := jsonpath.New("output").AllowMissingKeys(true)
+	return Format{JSONPath, t}, t.Parse(text)
+}
+
+// Wide reports whether all columns and fields are printed.
+func (f *Format) Wide() bool { return f.Name == Wide }
+
+// Structured reports whether the output is for programs: JSON or YAML.
+func (f *Format) Structured() bool { return f.Name == JSON || f.Name == YAML }
+
+// Encode returns a value as JSON with this indentation, as YAML with the same keys, or the text that the template makes of the JSON.
+func (f *Format) Encode(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	switch f.Name {
+	case JSON:
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", indent)
+		err := e.Encode(v)
+		return b.Bytes(), err
+	case YAML:
+		return yaml.Marshal(v)
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var data any
+	if err := utiljson.Unmarshal(raw, &data); err != nil { // integers stay integers
+		return nil, err
+	}
+	if err := f.template.Execute(&b, data); err != nil {
+		return nil, fmt.Errorf("--output jsonpath: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// ObjectName returns the name of an object in the format Name, as kubectl prints it: deployment.apps/web.
+func ObjectName(kind, group, name string) string {
+	kind = strings.ToLower(kind)
+	if group != "" {
+		kind += "." + group
+	}
+	return kind + "/" + name
+}
