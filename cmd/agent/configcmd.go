@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/explain"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -109,7 +109,7 @@ type checked struct {
 	Valid   bool             `json:"valid"`
 	Errors  []*yamldoc.Error `json:"errors,omitempty"`
 	Doubts  []*yamldoc.Error `json:"doubts,omitempty"`
-	Summary *summary         `json:"summary,omitempty"`
+	Summary *explain.Summary `json:"summary,omitempty"`
 }
 
 // checkConfigs prints the results of valid files to stdout, and returns the errors of the others.
@@ -135,7 +135,7 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamld
 		case err != nil:
 			return err
 		default:
-			result.Valid, result.Doubts, result.Summary = true, f.Doubts(doubtExpressions), summarize(f)
+			result.Valid, result.Doubts, result.Summary = true, f.Doubts(explain.Doubts), explain.Summarize(f)
 			if !out.Structured() {
 				result.write(stdout)
 			}
@@ -158,24 +158,8 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamld
 
 func (c *checked) write(w io.Writer) {
 	fmt.Fprintf(w, "%s: valid\n", c.File)
-	c.Summary.write(w)
+	c.Summary.Write(w)
 	for _, d := range c.Doubts {
 		fmt.Fprintf(w, "Note: %v\n", d)
 	}
-}
-
-// facts prints aligned lines, each with a name and a value.
-type facts struct{ table *tabwriter.Writer }
-
-func newFacts(w io.Writer) facts { return facts{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
-
-func (f facts) add(name, value string) { fmt.Fprintf(f.table, "  %s\t%s\n", name, value) }
-
-func (f facts) flush() { _ = f.table.Flush() } // an error of standard output cannot be reported
-
-func orText(s, empty string) string {
-	if s == "" {
-		return empty
-	}
-	return s
 }

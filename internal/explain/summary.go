@@ -1,6 +1,7 @@
-package main
+package explain
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -13,8 +14,8 @@ import (
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// summary is a short description of a configuration.
-type summary struct {
+// Summary is a short description of a configuration.
+type Summary struct {
 	Cluster string         `json:"cluster"` // "" for the UID of namespace kube-system
 	Watch   []watchedRule  `json:"watch"`
 	Noise   []string       `json:"noise,omitempty"` // the enabled noise filters
@@ -63,9 +64,10 @@ type relayed struct {
 	To   string `json:"to"` // the key under to
 }
 
-func summarize(f *config.File) *summary {
+// Summarize returns the summary of a configuration.
+func Summarize(f *config.File) *Summary {
 	bus, settings := f.Bus.Chosen()
-	s := &summary{
+	s := &Summary{
 		Cluster: f.Cluster, Bus: settings.Summary(), takesAll: bus.Stdout, Refused: summarizeRefused(f.Config), Relays: summarizeRelays(f.Config),
 		checkpoint: summarizeCheckpoint(f.Config), Off: []string{},
 	}
@@ -163,9 +165,10 @@ func namespaces(list config.Namespaces) []string {
 	return names
 }
 
-func (s *summary) write(w io.Writer) {
+// Write prints the summary for people.
+func (s *Summary) Write(w io.Writer) {
 	table := newFacts(w)
-	table.add("cluster", orText(s.Cluster, "the UID of namespace kube-system"))
+	table.add("cluster", cmp.Or(s.Cluster, "the UID of namespace kube-system"))
 	switch config.Mode(s.Mode) {
 	case config.ModeNode:
 		table.add("mode", "node: the objects of the node that NODE_NAME names")
@@ -193,7 +196,7 @@ func (s *summary) write(w io.Writer) {
 	}
 	if !s.takesAll {
 		table.add("too large", s.Refused.tooLarge())
-		table.add("refused", orText(s.Refused.DeadLetter, "stops the agent: deadLetter is not set"))
+		table.add("refused", cmp.Or(s.Refused.DeadLetter, "stops the agent: deadLetter is not set"))
 	}
 	for i, r := range s.Relays {
 		key := "relays"
@@ -205,7 +208,7 @@ func (s *summary) write(w io.Writer) {
 	if s.checkpoint != "" {
 		table.add("resumes", "from "+s.checkpoint)
 	}
-	table.add("off", orText(strings.Join(s.Off, ", "), "nothing"))
+	table.add("off", cmp.Or(strings.Join(s.Off, ", "), "nothing"))
 	table.flush()
 }
 
@@ -232,7 +235,7 @@ func (r watchedRule) String() string {
 }
 
 // redacted describes the redacted values and their treatment for people.
-func (s *summary) redacted() string {
+func (s *Summary) redacted() string {
 	var what []string
 	if s.Redacts.Secrets {
 		what = append(what, "the values of Secrets")

@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// doubtExpressions finds expressions that never hold, or never hold for the operations that show which objects exist (read, left). It also
+// Doubts finds expressions that never hold, or never hold for the operations that show which objects exist (read, left). It also
 // finds expressions that test paths without values.
-func doubtExpressions(c *config.Config) []*yamldoc.Error {
+func Doubts(c *config.Config) []*yamldoc.Error {
 	var doubts []*yamldoc.Error
 	for i := range c.Watch {
 		r := &c.Watch[i]
