@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // shownAt runs a command at a terminal and returns what the person sees.
@@ -87,4 +90,27 @@ func TestPagerThatIsLeft(t *testing.T) {
 	if code != exitOK || !strings.Contains(screen, "web") || !strings.Contains(said, `pager "no-such-pager -x": `) {
 		t.Errorf("does not exist: code %d, screen %q, standard error %q", code, screen, said)
 	}
+}
+
+// openPTY opens a pseudo terminal; both ends are closed with the test.
+func openPTY(t *testing.T) (program, person *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no pseudo terminals here: %v", err)
+	}
+	t.Cleanup(func() { person.Close() })
+	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { program.Close() })
+	return program, person
 }

@@ -1,17 +1,12 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"maps"
-	"os"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,23 +71,24 @@ The agent may run: it saves changes every 5 seconds.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Stdin = cmd.InOrStdin()
-			k, err := openCheckpoint(cmd.Context(), checkpointTimeout, &o, stderr)
+			k, err := agent.OpenCheckpoint(cmd.Context(), &o, checkpointTimeout, stderr)
 			if err != nil {
 				return err
 			}
-			ctx, done := k.reporting(cmd.Context(), stderr)
-			defer done()
-			d, err := checkpoint.Read(ctx, k.store)
-			if err != nil {
-				return k.explain(ctx, err)
+			var d *checkpoint.Document
+			if err := k.Do(cmd.Context(), func(ctx context.Context) error {
+				d, err = checkpoint.Read(ctx, k.Store)
+				return err
+			}); err != nil {
+				return err
 			}
 			if out.Structured() {
 				return out.write(stdout, struct {
 					Place      string               `json:"place"`
 					Checkpoint *checkpoint.Document `json:"checkpoint"` // null without a checkpoint
-				}{k.store.String(), d})
+				}{k.String(), d})
 			}
-			showCheckpoint(stdout, k.store.String(), d, time.Now())
+			d.Write(stdout, k.String(), time.Now())
 			if d == nil && o.Embedded() {
 				fmt.Fprintln(stdout, notOfThisAgent)
 			}
@@ -138,20 +134,22 @@ asks for confirmation, unless --yes is given.`,
 				}
 			}
 			o.Stdin = cmd.InOrStdin()
-			k, err := openCheckpoint(cmd.Context(), checkpointTimeout, &o, stderr)
+			k, err := agent.OpenCheckpoint(cmd.Context(), &o, checkpointTimeout, stderr)
 			if err != nil {
 				return err
 			}
-			if !yes && !confirmed(cmd.Context(), resource, k.store.String(), cmd.InOrStdin(), stderr) {
+			question := fmt.Sprintf("Remove the position of %s from %s?", cmp.Or(resource, "all"), k)
+			if !yes && !terminal.Confirm(cmd.Context(), question, cmd.InOrStdin(), stderr) {
 				return errors.New("checkpoint reset: nothing was changed")
 			}
-			ctx, done := k.reporting(cmd.Context(), stderr)
-			defer done()
-			removed, err := checkpoint.Reset(ctx, k.store, resource)
-			if err != nil {
-				return k.explain(ctx, err)
+			var removed []string
+			if err := k.Do(cmd.Context(), func(ctx context.Context) error {
+				removed, err = checkpoint.Reset(ctx, k.Store, resource)
+				return err
+			}); err != nil {
+				return err
 			}
-			k.sayReset(stdout, resource, removed)
+			sayReset(stdout, k, resource, removed)
 			return nil
 		},
 	}
@@ -185,17 +183,15 @@ is not retiring.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Stdin = cmd.InOrStdin()
-			k, err := openCheckpoint(cmd.Context(), checkpointTimeout, &o, stderr)
+			k, err := agent.OpenCheckpoint(cmd.Context(), &o, checkpointTimeout, stderr)
 			if err != nil {
 				return err
 			}
-			ctx, done := k.reporting(cmd.Context(), stderr)
-			defer done()
-			if err := checkpoint.Forget(ctx, k.store, args[0]); err != nil {
-				return k.explain(ctx, err)
+			if err := k.Do(cmd.Context(), func(ctx context.Context) error { return checkpoint.Forget(ctx, k.Store, args[0]) }); err != nil {
+				return err
 			}
-			fmt.Fprintf(stdout, "%s: %s was removed. The agent sends nothing more about it; consumers may keep its objects.\n", k.store, args[0])
-			if k.location.ConfigMap != nil {
+			fmt.Fprintf(stdout, "%s: %s was removed. The agent sends nothing more about it; consumers may keep its objects.\n", k, args[0])
+			if k.Unlocked() {
 				fmt.Fprintln(stdout, "A running agent stops when it detects this.")
 			}
 			return nil
@@ -205,207 +201,29 @@ is not retiring.`,
 	return cmd
 }
 
-// checkpointRef is the checkpoint of an agent.
-type checkpointRef struct {
-	store    checkpoint.Store
-	cfg      *config.Config
-	location agent.CheckpointLocation
-	host     string // API server of a checkpoint in a ConfigMap; "" for a file
-	timeout  time.Duration
-}
-
-// openCheckpoint opens the checkpoint of an agent with these options.
-func openCheckpoint(ctx context.Context, timeout time.Duration, o *agent.Options, stderr io.Writer) (*checkpointRef, error) {
-	cfg, err := o.LoadConfig()
-	if err != nil {
-		return nil, err
-	}
-	if !agent.KeepsCheckpoint(cfg) {
-		return nil, usageError{errors.New("the bus stdout has no checkpoint, unless the configuration sets one (checkpoint)")}
-	}
-	var found *agent.Cluster
-	find := func() (*agent.Cluster, error) {
-		if found != nil {
-			return found, nil
-		}
-		var err error
-		found, err = o.FindCluster()
-		return found, err
-	}
-	k := &checkpointRef{cfg: cfg, timeout: timeout}
-	k.location, err = agent.LocateCheckpoint(o, cfg, find, func() (string, error) {
-		c, err := find()
-		if err != nil {
-			return "", err
-		}
-		ctx, cancel := k.within(ctx)
-		defer cancel()
-		return askUID(ctx, cfg, c, stderr)
-	})
-	if err == nil {
-		k.store, err = k.location.Open(find)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if k.location.ConfigMap != nil {
-		k.host = found.Host()
-	}
-	return k, nil
-}
-
-// within limits the wait for the API server.
-func (k *checkpointRef) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, k.timeout, fmt.Errorf("no answer within %v", k.timeout))
-}
-
-// reporting is within, and also reports a slow API server. It is called after the confirmation, which has no time limit.
-func (k *checkpointRef) reporting(ctx context.Context, stderr io.Writer) (_ context.Context, done func()) {
-	ctx, cancel := k.within(ctx)
-	if k.host == "" {
-		return ctx, cancel
-	}
-	slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the API server %s\n", k.host) })
-	return ctx, func() {
-		slow.Stop()
-		cancel()
-	}
-}
-
-// askUID returns the uid of the cluster. The default location of a checkpoint depends on it.
-func askUID(ctx context.Context, cfg *config.Config, c *agent.Cluster, stderr io.Writer) (string, error) {
-	set, err := agent.NewIdleInformers(cfg, c.REST)
-	if err != nil {
-		return "", usageError{err}
-	}
-	uid, err := c.UID(ctx, set, slog.New(terminal.NewHandler(terminal.Detect(stderr, os.Getenv), slog.LevelWarn)))
-	if err != nil && ctx.Err() != nil {
-		return "", fmt.Errorf("the location of the checkpoint depends on the cluster, which the API server %s (%s) did not identify: %w; "+
-			"with --data-dir, or a configuration that sets the location, the command does not need it", c.Host(), c.From, context.Cause(ctx))
-	}
-	return uid, err
-}
-
-// explain returns err, or the reason why ctx has ended.
-func (k *checkpointRef) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", k.store, context.Cause(ctx))
-	}
-	return err
-}
-
-// confirmed asks for confirmation at a terminal. Without a terminal, the call itself counts as confirmation. Ctrl-C means no.
-func confirmed(ctx context.Context, resource, place string, stdin io.Reader, stderr io.Writer) bool {
-	in, ok := stdin.(*os.File)
-	if !ok || !terminal.Detect(in, os.Getenv).Interactive || !terminal.Detect(stderr, os.Getenv).Interactive {
-		return true
-	}
-	what := "all"
-	if resource != "" {
-		what = resource
-	}
-	fmt.Fprintf(stderr, "Remove the position of %s from %s? [y/N] ", what, place)
-	// A read from a terminal cannot be interrupted: after Ctrl-C, it ends with the process.
-	lines := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(in).ReadString('\n') // an unread line is not a yes
-		lines <- line
-	}()
-	select {
-	case line := <-lines:
-		answer := strings.ToLower(strings.TrimSpace(line))
-		return answer == "y" || answer == "yes"
-	case <-ctx.Done():
-		fmt.Fprintln(stderr)
-		return false
-	}
-}
-
 // sayReset prints the result of a reset and its consequences.
-func (k *checkpointRef) sayReset(w io.Writer, resource string, removed []string) {
+func sayReset(w io.Writer, k *agent.KeptCheckpoint, resource string, removed []string) {
 	what := "all that is captured"
 	if resource != "" {
 		what = strings.Join(removed, ", ")
 	}
 	switch {
 	case resource != "":
-		fmt.Fprintf(w, "%s: removed %s.\n", k.store, what)
+		fmt.Fprintf(w, "%s: removed %s.\n", k, what)
 	case len(removed) == 0:
-		fmt.Fprintf(w, "%s: removed; it had no position to resume from.\n", k.store)
+		fmt.Fprintf(w, "%s: removed; it had no position to resume from.\n", k)
 	default:
-		fmt.Fprintf(w, "%s: removed, with %d scopes.\n", k.store, len(removed))
+		fmt.Fprintf(w, "%s: removed, with %d scopes.\n", k, len(removed))
 	}
-	if k.cfg.Snapshot.Mode == config.SnapshotNever {
+	if k.Config.Snapshot.Mode == config.SnapshotNever {
 		fmt.Fprintf(w, "The next start captures changes of %s from then on, without a snapshot (snapshot.mode: never).\n", what)
 	} else {
 		fmt.Fprintf(w, "The next start takes a new snapshot of %s.\n", what)
 	}
-	if k.location.ConfigMap != nil {
+	if k.Unlocked() {
 		fmt.Fprintln(w, "A running agent stops when it detects this.")
 	}
 }
 
 // notOfThisAgent explains that the checkpoint of an agent with other flags is elsewhere.
 const notOfThisAgent = "This is the location for an agent with an embedded JetStream. If the agent runs with --config or --bus, give this command the same flags."
-
-// showCheckpoint prints a table for people.
-func showCheckpoint(w io.Writer, place string, d *checkpoint.Document, now time.Time) {
-	if d == nil {
-		fmt.Fprintf(w, "%s: no checkpoint yet. The next start begins from scratch.\n", place)
-		return
-	}
-	about := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(about, "kept in\t%s\n", place)
-	cluster := d.ClusterUID
-	if d.Cluster != d.ClusterUID {
-		cluster = fmt.Sprintf("%s (uid %s)", d.Cluster, d.ClusterUID)
-	}
-	fmt.Fprintf(about, "cluster\t%s\n", cluster)
-	fmt.Fprintf(about, "bus\t%s\n", d.Bus)
-	fmt.Fprintf(about, "saved\t%s (%s ago)\n", d.Saved.Local().Format(time.DateTime), age(now.Sub(d.Saved)))
-	_ = about.Flush() // an error of standard output cannot be reported
-	if len(d.Scopes) == 0 {
-		fmt.Fprintln(w, "\nIt holds no scope yet.")
-		return
-	}
-	fmt.Fprintln(w)
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "SCOPE\tRESOURCEVERSION\tHISTORY\tSNAPSHOT\tLAST SEEN")
-	for _, name := range slices.Sorted(maps.Keys(d.Scopes)) {
-		s := d.Scopes[name]
-		seen := "-"
-		if !s.LastSeen.IsZero() {
-			seen = age(now.Sub(s.LastSeen)) + " ago"
-		}
-		state := unfinished(s.Snapshot)
-		if s.Retiring != nil {
-			state = "retiring for " + age(now.Sub(s.Retiring.Since))
-		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", name, s.ResourceVersion, s.History, state, seen)
-	}
-	_ = table.Flush()
-}
-
-// unfinished describes an incomplete snapshot.
-func unfinished(s *checkpoint.Snapshot) string {
-	switch {
-	case s == nil:
-		return "-"
-	case s.Cursor == "":
-		return fmt.Sprintf("%s: nothing of %d objects yet", s.ID, s.Objects)
-	}
-	return fmt.Sprintf("%s: up to %s, of %d objects", s.ID, s.Cursor, s.Objects)
-}
-
-// age formats a duration in its largest useful unit, as kubectl formats ages.
-func age(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/(24*time.Hour))
-}

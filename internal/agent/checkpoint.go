@@ -24,8 +24,8 @@ import (
 // lastSave limits the last save of a checkpoint, whatever the grace period: after a drain without a save, the events are sent again.
 const lastSave = 5 * time.Second
 
-// CheckpointLocation is the file or ConfigMap of a checkpoint; both are empty if the agent keeps none.
-type CheckpointLocation struct {
+// checkpointLocation is the file or ConfigMap of a checkpoint; both are empty if the agent keeps none.
+type checkpointLocation struct {
 	File      string
 	ConfigMap *config.CheckpointConfigMap
 }
@@ -50,29 +50,29 @@ func configMapOf(o *Options, cfg *config.Config, namespace string) *config.Check
 	return &config.CheckpointConfigMap{Namespace: namespace, Name: config.DefaultCheckpoint}
 }
 
-// LocateCheckpoint returns the location of the agent's checkpoint. It calls cluster and uid only if the location depends on them.
-func LocateCheckpoint(o *Options, cfg *config.Config, cluster func() (*Cluster, error), uid func() (string, error)) (CheckpointLocation, error) {
+// locateCheckpoint returns the location of the agent's checkpoint. It calls cluster and uid only if the location depends on them.
+func locateCheckpoint(o *Options, cfg *config.Config, cluster func() (*Cluster, error), uid func() (string, error)) (checkpointLocation, error) {
 	switch {
 	case !KeepsCheckpoint(cfg):
-		return CheckpointLocation{}, nil
+		return checkpointLocation{}, nil
 	case cfg.Checkpoint.File != nil:
-		return CheckpointLocation{File: cfg.Checkpoint.File.Path}, nil
+		return checkpointLocation{File: cfg.Checkpoint.File.Path}, nil
 	case cfg.Checkpoint.ConfigMap != nil:
-		return CheckpointLocation{ConfigMap: cfg.Checkpoint.ConfigMap}, nil
+		return checkpointLocation{ConfigMap: cfg.Checkpoint.ConfigMap}, nil
 	case o.Embedded():
 		dir, err := dataDirectory(o.DataDir, uid)
-		return CheckpointLocation{File: filepath.Join(dir, "checkpoint.json")}, err
+		return checkpointLocation{File: filepath.Join(dir, "checkpoint.json")}, err
 	}
 	c, err := cluster()
 	if err != nil {
-		return CheckpointLocation{}, err
+		return checkpointLocation{}, err
 	}
 	if m := configMapOf(o, cfg, c.namespace); m != nil {
-		return CheckpointLocation{ConfigMap: m}, nil
+		return checkpointLocation{ConfigMap: m}, nil
 	}
 	root, err := localbus.DefaultRoot(os.Getenv)
 	if err != nil {
-		return CheckpointLocation{}, errors.New("no location for the checkpoint: neither $XDG_DATA_HOME nor $HOME is set, and the agent is not in a pod of the cluster: " +
+		return checkpointLocation{}, errors.New("no location for the checkpoint: neither $XDG_DATA_HOME nor $HOME is set, and the agent is not in a pod of the cluster: " +
 			"name one in the configuration (checkpoint)")
 	}
 	id, err := uid()
@@ -81,11 +81,11 @@ func LocateCheckpoint(o *Options, cfg *config.Config, cluster func() (*Cluster, 
 	}
 	_, settings := cfg.Bus.Chosen()
 	sum := sha256.Sum256([]byte(strings.Join(settings.Summary().Servers, ",") + "\n" + busIdentity(o, cfg) + "\n" + cfg.Cluster))
-	return CheckpointLocation{File: filepath.Join(root, "checkpoints", fmt.Sprintf("%s-%x.json", id, sum[:6]))}, err
+	return checkpointLocation{File: filepath.Join(root, "checkpoints", fmt.Sprintf("%s-%x.json", id, sum[:6]))}, err
 }
 
-// Open returns the store of the location, which must not be empty.
-func (l *CheckpointLocation) Open(cluster func() (*Cluster, error)) (checkpoint.Store, error) {
+// open returns the store of the location, which must not be empty.
+func (l *checkpointLocation) open(cluster func() (*Cluster, error)) (checkpoint.Store, error) {
 	if l.ConfigMap == nil {
 		return checkpoint.OpenFile(l.File), nil
 	}
@@ -122,11 +122,11 @@ type deferredKeeper struct{ *checkpoint.Keeper }
 // newKeeper returns the keeper of the checkpoint. It does not read the checkpoint. reg may be nil.
 func (a *agent) newKeeper(id *identity, reg prometheus.Registerer) (checkpoint.Store, *checkpoint.Keeper, error) {
 	cluster := func() (*Cluster, error) { return a.cluster, nil }
-	location, err := LocateCheckpoint(a.options, a.cfg, cluster, func() (string, error) { return id.uid, nil })
+	location, err := locateCheckpoint(a.options, a.cfg, cluster, func() (string, error) { return id.uid, nil })
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := location.Open(cluster)
+	store, err := location.open(cluster)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
@@ -24,27 +27,27 @@ func TestWhereACheckpointIs(t *testing.T) {
 		flags  Options
 		change func(*config.Config)
 		pod    string // its namespace
-		want   CheckpointLocation
+		want   checkpointLocation
 		anyOf  string // a pattern instead, of the file
 	}{
-		"embedded":              {want: CheckpointLocation{File: filepath.Join(root, uidA, "checkpoint.json")}},
-		"embedded, elsewhere":   {flags: Options{DataDir: data}, want: CheckpointLocation{File: filepath.Join(data, "checkpoint.json")}},
-		"embedded, in a pod":    {pod: "cdc", want: CheckpointLocation{File: filepath.Join(root, uidA, "checkpoint.json")}},
+		"embedded":              {want: checkpointLocation{File: filepath.Join(root, uidA, "checkpoint.json")}},
+		"embedded, elsewhere":   {flags: Options{DataDir: data}, want: checkpointLocation{File: filepath.Join(data, "checkpoint.json")}},
+		"embedded, in a pod":    {pod: "cdc", want: checkpointLocation{File: filepath.Join(root, uidA, "checkpoint.json")}},
 		"a bus":                 {flags: Options{Bus: "nats://a:4222"}, anyOf: `/checkpoints/` + uidA + `-[0-9a-f]{12}\.json$`},
-		"a bus, in a pod":       {flags: Options{Bus: "nats://a:4222"}, pod: "cdc", want: CheckpointLocation{ConfigMap: &config.CheckpointConfigMap{Namespace: "cdc", Name: "kubecdc-checkpoint"}}},
+		"a bus, in a pod":       {flags: Options{Bus: "nats://a:4222"}, pod: "cdc", want: checkpointLocation{ConfigMap: &config.CheckpointConfigMap{Namespace: "cdc", Name: "kubecdc-checkpoint"}}},
 		"stdout":                {flags: Options{Bus: "stdout"}, change: func(c *config.Config) { c.Bus = stdout }},
 		"stdout, in a pod":      {flags: Options{Bus: "stdout"}, change: func(c *config.Config) { c.Bus = stdout }, pod: "cdc"},
-		"a file":                {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Checkpoint.File = &config.CheckpointFile{Path: "/p"} }, pod: "cdc", want: CheckpointLocation{File: "/p"}},
-		"a file, for stdout":    {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Bus, c.Checkpoint.File = stdout, &config.CheckpointFile{Path: "/p"} }, want: CheckpointLocation{File: "/p"}},
-		"a ConfigMap":           {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Checkpoint.ConfigMap = named }, want: CheckpointLocation{ConfigMap: named}},
-		"a ConfigMap, in a pod": {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Checkpoint.ConfigMap = named }, pod: "kubecdc", want: CheckpointLocation{ConfigMap: named}},
+		"a file":                {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Checkpoint.File = &config.CheckpointFile{Path: "/p"} }, pod: "cdc", want: checkpointLocation{File: "/p"}},
+		"a file, for stdout":    {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Bus, c.Checkpoint.File = stdout, &config.CheckpointFile{Path: "/p"} }, want: checkpointLocation{File: "/p"}},
+		"a ConfigMap":           {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Checkpoint.ConfigMap = named }, want: checkpointLocation{ConfigMap: named}},
+		"a ConfigMap, in a pod": {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Checkpoint.ConfigMap = named }, pod: "kubecdc", want: checkpointLocation{ConfigMap: named}},
 	} {
 		cfg := config.Default()
 		if c.change != nil {
 			c.change(cfg)
 		}
 		here := &Cluster{namespace: c.pod}
-		got, err := LocateCheckpoint(&c.flags, cfg, func() (*Cluster, error) { return here, nil }, func() (string, error) { return uidA, nil })
+		got, err := locateCheckpoint(&c.flags, cfg, func() (*Cluster, error) { return here, nil }, func() (string, error) { return uidA, nil })
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -70,7 +73,7 @@ func TestEachBusHasACheckpoint(t *testing.T) {
 		cfg := config.Default()
 		cfg.Bus["nats"].(*nats.Config).URL = url
 		change(cfg)
-		p, err := LocateCheckpoint(&Options{Bus: url}, cfg, func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
+		p, err := locateCheckpoint(&Options{Bus: url}, cfg, func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +110,7 @@ func TestEachBusOfItsKindHasACheckpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := LocateCheckpoint(f, cfg, func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
+		p, err := locateCheckpoint(f, cfg, func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +129,7 @@ func TestEachBusOfItsKindHasACheckpoint(t *testing.T) {
 func TestNoPlaceForACheckpoint(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", "")
 	t.Setenv("HOME", "")
-	_, err := LocateCheckpoint(&Options{Bus: "nats://a:4222"}, config.Default(), func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
+	_, err := locateCheckpoint(&Options{Bus: "nats://a:4222"}, config.Default(), func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
 	if err == nil || !strings.Contains(err.Error(), "name one in the configuration (checkpoint)") {
 		t.Errorf("got %v", err)
 	}
@@ -161,5 +164,24 @@ func TestABusIsItsStream(t *testing.T) {
 		if name := busName(f, cfg.Bus); strings.Contains(name, "hunter2") {
 			t.Errorf("%s: for the log it is %q", url, name)
 		}
+	}
+}
+
+// A person is told what a command waits for, and it does not wait for ever.
+func TestACheckpointOfAClusterThatDoesNotAnswer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "dev", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+		"contexts": [{"name": "dev", "context": {"cluster": "c"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	var stderr bytes.Buffer
+	_, err := OpenCheckpoint(t.Context(), &Options{Kubeconfig: file}, 1500*time.Millisecond, &stderr)
+	if err == nil || !strings.Contains(err.Error(), "did not identify: no answer within 1.5s; with --data-dir") {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(stderr.String(), "cannot reach the API server, retrying") {
+		t.Errorf("said is %q", &stderr)
 	}
 }
