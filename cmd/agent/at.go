@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/apiview/loopback"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
@@ -79,20 +80,20 @@ func runAt(ctx context.Context, f *serveFlags, moment string, command []string, 
 	if err != nil {
 		return err
 	}
-	s, err := f.listen(ctx, &apiview.Server{Root: view})
+	s, err := loopback.Listen(ctx, &apiview.Server{Root: view}, 0, "")
 	if err != nil {
 		return err
 	}
-	defer s.remove()
+	defer s.Close()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
 	// The child decides the effect of a signal: the server ends after the child.
-	return s.run(context.WithoutCancel(ctx), func(context.Context) error {
+	return s.Run(context.WithoutCancel(ctx), func(context.Context) error {
 		cmd := exec.Command(path, command[1:]...) //nolint:noctx // signals end it, in its own way
 		cmd.Args[0] = command[0]
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, stdout, stderr
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig)
 		return runChild(cmd, signals)
 	})
 }

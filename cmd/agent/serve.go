@@ -2,32 +2,15 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"math/big"
-	"net"
-	"net/http"
-	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/apiview/loopback"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
@@ -126,14 +109,14 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	s, err := f.listen(ctx, &apiview.Server{Root: view, MaxMoments: f.maxMoments, Open: q.ViewForClient})
+	s, err := loopback.Listen(ctx, &apiview.Server{Root: view, MaxMoments: f.maxMoments, Open: q.ViewForClient}, f.port, f.kubeconfig)
 	if err != nil {
 		return err
 	}
-	defer s.remove()
-	fmt.Fprintf(stderr, "serving at %s, read-only; Ctrl-C ends it. In another terminal:\n", s.url)
-	fmt.Fprintf(stdout, "export KUBECONFIG=%s\n", s.kubeconfig)
-	return s.run(ctx, func(ctx context.Context) error {
+	defer s.Close()
+	fmt.Fprintf(stderr, "serving at %s, read-only; Ctrl-C ends it. In another terminal:\n", s.URL)
+	fmt.Fprintf(stdout, "export KUBECONFIG=%s\n", s.Kubeconfig)
+	return s.Run(ctx, func(ctx context.Context) error {
 		if to != nil {
 			fmt.Fprintln(q.Stderr, "The replay begins 2 s after the first watch.")
 			shown, err := view.Play(ctx, speed, func() { fmt.Fprintf(q.Stderr, "The replay from %s has begun.\n", at) })
@@ -158,113 +141,4 @@ func (f *serveFlags) span() (at timeline.Moment, to *timeline.Moment, speed floa
 	}
 	speed, err = readSpeed(f.speed)
 	return at, &end, speed, err
-}
-
-// viewServer is an API view with a listener.
-type viewServer struct {
-	url        string
-	kubeconfig string // the path of the file
-	listener   net.Listener
-	server     *http.Server
-	temporary  string // directory of a temporary kubeconfig, "" without one
-}
-
-// listen opens the port of a view and writes its kubeconfig.
-func (f *serveFlags) listen(ctx context.Context, handler *apiview.Server) (_ *viewServer, err error) {
-	handler.Token = rand.Text()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", f.port))
-	if err != nil {
-		return nil, fmt.Errorf("--port %d: %w", f.port, err)
-	}
-	s := &viewServer{listener: listener, url: "https://" + listener.Addr().String(), kubeconfig: f.kubeconfig}
-	defer func() {
-		if err != nil {
-			s.remove()
-		}
-	}()
-	certificate, authority, err := loopbackCertificate()
-	if err != nil {
-		return nil, err
-	}
-	s.server = &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // discards failed handshakes of clients without the certificate
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
-	}
-	return s, s.writeKubeconfig(handler.Token, authority)
-}
-
-// loopbackCertificate returns a self-signed certificate for 127.0.0.1, also as PEM.
-func loopbackCertificate() (tls.Certificate, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "kubecdc"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), nil
-}
-
-// writeKubeconfig writes the kubeconfig with permissions for its owner only.
-func (s *viewServer) writeKubeconfig(token string, authority []byte) error {
-	c := clientcmdapi.NewConfig()
-	c.Clusters["kubecdc"] = &clientcmdapi.Cluster{Server: s.url, CertificateAuthorityData: authority}
-	c.AuthInfos["kubecdc"] = &clientcmdapi.AuthInfo{Token: token}
-	c.Contexts["kubecdc"] = &clientcmdapi.Context{Cluster: "kubecdc", AuthInfo: "kubecdc"}
-	c.CurrentContext = "kubecdc"
-	raw, err := clientcmd.Write(*c)
-	if err != nil {
-		return err
-	}
-	if s.kubeconfig == "" {
-		if s.temporary, err = os.MkdirTemp("", "kubecdc-"); err != nil {
-			return err
-		}
-		s.kubeconfig = filepath.Join(s.temporary, "kubeconfig")
-	}
-	file, err := os.OpenFile(s.kubeconfig, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		s.kubeconfig = "" // do not remove a file of another writer
-		return fmt.Errorf("--kubeconfig: %w", err)
-	}
-	_, err = file.Write(raw)
-	return errors.Join(err, file.Close())
-}
-
-// remove closes the port and removes the kubeconfig.
-func (s *viewServer) remove() {
-	_ = s.listener.Close()
-	if s.kubeconfig != "" {
-		_ = os.Remove(s.kubeconfig) // its token is no longer valid
-	}
-	if s.temporary != "" {
-		_ = os.Remove(s.temporary)
-	}
-}
-
-// run serves while f runs.
-func (s *viewServer) run(ctx context.Context, f func(context.Context) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if err := s.server.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	g.Go(func() error {
-		defer func() { _ = s.server.Close() }() // ends the open watches
-		return f(ctx)
-	})
-	return g.Wait()
 }

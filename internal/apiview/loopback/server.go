@@ -1,0 +1,139 @@
+// Package loopback serves a view of the past to clients on this machine: on 127.0.0.1, with TLS, a random token, and a kubeconfig that only
+// its owner can read.
+package loopback
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubecdc/kubecdc/internal/apiview"
+)
+
+// Server serves a view until Close.
+type Server struct {
+	URL        string
+	Kubeconfig string // the path of the file, which is removed at the end
+
+	listener   net.Listener
+	server     *http.Server
+	temporary  string // directory of a temporary kubeconfig, "" without one
+}
+
+// Listen opens a port (0: a free one) and writes a kubeconfig for clients ("": to a temporary directory). It sets the token of handler.
+func Listen(ctx context.Context, handler *apiview.Server, port int, kubeconfig string) (_ *Server, err error) {
+	handler.Token = rand.Text()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return nil, fmt.Errorf("--port %d: %w", port, err)
+	}
+	s := &Server{listener: listener, URL: "https://" + listener.Addr().String(), Kubeconfig: kubeconfig}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	certificate, authority, err := loopbackCertificate()
+	if err != nil {
+		return nil, err
+	}
+	s.server = &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // discards failed handshakes of clients without the certificate
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+	}
+	return s, s.writeKubeconfig(handler.Token, authority)
+}
+
+// loopbackCertificate returns a self-signed certificate for 127.0.0.1, also as PEM.
+func loopbackCertificate() (tls.Certificate, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "kubecdc"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), nil
+}
+
+// writeKubeconfig writes the kubeconfig with permissions for its owner only.
+func (s *Server) writeKubeconfig(token string, authority []byte) error {
+	c := clientcmdapi.NewConfig()
+	c.Clusters["kubecdc"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: authority}
+	c.AuthInfos["kubecdc"] = &clientcmdapi.AuthInfo{Token: token}
+	c.Contexts["kubecdc"] = &clientcmdapi.Context{Cluster: "kubecdc", AuthInfo: "kubecdc"}
+	c.CurrentContext = "kubecdc"
+	raw, err := clientcmd.Write(*c)
+	if err != nil {
+		return err
+	}
+	if s.Kubeconfig == "" {
+		if s.temporary, err = os.MkdirTemp("", "kubecdc-"); err != nil {
+			return err
+		}
+		s.Kubeconfig = filepath.Join(s.temporary, "kubeconfig")
+	}
+	file, err := os.OpenFile(s.Kubeconfig, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		s.Kubeconfig = "" // do not remove a file of another writer
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	_, err = file.Write(raw)
+	return errors.Join(err, file.Close())
+}
+
+// Close closes the port and removes the kubeconfig.
+func (s *Server) Close() {
+	_ = s.listener.Close()
+	if s.Kubeconfig != "" {
+		_ = os.Remove(s.Kubeconfig) // its token is no longer valid
+	}
+	if s.temporary != "" {
+		_ = os.Remove(s.temporary)
+	}
+}
+
+// Run serves while f runs.
+func (s *Server) Run(ctx context.Context, f func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := s.server.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer func() { _ = s.server.Close() }() // ends the open watches
+		return f(ctx)
+	})
+	return g.Wait()
+}
