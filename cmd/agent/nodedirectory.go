@@ -3,12 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
 func newNodeDirectoryCommand() *cobra.Command {
@@ -33,7 +34,10 @@ run as root. So an init container that runs as root calls this command first.`,
 			if err != nil {
 				return usageError{fmt.Errorf("node-directory: --owner: %w", err)}
 			}
-			return makeNodeDirectory(args[0], uid, gid)
+			if err := checkpoint.MakeDirectory(args[0], uid, gid); err != nil {
+				return fmt.Errorf("node-directory: %w", err)
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&owner, "owner", "65532:65532", "`user` and group by their numbers, UID:GID")
@@ -51,37 +55,4 @@ func parseOwner(text string) (uid, gid int, err error) {
 		return 0, 0, fmt.Errorf("must be a user and a group by their numbers, such as 65532:65532, got %q", text)
 	}
 	return int(u), int(g), nil
-}
-
-// makeNodeDirectory creates dir for the user alone. It also gives the user the files in it, which an agent under another user may have
-// left. It follows no link, because a writer of dir must not gain files elsewhere.
-func makeNodeDirectory(dir string, uid, gid int) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("node-directory: %w", err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return fmt.Errorf("node-directory: %w", err)
-	}
-	defer func() { _ = root.Close() }() // no file was written
-	d, err := root.Open(".")
-	if err != nil {
-		return fmt.Errorf("node-directory: %w", err)
-	}
-	defer func() { _ = d.Close() }()
-	entries, err := d.ReadDir(-1)
-	if err != nil {
-		return fmt.Errorf("node-directory: %w", err)
-	}
-	for _, e := range entries {
-		if e.Type().IsRegular() {
-			if err := root.Lchown(e.Name(), uid, gid); err != nil {
-				return fmt.Errorf("node-directory: %w", err)
-			}
-		}
-	}
-	if err := errors.Join(d.Chown(uid, gid), d.Chmod(0o700)); err != nil {
-		return fmt.Errorf("node-directory: %s: %w", dir, err)
-	}
-	return nil
 }

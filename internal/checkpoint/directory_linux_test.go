@@ -1,14 +1,16 @@
-package main
+package checkpoint_test
 
 import (
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
 // The directory is for its owner alone, with what another user has left in it, and what a link points to stays whose it was.
-func TestNodeDirectory(t *testing.T) {
+func TestMakeDirectory(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can give files away")
 	}
@@ -18,8 +20,8 @@ func TestNodeDirectory(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	checkpoint := filepath.Join(dir, "checkpoint.json")
-	for _, file := range []string{outside, checkpoint} {
+	saved := filepath.Join(dir, "checkpoint.json")
+	for _, file := range []string{outside, saved} {
 		if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -28,11 +30,11 @@ func TestNodeDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // The second time it is there already.
-		if err := makeNodeDirectory(dir, owner, owner); err != nil {
+		if err := checkpoint.MakeDirectory(dir, owner, owner); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]uint32{dir: owner, checkpoint: owner, outside: 0} {
+	for path, want := range map[string]uint32{dir: owner, saved: owner, outside: 0} {
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
