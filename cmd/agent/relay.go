@@ -2,29 +2,20 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
-	"github.com/kubecdc/kubecdc/internal/relay"
-	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
 type relayFlags struct {
@@ -65,7 +56,13 @@ Without --config, flags describe one relay. Resources are written as in the file
   kubecdc relay --bus nats://127.0.0.1:4222 --to stdout: --name audit --start beginning >> audit.jsonl
   kubecdc relay status --config kubecdc.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runRelays(cmd.Context(), &f, args, stdout, stderr)
+			cfg, err := f.load(args)
+			if err != nil {
+				return err
+			}
+			// Otherwise a closed pipe would end the process by the signal before the cursor is saved.
+			signal.Ignore(syscall.SIGPIPE)
+			return agent.RunRelays(cmd.Context(), cfg, &agent.RelayProcess{Serve: f.config != "", Build: build(), Stdout: stdout, Stderr: stderr})
 		},
 	}
 	fl := cmd.Flags()
@@ -188,69 +185,4 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 		return nil, usageError{err}
 	}
 	return cfg, nil
-}
-
-// runRelays runs relays until ctx ends. If there is only one, it also ends when that relay fails.
-func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr io.Writer) error {
-	cfg, err := f.load(args)
-	if err != nil {
-		return err
-	}
-	// Otherwise a closed pipe would end the process by the signal before the cursor is saved.
-	signal.Ignore(syscall.SIGPIPE)
-	out := terminal.Detect(stderr, os.Getenv)
-	out.Writer = terminal.NewLogWriter(ctx, out.Writer)
-	log, _ := agent.NewLogger(cfg.Log, cfg.Log.Level.Slog(), out)
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	metrics := relay.NewMetrics(reg)
-	open := func(r *config.Relay) (agent.Runner, error) {
-		return agent.NewRelay(cfg, r, cfg.Cluster, stdout, nil, log, metrics)
-	}
-	var only agent.Runner
-	for i := range cfg.Relays { // report invalid settings before the first relay starts
-		if only, err = open(&cfg.Relays[i]); err != nil {
-			return usageError{err}
-		}
-	}
-	if f.config == "" {
-		return only.Run(ctx)
-	}
-	host := agent.NewRelayHost(cfg.Relays, log)
-	probes := host.Probes()
-	if len(cfg.Relays) == 1 {
-		probes = []admin.Probe{{Name: "relay " + cfg.Relays[0].Name, Ready: only.Ready}}
-	}
-	run := func(ctx context.Context) error {
-		if len(cfg.Relays) == 1 {
-			return only.Run(ctx)
-		}
-		host.Run(ctx, nil, open) // a relay that fails must not end the others
-		return nil
-	}
-	listener, err := agent.Listen(ctx, cfg.Server.Address, true)
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
-	log.Info("kubecdc relays", "version", version, "relays", len(cfg.Relays), "server_address", listener.Addr().String())
-	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
-	serving, stopServing := context.WithCancel(all)
-	g.Go(func() error { return newRelayServer(reg, log, probes).Run(serving, listener, nil) })
-	g.Go(func() error {
-		defer stopServing()
-		relaying, stop := context.WithCancel(ctx)
-		defer stop()
-		defer context.AfterFunc(all, stop)() // the server has failed
-		return run(relaying)
-	})
-	return g.Wait()
-}
-
-// newRelayServer serves /metrics, /healthz and /readyz of a process with only relays: it is ready if all relays are.
-func newRelayServer(reg *prometheus.Registry, log *slog.Logger, probes []admin.Probe) *admin.Server {
-	for i := range probes {
-		probes[i].Aside = false
-	}
-	return admin.New(admin.Options{Registry: reg, Log: log, Build: build(), Checks: admin.NewChecks(nil, probes...)})
 }

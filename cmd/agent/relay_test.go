@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,9 +16,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -232,25 +229,6 @@ func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
 	} {
 		if got := agent.MatchRelay(&c.relay, c.cluster)(c.event); got != c.want {
 			t.Errorf("%s: %t, want %t", c.name, got, c.want)
-		}
-	}
-}
-
-func TestRelayServerTellsOfEachRelay(t *testing.T) {
-	ready := func() error { return nil }
-	broken := func() error { return fmt.Errorf("not connected") }
-	for _, c := range []struct {
-		probes []admin.Probe
-		code   int
-		body   string
-	}{
-		{[]admin.Probe{{Name: "relay a", Ready: ready}}, http.StatusOK, "[+] relay a: ok\n"},
-		{[]admin.Probe{{Name: "relay a", Ready: ready}, {Name: "relay b", Ready: broken, Aside: true}}, http.StatusServiceUnavailable, "[+] relay a: ok\n[-] relay b: not connected\n"},
-	} {
-		w := httptest.NewRecorder()
-		newRelayServer(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), c.probes).Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
-		if w.Code != c.code || w.Body.String() != c.body {
-			t.Errorf("%d: %s", w.Code, w.Body)
 		}
 	}
 }
