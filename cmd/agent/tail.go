@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/console/tail"
 	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/terminal"
@@ -76,7 +77,7 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
   kubecdc run --config F --bus stdout: | kubecdc tail --bus -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.selection.Args = args
-			return tail(cmd.Context(), &f, stdout, stderr)
+			return showTail(cmd.Context(), &f, stdout, stderr)
 		},
 		ValidArgsFunction: completeResources,
 	}
@@ -243,7 +244,7 @@ func sayInterruptions(q *consume.Query, w io.Writer) {
 }
 
 // tailer parses the flags that select the events and their format.
-func (f *tailFlags) tailer(stdout, stderr io.Writer) (*tailer, error) {
+func (f *tailFlags) tailer(stdout, stderr io.Writer) (*tail.Tailer, error) {
 	view, err := f.views()
 	if err != nil {
 		return nil, err
@@ -257,27 +258,25 @@ func (f *tailFlags) tailer(stdout, stderr io.Writer) (*tailer, error) {
 		return nil, fmt.Errorf("--limit %d: want a number of events, or 0 for all", f.limit)
 	}
 	view.Reads = filter.Reads()
-	return &tailer{
-		filter: filter, limit: f.limit, warn: stderr, printer: console.New(terminal.Detect(stdout, os.Getenv), view),
-	}, nil
+	return &tail.Tailer{Filter: filter, Limit: f.limit, Stderr: stderr, Printer: console.New(terminal.Detect(stdout, os.Getenv), view)}, nil
 }
 
-// tail shows events until the source or ctx ends.
-func tail(ctx context.Context, f *tailFlags, stdout, stderr io.Writer) error {
+// showTail shows events until the source or ctx ends.
+func showTail(ctx context.Context, f *tailFlags, stdout, stderr io.Writer) error {
 	t, err := f.tailer(stdout, stderr)
 	if err != nil {
 		return usageError{err}
 	}
 	// Otherwise, writing to a closed pipe, as in "kubecdc tail | head", would end the process by the signal.
 	signal.Ignore(syscall.SIGPIPE)
-	r, blocks, err := f.open(ctx, t.filter, os.Stdin, stderr)
+	r, blocks, err := f.open(ctx, t.Filter, os.Stdin, stderr)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	if err = t.run(ctx, r, blocks); errors.Is(err, syscall.EPIPE) {
+	if err = t.Run(ctx, r, blocks); errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
 	return err

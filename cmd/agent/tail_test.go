@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/console/tail"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -294,7 +295,7 @@ func TestTailShowsWhatHasCome(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out := newTerminal()
 	ended := make(chan error, 1)
-	go func() { ended <- newTailer(&tailFlags{}, out, io.Discard, t).run(ctx, src, true) }()
+	go func() { ended <- newTailer(&tailFlags{}, out, io.Discard, t).Run(ctx, src, true) }()
 	for n := range 3 {
 		if _, err := write.Write(append(podRecord(n), '\n')); err != nil {
 			t.Fatal(err)
@@ -338,7 +339,7 @@ func TestTailEndsWithItsSource(t *testing.T) {
 	failure := errors.New("the disk is gone")
 	src := consume.NewLines("events.jsonl", io.MultiReader(bytes.NewReader(append(podRecord(1), '\n')), failing{failure}), consume.Query{})
 	var out, complaints bytes.Buffer
-	err := newTailer(&tailFlags{}, &out, &complaints, t).run(t.Context(), src, true)
+	err := newTailer(&tailFlags{}, &out, &complaints, t).Run(t.Context(), src, true)
 	if !errors.Is(err, failure) || shownNames(out.String()) != names(1, 1) || complaints.Len() > 0 {
 		t.Errorf("got %v, %s, %s", err, out.String(), complaints.String())
 	}
@@ -348,7 +349,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-func newTailer(f *tailFlags, out, complaints io.Writer, t testing.TB) *tailer {
+func newTailer(f *tailFlags, out, complaints io.Writer, t testing.TB) *tail.Tailer {
 	t.Helper()
 	tl, err := f.tailer(out, complaints)
 	if err != nil {
@@ -423,11 +424,11 @@ func BenchmarkTail(b *testing.B) {
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()
 			t := newTailer(&view.f, io.Discard, io.Discard, b)
-			if err := t.run(b.Context(), consume.NewLines("file", &repeated{line: line, left: b.N}, consume.Query{}), true); err != nil {
+			if err := t.Run(b.Context(), consume.NewLines("file", &repeated{line: line, left: b.N}, consume.Query{}), true); err != nil {
 				b.Fatal(err)
 			}
-			if t.shown != b.N {
-				b.Fatalf("%d of %d shown", t.shown, b.N)
+			if t.Shown != b.N {
+				b.Fatalf("%d of %d shown", t.Shown, b.N)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
 		})
@@ -492,12 +493,12 @@ func BenchmarkTailJetStream(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if err := t.run(b.Context(), src, blocks); err != nil {
+			if err := t.Run(b.Context(), src, blocks); err != nil {
 				b.Fatal(err)
 			}
 			b.StopTimer()
-			if t.shown != b.N {
-				b.Fatalf("%d of %d shown", t.shown, b.N)
+			if t.Shown != b.N {
+				b.Fatalf("%d of %d shown", t.Shown, b.N)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
 		})

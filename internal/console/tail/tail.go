@@ -1,4 +1,5 @@
-package main
+// Package tail shows the events of a source as they arrive. A goroutine reads the source while another one shows what it has read.
+package tail
 
 import (
 	"context"
@@ -18,14 +19,15 @@ const (
 	countFor = 250 * time.Millisecond
 )
 
-// tailer shows the selected events of a source.
-type tailer struct {
-	filter  *console.Filter
-	limit   int // 0 for no limit
-	printer *console.Printer
-	warn    io.Writer
+// Tailer shows the selected events of a source.
+type Tailer struct {
+	Filter  *console.Filter
+	Limit   int // 0 for no limit
+	Printer *console.Printer
+	Stderr  io.Writer
 
-	shown, unreadable int
+	Shown      int // events so far
+	unreadable int // records
 }
 
 // received is a result of a source.
@@ -35,10 +37,10 @@ type received struct {
 	last  bool // err does not concern a single record, so nothing follows
 }
 
-// run shows events until r or ctx ends, or the limit is reached. A separate goroutine reads r, so that it fetches and parses the next
+// Run shows events until r or ctx ends, or the limit is reached. blocks reports whether Next of r may ignore its context. A separate goroutine reads r, so that it fetches and parses the next
 // record while one is shown. A read of standard input cannot be interrupted; with the separate goroutine it does not delay Ctrl-C, and its
 // later result is discarded.
-func (t *tailer) run(ctx context.Context, r consume.Reader, blocks bool) error {
+func (t *Tailer) Run(ctx context.Context, r consume.Reader, blocks bool) error {
 	reading, stop := context.WithCancel(ctx)
 	events := make(chan received, 256) // if full, the source waits, and does not request more from JetStream
 	ended := make(chan struct{})
@@ -52,7 +54,7 @@ func (t *tailer) run(ctx context.Context, r consume.Reader, blocks bool) error {
 	if !blocks {
 		<-ended
 	}
-	if finished := t.printer.Finish(); err == nil {
+	if finished := t.Printer.Finish(); err == nil {
 		err = finished
 	}
 	if err == nil && t.unreadable > 0 {
@@ -89,7 +91,7 @@ func passable(err error) bool {
 }
 
 // show shows events until there are no more. It flushes the output as soon as no event is waiting.
-func (t *tailer) show(ctx context.Context, events <-chan received) error {
+func (t *Tailer) show(ctx context.Context, events <-chan received) error {
 	flushed := time.Now()
 	for {
 		var r received
@@ -97,18 +99,18 @@ func (t *tailer) show(ctx context.Context, events <-chan received) error {
 		select {
 		case r, ok = <-events:
 		default:
-			if err := t.printer.Flush(); err != nil {
+			if err := t.Printer.Flush(); err != nil {
 				return err
 			}
 			flushed = time.Now()
 			var counted <-chan time.Time
-			if t.printer.Counting() {
+			if t.Printer.Counting() {
 				counted = time.After(countFor)
 			}
 			select {
 			case r, ok = <-events:
 			case <-counted:
-				if err := t.printer.Finish(); err != nil {
+				if err := t.Printer.Finish(); err != nil {
 					return err
 				}
 				continue
@@ -124,7 +126,7 @@ func (t *tailer) show(ctx context.Context, events <-chan received) error {
 			return err
 		}
 		if time.Since(flushed) > flushAfter {
-			if err := t.printer.Flush(); err != nil {
+			if err := t.Printer.Flush(); err != nil {
 				return err
 			}
 			flushed = time.Now()
@@ -133,7 +135,7 @@ func (t *tailer) show(ctx context.Context, events <-chan received) error {
 }
 
 // take shows a received event if the filter selects it. done reports whether the limit or the end is reached.
-func (t *tailer) take(r received) (done bool, err error) {
+func (t *Tailer) take(r received) (done bool, err error) {
 	var missed *consume.MissedError
 	switch {
 	case r.last:
@@ -143,21 +145,21 @@ func (t *tailer) take(r received) (done bool, err error) {
 	case r.err != nil:
 		t.unreadable++
 		return false, t.note(r.err)
-	case !t.filter.Match(r.event):
+	case !t.Filter.Match(r.event):
 		return false, nil
 	}
-	if err := t.printer.Print(r.event); err != nil {
+	if err := t.Printer.Print(r.event); err != nil {
 		return false, err
 	}
-	t.shown++
-	return t.limit > 0 && t.shown >= t.limit, nil
+	t.Shown++
+	return t.Limit > 0 && t.Shown >= t.Limit, nil
 }
 
 // note prints on standard error, between the events, the error of an event that is not shown.
-func (t *tailer) note(err error) error {
-	if flushed := t.printer.Finish(); flushed != nil {
+func (t *Tailer) note(err error) error {
+	if flushed := t.Printer.Finish(); flushed != nil {
 		return flushed
 	}
-	fmt.Fprintf(t.warn, "kubecdc: %v\n", err)
+	fmt.Fprintf(t.Stderr, "kubecdc: %v\n", err)
 	return nil
 }
