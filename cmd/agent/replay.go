@@ -22,6 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/replay"
+	"github.com/kubecdc/kubecdc/internal/replaytarget"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -29,7 +30,7 @@ import (
 
 type replayFlags struct {
 	ask                                askFlags
-	target                             replayTarget
+	target                             replaytarget.Target
 	namespaces, ops                    []string
 	from, to, speed, cluster, position string
 	refused                            string
@@ -79,9 +80,9 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	fl := cmd.Flags()
 	fl.StringVar(&f.from, "from", "", "the first `moment`: its state is sent as a snapshot, and the events after it")
 	fl.StringVar(&f.to, "to", "now", "the last `moment`")
-	fl.StringVar(&f.target.url, "target", "", "`target`: "+replayTargets)
-	fl.StringVar(&f.target.config, "target-config", "", "configuration `file` whose bus has the settings and credentials of the target")
-	fl.StringVar(&f.target.stream, "target-stream", "", "`name` of the JetStream stream of the target (default: that of --target-config, else "+consume.DefaultStream+")")
+	fl.StringVar(&f.target.URL, "target", "", "`target`: "+replaytarget.Forms)
+	fl.StringVar(&f.target.Config, "target-config", "", "configuration `file` whose bus has the settings and credentials of the target")
+	fl.StringVar(&f.target.Stream, "target-stream", "", "`name` of the JetStream stream of the target (default: that of --target-config, else "+consume.DefaultStream+")")
 	fl.StringVar(&f.speed, "speed", "max", "`speed` of the record's time: 1, 10, 0.5, or max")
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster in the events that are sent (default: as it is)")
 	fl.StringVar(&f.ask.cluster, "source-cluster", "", "`name` of the cluster to send, if the record has several")
@@ -144,14 +145,14 @@ func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.
 	cfg := config.Default()
 	cfg.Log.Level = config.LogLevel("warn")
 	log, _ := agent.NewLogger(cfg.Log, cfg.Log.Level.Slog(), terminal.Detect(terminal.NewLogWriter(ctx, stderr), os.Getenv))
-	to, err := f.target.open(ctx, &targetOptions{
-		cluster: cmp.Or(f.cluster, strings.Join(clusters, "")), continues: begun, record: r.Logs(), source: f.sourceFile(), stdout: stdout, log: log,
+	to, err := f.target.Open(ctx, &replaytarget.Options{
+		Cluster: cmp.Or(f.cluster, strings.Join(clusters, "")), Continues: begun, Record: r.Logs(), Source: f.sourceFile(), Stdout: stdout, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	if to.file != nil {
-		r.Sync = to.file.Sync
+	if to.File != nil {
+		r.Sync = to.File.Sync
 	}
 	return errors.Join(f.send(ctx, q, r, to.Target, o, log), to.Close())
 }
@@ -190,9 +191,9 @@ func (f *replayFlags) options() (*replay.Options, error) {
 	switch {
 	case f.from == "":
 		return nil, usageError{errors.New("--from is missing: name the moment at which to begin, such as --from 1h")}
-	case f.target.url == "" && f.target.config == "":
-		return nil, usageError{errors.New("--target is missing: want " + replayTargets)}
-	case f.target.url == "stdout:" && f.position != "":
+	case f.target.URL == "" && f.target.Config == "":
+		return nil, usageError{errors.New("--target is missing: want " + replaytarget.Forms)}
+	case f.target.URL == "stdout:" && f.position != "":
 		return nil, usageError{errors.New("--position: standard output cannot be continued; name a file: --target file:PATH")}
 	}
 	o := &replay.Options{Refused: relay.Refused(f.refused), Cluster: f.cluster}
@@ -270,11 +271,11 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 	}
 	var p *replay.Position
 	if f.position != "" {
-		for flag, secret := range map[string]string{"--bus": f.ask.bus.bus, "--target": f.target.url} {
+		for flag, secret := range map[string]string{"--bus": f.ask.bus.bus, "--target": f.target.URL} {
 			what[flag] = fmt.Sprintf("%x", sha256.Sum256([]byte(secret)))[:12]
 		}
 		for flag, value := range map[string]string{
-			"--config": f.ask.bus.config, "--stream": f.ask.bus.stream, "--target-config": f.target.config, "--target-stream": f.target.stream,
+			"--config": f.ask.bus.config, "--stream": f.ask.bus.stream, "--target-config": f.target.Config, "--target-stream": f.target.Stream,
 		} {
 			what[flag] = value
 		}
