@@ -56,18 +56,25 @@ func (s *customs) refuse(code int, reason metav1.StatusReason) {
 
 // define makes the definition of widgets, or (false) deletes it.
 func (s *customs) define(is bool) {
+	if is {
+		s.show("ADDED", true)
+	} else {
+		s.show("DELETED", true)
+	}
+}
+
+// show changes the definition of widgets, and shows that on watches on definitions. established is what its status says.
+func (s *customs) show(typ string, established bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rv++
-	s.defined = is
-	typ := "DELETED"
-	if is {
-		typ = "ADDED"
+	s.defined = typ != "DELETED"
+	if typ == "ADDED" {
 		s.made++
 	}
 	s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"%d","generation":1},`+
 		`"spec":{"group":"shop.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true}]},`+
-		`"status":{"conditions":[{"type":"Established","status":"True"}]}}}`+"\n", typ, s.uidLocked(), s.rv)})
+		`"status":{"conditions":[{"type":"Established","status":%q}]}}}`+"\n", typ, s.uidLocked(), s.rv, map[bool]string{true: "True", false: "False"}[established])})
 	s.changed.Broadcast()
 }
 
@@ -216,6 +223,34 @@ func TestDefinitionIsChanged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A resource may be served before the watch on definitions shows that it is established. It is captured from its creation all the same, and
+// there is no gap, although the bus has events of an earlier resource of that name.
+func TestDefinedAgainAndServedBeforeItIsEstablished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCustoms(t)
+		s.define(true)
+		s.put("a", "1", nil)
+		l := live(t, s.apiServer, newMemory(), func(o *informers.Options, r *recorder) {
+			takes(widgets(nil))(o, r)
+			o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return r.heard(of) }
+		})
+		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
+		l.wait(t, want...)
+		s.delete("a")
+		want = append(want, "d a uid-1 1→-")
+		l.wait(t, want...)
+		s.define(false)
+		s.CloseClientConnections()
+		l.awaitPhases(t, "widgets.shop.test waiting notserved")
+		s.show("ADDED", false)
+		pass(3 * time.Second)
+		s.put("b", "1", nil)
+		s.show("MODIFIED", true)
+		// The connection of the first watch broke: it may have missed something until the definition was deleted.
+		l.waitPerName(t, append(want, "gap 0 expired", "progress 0", "snapshot.started 0", "snapshot.completed 0", "c b uid-2 -→1")...)
+	})
 }
 
 // What was defined while the set watched is captured from its creation also where other rules take it before it could be listed.

@@ -138,15 +138,19 @@ func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 // rediscover makes Wait return soon.
 func (x *Extensions) rediscover() { broadcast.Wake(x.changed) }
 
-// AwaitDefinitions waits, for at most 5 s, until the watch has shown the definitions of the discovered resources. CreatedAt then returns
-// since when their objects can exist. It waits only for definitions that exist according to the API server.
+// AwaitDefinitions waits, for at most 5 s, until the watch has shown that the definitions of the discovered resources are established.
+// CreatedAt then returns since when their objects can exist. It waits only for definitions that exist according to the API server.
 func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIResource) {
+	established := func(r *object.Resource) bool {
+		d := x.mu.definitions[r.String()]
+		return d != nil && d.established
+	}
 	var missing []*object.Resource
 	x.mu.RLock()
 	if x.mu.version != 0 {
 		for i := range all {
 			r := &all[i].Versions[0]
-			if !IsBuiltIn(r.Group) && !x.isAggregatedLocked(r) && x.mu.definitions[r.String()] == nil {
+			if !IsBuiltIn(r.Group) && !x.isAggregatedLocked(r) && !established(r) {
 				missing = append(missing, r)
 			}
 		}
@@ -161,11 +165,7 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 		if !x.exists(ctx, r.String()) {
 			continue
 		}
-		err := x.await(ctx, func() bool {
-			d := x.mu.definitions[r.String()]
-			return d != nil && d.established
-		})
-		if err != nil {
+		if x.await(ctx, func() bool { return established(r) }) != nil {
 			return // the resource is listed like one that has always existed
 		}
 	}

@@ -311,12 +311,14 @@ func TestAwaitDefinitions(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		exists bool
+		added  bool // the watch has shown it before it was established
 		comes  time.Duration
 		want   time.Duration
 	}{
-		{"it comes", true, time.Second, time.Second},
-		{"it comes too late", true, time.Minute, 5 * time.Second},
-		{"there is none", false, time.Second, 0},
+		{"it comes", true, false, time.Second, time.Second},
+		{"it comes too late", true, false, time.Minute, 5 * time.Second},
+		{"it is established", true, true, time.Second, time.Second},
+		{"there is none", false, false, time.Second, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -326,12 +328,21 @@ func TestAwaitDefinitions(t *testing.T) {
 				if test.exists {
 					s.list(definitions, listed(crd("crd", 1, metadata)))
 				}
+				typ := "ADDED"
+				if test.added {
+					s.send(definitions, typ, crd("crd", 1, notYet))
+					synctest.Wait()
+					typ = "MODIFIED"
+				}
 				began := time.Now()
-				timer := time.AfterFunc(test.comes, func() { s.send(definitions, "ADDED", crd("crd", 1, established)) })
+				timer := time.AfterFunc(test.comes, func() { s.send(definitions, typ, crd("crd", 1, established)) })
 				defer timer.Stop()
 				x.AwaitDefinitions(t.Context(), served)
 				if took := time.Since(began); took != test.want {
 					t.Errorf("took %v, want %v", took, test.want)
+				}
+				if rv, _ := x.CreatedAt(widgets()); (rv != 0) != (test.exists && test.want == test.comes) {
+					t.Errorf("created at %d", rv)
 				}
 			})
 		})
