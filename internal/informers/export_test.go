@@ -24,12 +24,12 @@ func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int
 	var changed []backfill.Change
 	for _, name := range names {
 		q := backfill.Question{Ref: object.NewRef(&resource, "shop", name, ""), At: from, Selected: true}
-		before, err := i.Asker().Ask(ctx, q)
+		before, err := i.Ask(ctx, q)
 		if err != nil {
 			return nil, false, err
 		}
 		q.At = to
-		after, err := i.Asker().Ask(ctx, q)
+		after, err := i.Ask(ctx, q)
 		if err != nil {
 			return nil, false, err
 		}
@@ -42,9 +42,10 @@ func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int
 		}
 		changed = append(changed, c)
 	}
-	o := i.WalkOptions()
-	o.Requests, o.Time = requests, d
-	found, complete, err := backfill.Walk(ctx, i.Asker(), backfill.Gap{From: from, To: to, Changed: changed}, o)
+	o := backfill.Options{
+		HasSelector: i.Selection().HasSelector(), HasServerSelector: i.Selection().HasServerSelector(), Requests: requests, Time: d,
+	}
+	found, complete, err := backfill.Walk(ctx, i, backfill.Gap{From: from, To: to, Changed: changed}, o)
 	shown := map[string]string{}
 	for key, r := range found {
 		var steps []string

@@ -72,30 +72,25 @@ func (i *Informer) Retry(ctx context.Context, request func(context.Context) erro
 	return err
 }
 
-// Asker returns the Asker for questions about the past of the scope.
-func (i *Informer) Asker() backfill.Asker { return asker{i} }
-
-// asker implements backfill.Asker. Each of its requests holds a walk slot.
-type asker struct{ *Informer }
-
 // Ask implements backfill.Asker.
-func (a asker) Ask(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
-	err = a.inSlot(ctx, func() (err error) {
-		v, err = a.ask(ctx, q)
+func (i *Informer) Ask(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
+	err = i.inSlot(ctx, func() (err error) {
+		v, err = i.ask(ctx, q)
 		return err
 	})
 	return v, err
 }
 
 // List implements backfill.Asker.
-func (a asker) List(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
-	return a.inSlot(ctx, func() error { return a.listAt(ctx, rv, each) })
+func (i *Informer) List(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
+	return i.inSlot(ctx, func() error { return i.listAt(ctx, rv, each) })
 }
 
-func (a asker) inSlot(ctx context.Context, request func() error) error {
+// inSlot makes a request of a search for versions.
+func (i *Informer) inSlot(ctx context.Context, request func() error) error {
 	select {
-	case a.deps.Walks <- struct{}{}:
-		defer func() { <-a.deps.Walks }()
+	case i.deps.Walks <- struct{}{}:
+		defer func() { <-i.deps.Walks }()
 		return request()
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -5,13 +5,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
-	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
-
-// gapUnlessFound returns the notice of a gap up to the list at to, in which find looks for versions.
-func (i *Informer) gapUnlessFound(to uint64) *store.Notice {
-	return i.store.Gap(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
-}
 
 // find recovers the versions between the lost history and the list at to, and adds them to the pending deltas. whole: nothing is missing.
 // recovered: only objects that were created and deleted in between are missing. The only error is the cause of ctx.
@@ -21,7 +15,7 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 	began := time.Now()
 	tokens, affordable := gap.Cost(i.store.View().Objects)
 	if l.SkipIfRecovered && !i.selection.HasSelector() && affordable && i.deps.Lookups.AllowN(began, tokens) {
-		steps, err := backfill.EveryRevision(ctx, asker{i}, gap)
+		steps, err := backfill.EveryRevision(ctx, i, gap)
 		if ctx.Err() != nil {
 			return false, false, context.Cause(ctx)
 		}
@@ -33,7 +27,10 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 			return true, true, nil
 		}
 	}
-	byKey, recovered, err := backfill.Walk(ctx, asker{i}, gap, i.WalkOptions())
+	byKey, recovered, err := backfill.Walk(ctx, i, gap, backfill.Options{
+		HasSelector: i.selection.HasSelector(), HasServerSelector: i.selection.HasServerSelector(),
+		Requests: backfill.MaxRequests, Time: backfill.MaxTime,
+	})
 	if err != nil {
 		return false, false, err
 	}
@@ -47,12 +44,4 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 		"reason", l.Reason, "since", l.Since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
 		"took", time.Since(began))
 	return false, recovered, nil
-}
-
-// WalkOptions returns the limits of a search for versions inside a gap.
-func (i *Informer) WalkOptions() backfill.Options {
-	return backfill.Options{
-		HasSelector: i.selection.HasSelector(), HasServerSelector: i.selection.HasServerSelector(),
-		Requests: backfill.MaxRequests, Time: backfill.MaxTime,
-	}
 }

@@ -145,7 +145,7 @@ func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 		return rv, nil
 	}
 	i.store.Lose(l)
-	gap := i.gapUnlessFound(rv)
+	gap := i.store.Gap(rv, i.find)
 	from := l.From
 	if lost := i.store.View().Loss; lost != nil { // it may begin at an earlier list, whose gap is not announced yet
 		from = lost.From
@@ -247,14 +247,7 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		i.store.EndList(rv)
 	} else {
 		i.store.Lose(store.Loss{From: from, Since: i.createdAt, Reason: object.Expired, SkipIfRecovered: true})
-		i.store.EndList(rv, i.store.Gap(rv, func(ctx context.Context) (bool, bool, error) {
-			whole, recovered, err := i.find(ctx, rv)
-			if err == nil && !whole {
-				i.log.Info("a resource was listed a while after its creation: objects that were created and deleted in between are missing", "scope", i.name,
-					"from_rv", from, "to_rv", rv, "recovered", recovered)
-			}
-			return whole, recovered, err
-		}))
+		i.store.EndList(rv, i.store.Gap(rv, i.find))
 	}
 	i.created = 0
 	return rv, nil

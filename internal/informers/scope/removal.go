@@ -121,10 +121,16 @@ func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 	case s.View().Loaded:
 		i.inferRemoved(at)
 	case i.resume != nil: // the objects at the checkpoint are not known
-		i.giveUpGone(at)
+		c := i.resume
+		i.resume = nil
+		s.Restart(store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: object.Expired})
+		notices := []*store.Notice{s.Gap(at, nil)}
+		if i.spec.Snapshots != SnapshotNever {
+			notices = append(notices, s.NewSnapshot(at))
+		}
+		s.EndList(at, notices...)
 	case i.created != 0 && i.created < at: // removed before it was listed: its objects are not known
-		s.BeginList(store.Fresh)
-		s.Lose(store.Loss{From: i.created, Since: i.createdAt, Reason: object.Expired, Unrecoverable: true})
+		s.Restart(store.Loss{From: i.created, Since: i.createdAt, Reason: object.Expired})
 		s.EndList(at, s.Gap(at, nil))
 	default: // nothing was ever sent
 		s.BeginList(store.Fresh)
@@ -156,18 +162,5 @@ func (i *Informer) inferRemoved(at uint64) {
 		return
 	}
 	s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
-	s.EndList(at, i.gapUnlessFound(at)) // if it is defined again in the same versions, etcd's history may still be readable
-}
-
-// giveUpGone gives up the checkpoint: at resourceVersion at there is no object.
-func (i *Informer) giveUpGone(at uint64) {
-	c := i.resume
-	i.resume = nil
-	i.store.Restart(store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: object.Expired})
-	i.store.BeginList(store.Fresh)
-	notices := []*store.Notice{i.store.Gap(at, nil)}
-	if i.spec.Snapshots != SnapshotNever {
-		notices = append(notices, i.store.NewSnapshot(at))
-	}
-	i.store.EndList(at, notices...)
+	s.EndList(at, s.Gap(at, i.find)) // if it is defined again in the same versions, etcd's history may still be readable
 }

@@ -96,7 +96,7 @@ func (i *Informer) announceCheckpoint(c *Origin) []*store.Notice {
 		return notices
 	}
 	i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: reason})
-	recovered := i.store.Gap(rv, func(context.Context) (whole, recovered bool, err error) { return false, true, nil })
+	recovered := i.store.Gap(rv, func(context.Context, uint64) (whole, recovered bool, err error) { return false, true, nil })
 	return append([]*store.Notice{recovered}, notices...)
 }
 

@@ -254,12 +254,12 @@ func (s *Store) Lose(l Loss) {
 // Gap returns the notice that history from the Loss up to rv is lost. The cursor calls find before it, and again after each new list. If
 // find is nil, nothing is recovered. recovered: find found every version, except of objects that were created and deleted inside. whole:
 // also those; then no gap is announced if the Loss has SkipIfRecovered and nothing else was lost.
-func (s *Store) Gap(rv uint64, find func(ctx context.Context) (whole, recovered bool, err error)) *Notice {
+func (s *Store) Gap(rv uint64, find func(ctx context.Context, to uint64) (whole, recovered bool, err error)) *Notice {
 	whole, recovered := false, false
 	n := &Notice{gap: true}
 	if find != nil {
 		n.prepare = func(ctx context.Context) (err error) {
-			whole, recovered, err = find(ctx)
+			whole, recovered, err = find(ctx, rv)
 			return err
 		}
 	}
