@@ -2,7 +2,6 @@ package informers
 
 import (
 	"context"
-	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
@@ -20,9 +19,6 @@ import (
 // Everything in a namespace is deleted before the namespace itself. So if a namespace did not exist at a resourceVersion, its scope is
 // complete when its watch has reached that. The permission to read it is removed with the namespace: a watch that ends earlier cannot be
 // reopened. Then the scope sends a gap, and infers the deletion of the remaining objects.
-
-// latestWithin limits one request for the current resourceVersion.
-const latestWithin = 30 * time.Second
 
 // retireUndefined retires informers that started after the definition of their resource was deleted. It must be called with mu held.
 func (s *Manager) retireUndefined(ctx context.Context) {
@@ -214,10 +210,7 @@ func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) uint64 {
 		if !r.ObservesResource(o.Resource()) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, latestWithin)
-		rv, err := r.Latest(ctx)
-		cancel()
-		if err == nil {
+		if rv, err := r.Latest(ctx); err == nil {
 			return rv
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -45,13 +44,6 @@ type Successor struct {
 func (t *Tombstone) Retire() {
 	t.retiring.Store(cmp.Or(t.resume.Retiring, retiringSince(time.Now())))
 	t.state.to(PhaseRetiring)
-}
-
-// Position returns the scope's position for the next run, if the scope is not retired before.
-func (t *Tombstone) Position() (checkpoint.Position, bool) {
-	p := checkpoint.Position{Scope: t.resume.Scope}
-	p.Retiring = t.retiring.Load()
-	return p, true
 }
 
 // errSentToOldLog is the error of a tombstone that may be partly on a log that was replaced.
@@ -206,8 +198,7 @@ func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err er
 
 // passing returns err if a retry may help, else nil.
 func passing(err error) error {
-	if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || isUnsupportedExact(err) ||
-		errors.Is(err, apiserver.ErrUnsupported) {
+	if apiserver.IsPermanent(err) && !apierrors.IsNotFound(err) { // it may be served again
 		return nil
 	}
 	return err
