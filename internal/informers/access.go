@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -168,7 +169,7 @@ func (n *namespaces) logObserved(added []*running) {
 		}
 	}
 	if slices.Sort(scopes); len(scopes) > 0 {
-		n.set.o.Log.Info("watching namespaces one by one", "count", len(scopes), "scopes", few(scopes))
+		n.set.o.Log.Info("watching namespaces one by one", "count", len(scopes), "scopes", scope.Few(scopes))
 	}
 }
 
@@ -196,7 +197,7 @@ func (n *namespaces) split(ctx context.Context) {
 		}
 		n.set.o.Log.Warn("not permitted to read a resource in all namespaces: it is observed in those where that is allowed; for more, grant list "+
 			"and watch on it in other namespaces, or in the whole cluster ('kubecdc rbac', with the same --config, prints the role) and restart",
-			"resource", t.resource.String(), "namespaces", few(allowed), "not_permitted", len(t.access)-len(allowed))
+			"resource", t.resource.String(), "namespaces", scope.Few(allowed), "not_permitted", len(t.access)-len(allowed))
 	}
 }
 

@@ -95,7 +95,7 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 					}
 					pass(time.Minute)
 					st, err := l.set.Status()[0], l.set.Ready()
-					if st.Health != scope.HealthStale || err == nil || !strings.HasSuffix(err.Error(), "[configmaps]") {
+					if st.Health != scope.HealthStale || err == nil || !strings.HasSuffix(err.Error(), ": configmaps") {
 						t.Errorf("after 3 min: %+v, ready: %v", st, err)
 					}
 					pass(3 * time.Minute)

@@ -186,7 +186,7 @@ func TestStale(t *testing.T) {
 				if st.Phase != scope.PhaseLive || st.Health != c.health[1] || st.Error == "" {
 					t.Errorf("after 3 min: %+v", st)
 				}
-				if (st.Health == scope.HealthStale) != (err != nil && strings.HasSuffix(err.Error(), "[configmaps]")) {
+				if (st.Health == scope.HealthStale) != (err != nil && strings.HasSuffix(err.Error(), ": configmaps")) {
 					t.Errorf("after 3 min: ready: %v", err)
 				}
 				s.do(func() { s.fault = nil })

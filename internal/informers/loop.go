@@ -234,13 +234,12 @@ func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, 
 	return added
 }
 
-// release frees the metrics, pending log lines and lane of a scope without an informer and a tombstone. It must be called with mu held.
+// release frees the metrics and lane of a scope without an informer and a tombstone. It must be called with mu held.
 func (s *Manager) release(scope string) {
 	if s.active.informers[scope] != nil || s.active.tombstones[scope] != nil {
 		return
 	}
 	s.deps.Metrics.Forget(scope)
-	s.deps.Denials.Drop(scope)
 	if s.o.ReleaseLane != nil {
 		s.o.ReleaseLane(scope)
 	}

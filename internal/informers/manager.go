@@ -116,13 +116,10 @@ func New(o Options) (*Manager, error) {
 		Client: c, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
 		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
 		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
-		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps,
+		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps, Replaced: o.Replaced,
 	}
 	if o.LastEvent != nil {
 		s.deps.LastEvents = scope.NewLastEvents(o.LastEvent)
-	}
-	if o.Replaced != nil {
-		s.deps.Replaced = func(of *selection.Scope) (uint64, time.Time) { return o.Replaced(of.Resource, of.Namespace) }
 	}
 	if o.Memory != nil {
 		s.deps.Save = o.Memory.Flush
@@ -237,10 +234,10 @@ func (s *Manager) Ready() error {
 		}
 	}
 	if len(stale) > 0 {
-		return fmt.Errorf("the API server has been silent for too long: %s", few(stale))
+		return fmt.Errorf("the API server has been silent for too long: %s", scope.Few(stale))
 	}
 	if waiting = append(waiting, s.namespaces.deciding()...); len(waiting) > 0 {
-		return fmt.Errorf("first list not loaded yet: %s", few(waiting))
+		return fmt.Errorf("first list not loaded yet: %s", scope.Few(waiting))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package informers
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,15 +9,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
-
-// few returns the names of the first scopes, and the number of the others.
-func few(scopes []string) string {
-	const named = 10
-	if more := len(scopes) - named; more > 0 {
-		return fmt.Sprintf("%v and %d more", scopes[:named], more)
-	}
-	return fmt.Sprint(scopes)
-}
 
 // heldBack reports whether Captured waits for an informer. It checks the last such informer first, and the others in random order (of a
 // map). So not every change of one of a thousand informers checks all of them.

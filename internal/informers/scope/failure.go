@@ -144,9 +144,6 @@ func (o *Outage) await(after time.Time) <-chan struct{} {
 // gatherDenials is the time between the first denial and its log line: a role that permits only pods causes one line, not sixty.
 const gatherDenials = time.Second
 
-// namedDenials is the number of scopes that such a line names. Status has all of them.
-const namedDenials = 10
-
 // Denials has the forbidden scopes that are not logged yet.
 type Denials struct {
 	log   *slog.Logger
@@ -191,15 +188,20 @@ func (d *Denials) Flush() {
 	defer d.mu.Unlock()
 	for verb, scopes := range d.scopes {
 		slices.Sort(scopes)
-		named := strings.Join(scopes[:min(len(scopes), namedDenials)], ", ")
-		if more := len(scopes) - namedDenials; more > 0 {
-			named += fmt.Sprintf(" and %d more", more)
-		}
 		d.log.Warn("not permitted to read resources, retrying: 'kubecdc rbac', with the same --config, prints the role that is needed",
-			"verb", verb, "count", len(scopes), "scopes", named, "err", d.errs[verb])
+			"verb", verb, "count", len(scopes), "scopes", Few(scopes), "err", d.errs[verb])
 	}
 	clear(d.scopes)
 	clear(d.errs)
+}
+
+// Few returns the names of the first scopes, and the number of the others. Status has all of them.
+func Few(scopes []string) string {
+	const named = 10
+	if more := len(scopes) - named; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(scopes[:named], ", "), more)
+	}
+	return strings.Join(scopes, ", ")
 }
 
 func (i *Informer) noteError(doing string, err error) {
@@ -238,17 +240,4 @@ func (i *Informer) pause(ctx context.Context, err error, d time.Duration) bool {
 func (i *Informer) IsFailing() bool {
 	err := i.state.lastError()
 	return err != nil && !apierrors.IsForbidden(err) && !apierrors.IsTooManyRequests(err)
-}
-
-// Drop removes a scope from the denials that are not logged yet.
-func (d *Denials) Drop(scope string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for verb, scopes := range d.scopes {
-		d.scopes[verb] = slices.DeleteFunc(scopes, func(s string) bool { return s == scope })
-		if len(d.scopes[verb]) == 0 {
-			delete(d.scopes, verb)
-			delete(d.errs, verb)
-		}
-	}
 }

@@ -76,7 +76,7 @@ func New(d *Deps, spec *Spec) *Informer {
 		Snapshots: spec.Snapshots != SnapshotNever, Progressed: d.Progressed, Gate: i.state.gate, Log: d.Log, Metrics: i.metrics.store, Save: d.Save, MaxSteps: d.MaxSteps,
 	}
 	if d.Replaced != nil {
-		o.Replaced = func() (uint64, time.Time) { return d.Replaced(of) }
+		o.Replaced = func() (uint64, time.Time) { return d.Replaced(of.Resource, of.Namespace) }
 	}
 	if of.HasSelector() {
 		o.Selector = i
@@ -354,11 +354,13 @@ type Deps struct {
 	Metrics    *Vectors
 	Log        *slog.Logger
 
-	Ignored      func(*object.Ref) bool                             // reports whether an object is never captured
-	DefinitionOf func(*object.Resource) (uid string)                // "" if it has none now
-	AnotherHas   func(*object.Resource) (another, known bool)       // reports whether another API server serves a resource now
-	Replaced     func(*selection.Scope) (n uint64, since time.Time) // see store.Options; nil if the bus does not know
-	Save         func(ctx context.Context) error                    // saves the positions of all scopes
-	Denied       func(context.Context, *Informer)                   // called when a list was forbidden, before Progressed is
-	Progressed   func()                                             // called when the first snapshot may be complete, or impossible
+	Ignored      func(*object.Ref) bool                       // reports whether an object is never captured
+	DefinitionOf func(*object.Resource) (uid string)          // "" if it has none now
+	AnotherHas   func(*object.Resource) (another, known bool) // reports whether another API server serves a resource now
+	Save         func(ctx context.Context) error              // saves the positions of all scopes
+	Denied       func(context.Context, *Informer)             // called when a list was forbidden, before Progressed is
+	Progressed   func()                                       // called when the first snapshot may be complete, or impossible
+
+	// Replaced returns the last replacement of the log of a resource's events in a namespace: see store.Options. nil if the bus does not know.
+	Replaced func(r *object.Resource, namespace string) (number uint64, since time.Time)
 }
