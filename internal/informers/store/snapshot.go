@@ -207,16 +207,15 @@ func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (_ St
 		}
 	}()
 	s.mu.Lock()
-	if snap := s.snaps.current; snap != nil { // the cursor may be busy with it for long
-		defer s.mu.Unlock()
-		return snap.status(true), nil
-	}
+	refusal, rv, orphan := s.refusalLocked(), s.known.rv, s.snaps.orphan
 	s.mu.Unlock()
+	if refusal != nil { // the cursor may be busy for long
+		return refusal.started, refusal.err
+	}
 	within, cancel := context.WithTimeoutCause(ctx, beginWithin, fmt.Errorf("waited for %v", beginWithin))
 	defer cancel()
 	r := &request{scope: scope, namespace: namespace, answer: make(chan begun, 1)}
-	err = s.clearTheWay(within)
-	if err == nil {
+	if err = s.clearTheWay(within, rv, orphan); err == nil {
 		select {
 		case s.requests <- r:
 		case <-s.ended:
@@ -243,15 +242,9 @@ func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (_ St
 	}
 }
 
-// clearTheWay waits, with the gate open, until the bus has acknowledged everything so far and the position is saved. A snapshot then waits
+// clearTheWay waits, with the gate open, until the bus has acknowledged everything up to rv and the position is saved. A snapshot then waits
 // only for later changes while the gate is closed.
-func (s *Store) clearTheWay(ctx context.Context) error {
-	s.mu.Lock()
-	rv, orphan, err := s.known.rv, s.snaps.orphan, s.busyLocked()
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
+func (s *Store) clearTheWay(ctx context.Context, rv uint64, orphan acknowledged) error {
 	if orphan != nil {
 		if err := orphan.wait(ctx); err != nil {
 			return fmt.Errorf("the bus has not acknowledged the start of the previous snapshot: %w", err)
@@ -270,13 +263,15 @@ func (s *Store) awaitAcknowledged(ctx context.Context, rv uint64) error {
 	return nil
 }
 
-// busyLocked returns why no snapshot of the last-known objects can begin now, or nil if one can.
-func (s *Store) busyLocked() error {
+// refusalLocked returns the answer to a request for a snapshot of the last-known objects, or nil if one can begin now.
+func (s *Store) refusalLocked() *begun {
 	switch {
+	case s.snaps.current != nil:
+		return &begun{started: s.snaps.current.status(true)}
 	case s.list.at != listed:
-		return errNotLoaded
+		return &begun{err: errNotLoaded}
 	case s.known.pendingKeys > 0 || len(s.gate.notices) > 0 || s.pos.barrier != nil:
-		return errCatchUp
+		return &begun{err: errCatchUp}
 	}
 	return nil
 }
@@ -300,12 +295,8 @@ func (s *Store) begin(ctx context.Context, r *request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if snap := s.snaps.current; snap != nil {
-		r.answer <- begun{started: snap.status(true)}
-		return
-	}
-	if err := s.busyLocked(); err != nil {
-		r.answer <- begun{err: err}
+	if refusal := s.refusalLocked(); refusal != nil {
+		r.answer <- *refusal
 		return
 	}
 	// Ids of one scope differ by at least a second, even if nothing changed in between.
@@ -385,5 +376,5 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 func (s *Store) due() (now bool, began time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.snaps.current == nil && s.busyLocked() == nil && s.snaps.due, s.snaps.began
+	return s.snaps.due && s.refusalLocked() == nil, s.snaps.began
 }
