@@ -1,7 +1,3 @@
-// Package broadcast wakes goroutines that wait for a condition, when the state that the condition depends on changes.
-//
-// A waiter takes the channel of Next before it reads the state, so that it misses no change: either it reads the new state, or the
-// channel is closed. A Notify without a waiter is one atomic load, so that it may be called for every event.
 package broadcast
 
 import (
