@@ -19,5 +19,6 @@
 //
 // # Goroutines
 //
-// Extensions.Run starts two, one for each kind of object. Namespaces.Run starts none. Both return when their context ends.
+// Extensions.Run follows definitions, and starts a goroutine that follows APIServices. Namespaces.Run starts none. Both return when their
+// context ends.
 package discovery

@@ -90,10 +90,10 @@ func (x *Extensions) Run(ctx context.Context, handle Handler) {
 	if x.await(ctx, func() bool { return x.mu.needed }) != nil {
 		return
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() { x.definitionFollower(handle).run(ctx) })
-	wg.Go(func() { x.serviceFollower(handle).run(ctx) })
-	wg.Wait()
+	var services sync.WaitGroup
+	services.Go(func() { x.serviceFollower(handle).run(ctx) })
+	x.definitionFollower(handle).run(ctx)
+	services.Wait()
 }
 
 // unwatched is logged if CustomResourceDefinitions or APIServices may not be read.

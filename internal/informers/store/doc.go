@@ -22,8 +22,8 @@
 //
 // # Goroutines and locks
 //
-// Run starts two goroutines, which end with its context: the cursor, which announces, sends pending deltas and begins snapshots; and the
-// schedule of snapshots. One other goroutine, the owner, calls Apply and the methods of lists, one at a time. All may call the others.
+// Run is the schedule of snapshots, and starts the cursor, which announces, sends pending deltas and begins snapshots. Both end with the
+// context of Run. One other goroutine, the owner, calls Apply and the methods of lists, one at a time. All may call the others.
 //
 // There is one lock, mu, held for short times. Lane.TryPut, metrics and the functions of Options without a context are called with mu held
 // and must not call the store. Methods whose names end in Locked, or whose comment says so, must be called with mu held. The owner does not

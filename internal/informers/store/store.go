@@ -133,10 +133,10 @@ func New(o Options) *Store {
 // Run sends pending deltas and takes snapshots until ctx ends. Snapshots are taken on demand, at the interval every (0: never) from start
 // to start, and after a gap or a changed condition. It must be called at most once.
 func (s *Store) Run(ctx context.Context, every time.Duration) {
-	var both sync.WaitGroup
-	both.Go(func() { s.catchUp(ctx) })
-	both.Go(func() { s.runSchedule(ctx, every) })
-	both.Wait()
+	var cursor sync.WaitGroup
+	cursor.Go(func() { s.catchUp(ctx) })
+	s.runSchedule(ctx, every)
+	cursor.Wait()
 }
 
 // setLocked writes an entry, and deletes one that has neither an object nor anything pending.
