@@ -376,6 +376,55 @@ func TestRestoredHistoryIsFoundWithoutBudget(t *testing.T) {
 	})
 }
 
+// The first object waits for the answer also if the first probe fails.
+func TestRestoredHistoryIsFoundAfterAFailedProbe(t *testing.T) {
+	for name, c := range map[string]func(w http.ResponseWriter){
+		"unavailable": func(w http.ResponseWriter) {
+			fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+		},
+		"a connection breaks": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPIServer(t)
+				backup := s.put("cm", "1", nil).rv
+				l := live(t, s, newMemory(), nil)
+				want := []string{"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1"}
+				l.wait(t, want...)
+				s.put("cm", "2", nil)
+				l.wait(t, append(want, "u cm uid-1 1→2")...)
+				s.do(func() {
+					probes := 0
+					s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+						first := false
+						s.do(func() {
+							if isList(r) {
+								probes++
+							}
+							first = isList(r) && probes <= 2 // at the opening of the watch, and before the object
+						})
+						if first {
+							c(w)
+						}
+						return first
+					}
+				})
+				s.CloseClientConnections()
+				s.restore(backup)
+				putMany(s, "cm", 3)
+				pass(2 * time.Minute)
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				for _, d := range l.deltas[4:] {
+					if d.Stream == nil && d.History == 0 {
+						t.Errorf("%s is published as a part of the history before", short(d))
+					}
+				}
+			})
+		})
+	}
+}
+
 // While lists are refused for a moment, nobody can tell which history it is. Later that can be told again.
 func TestRestoredHistoryIsFoundAfterARefusedProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

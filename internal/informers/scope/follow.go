@@ -284,7 +284,8 @@ func (i *Informer) setBlocked(blocked bool) {
 func (f *follower) probeDue() bool { return time.Since(f.probed) >= apiserver.ProbeEvery }
 
 // rewound reports whether the API server has another history than the one followed so far. It asks only in doubt. If the API server does
-// not answer, it returns false, and the doubt remains. thorough: it makes a second request if one list is not enough.
+// not answer, it returns false, and the doubt remains. thorough: an object waits for the answer. Then it repeats a request that fails, and
+// makes a second one if one list is not enough.
 func (f *follower) rewound(ctx context.Context, thorough bool) bool {
 	// The time limit begins after the wait for the budget: an object must not pass unchecked because other scopes have asked many questions.
 	if !f.doubtful || f.informer.deps.Lookups.Wait(ctx) != nil {
@@ -293,13 +294,19 @@ func (f *follower) rewound(ctx context.Context, thorough bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
 	defer cancel()
 	f.probed = time.Now()
-	same, settled, err := f.compare(ctx, thorough)
-	if err == nil && same && settled && f.doubted != nil { // later versions came while there was no answer
-		f.witness, f.doubted = f.doubted, nil
+	var same, settled bool
+	err := retry.Do(ctx, func() (err error) {
 		same, settled, err = f.compare(ctx, thorough)
-	}
+		if err == nil && same && settled && f.doubted != nil { // later versions came while there was no answer
+			f.witness, f.doubted = f.doubted, nil
+			same, settled, err = f.compare(ctx, thorough)
+		}
+		if err != nil {
+			f.informer.noteError("probe", err)
+		}
+		return err
+	}, func(err error, _ time.Duration) bool { return thorough && !apiserver.IsPermanent(err) })
 	if err != nil {
-		f.informer.noteError("probe", err)
 		f.unanswered = time.Now()
 		return false
 	}
