@@ -31,7 +31,8 @@ type version struct {
 	value     string
 	deleted   bool
 	before    *version // nil: the name was free
-	written   string   // when, in managedFields; "": told by rv
+	written   string   // when, in managedFields; "": told by rv and restores
+	restores  int      // of etcd, when it was written
 	bookmark  bool     // no version, but word of how far history has come
 }
 
@@ -50,7 +51,7 @@ func (v *version) JSON(inList bool, rv uint64) string {
 	name, _ := json.Marshal(v.name)
 	written := v.written
 	if written == "" {
-		written = fmt.Sprintf("2026-11-20T15:%02d:%02dZ", v.rv/60%60, v.rv%60)
+		written = fmt.Sprintf("2026-11-20T%02d:%02d:%02dZ", (15+v.restores)%24, v.rv/60%60, v.rv%60)
 	}
 	return fmt.Sprintf(`{%s"metadata":{"name":%s,"namespace":%q,"uid":%q,"resourceVersion":"%d","labels":%s,`+
 		`"managedFields":[{"manager":"m-%s","operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1","fieldsV1":{"f:data":{}}}]},`+
@@ -68,6 +69,7 @@ type apiServer struct {
 	compacted uint64 // below: gone
 	rv        uint64
 	uids      int
+	restores  int // of etcd: each is followed by another time
 
 	// fault may answer a request in the server's place (true: it did). frames bounds how many frames a watch sends
 	// before after is written in place of the next and the connection is closed; 0: no bound.
@@ -141,7 +143,7 @@ func (s *apiServer) deleteIn(namespace, name string) *version {
 
 func (s *apiServer) add(v *version) *version {
 	s.rv++
-	v.rv = s.rv
+	v.rv, v.restores = s.rv, s.restores
 	s.history = append(s.history, v)
 	s.changed.Broadcast()
 	return v

@@ -295,7 +295,7 @@ func faults(t *testing.T, seed uint64, selector string) {
 		branches: [][]*version{s.history}, restored: math.MaxUint64, record: b.record, crashes: b.crashes, repeats: true,
 		selections: func(*version) []func(*version) bool { return []func(*version) bool{takes} },
 	}
-	if problems := append(of.problems("configmaps"), stateProblems(b.record, "configmaps", s.now, takes)...); len(problems) > 0 {
+	if problems := append(of.problems("configmaps"), stateProblems(b.record, "configmaps", s.now, takes, func(string) bool { return false })...); len(problems) > 0 {
 		for _, d := range b.record {
 			note("  %s rv=%d", short(d), max(d.ResourceVersion, rvOf(d)))
 		}

@@ -20,8 +20,8 @@ type sickness struct {
 }
 
 func (k *machine) falls() {
-	if k.rewound {
-		return // changes go on if nobody answers whether etcd was restored
+	if k.isRewound() {
+		return
 	}
 	k.heal()
 	f := &sickness{
@@ -138,25 +138,18 @@ func (f *sickness) answers(s *apiServer, w http.ResponseWriter, r *http.Request,
 	return true
 }
 
-// breaks breaks all connections, but not while scopes ask whether etcd was restored: changes go on if nobody answers.
-func (k *machine) breaks() {
-	if !k.rewound {
-		k.CloseClientConnections()
-	}
-}
-
 // expires has watches from before now refused, as by an API server that was restarted.
 func (k *machine) expires() {
 	k.faultMu.Lock()
 	k.gone = k.now1()
 	k.faultMu.Unlock()
 	k.note("watches from before %d expire", k.gone)
-	k.breaks()
+	k.CloseClientConnections()
 }
 
-// compacts compacts etcd. It does not if etcd was restored and a scope has not asked since: that scope could not find the restore any more.
+// compacts compacts etcd.
 func (k *machine) compacts() {
-	if k.rewound {
+	if k.isRewound() {
 		return
 	}
 	k.note("compact at %d", k.now1())
@@ -199,7 +192,7 @@ func (k *machine) restores() {
 	to := rapid.Uint64Range(lowest, highest).Draw(k.rt, "to")
 	k.note("etcd is restored from %d to %d", k.now1(), to)
 	k.do(func() { k.branches = append(k.branches, slices.Clone(k.history)) })
-	k.restored, k.rewound = min(k.restored, to), true
+	k.restored, k.rewound = min(k.restored, to), k.memory.histories()
 	k.CloseClientConnections() // none lasts over a restore
 	k.restore(to)
 	k.faultMu.Lock()

@@ -57,7 +57,7 @@ func (k *machine) settles() {
 	}
 	k.judge()
 	k.begins()
-	k.floor, k.rewound, k.crashed = k.now1(), false, false
+	k.floor, k.rewound, k.crashed = k.now1(), nil, false
 }
 
 // touches changes all objects.
@@ -148,10 +148,9 @@ func (k *machine) judge() {
 			return all
 		}
 		problems = append(problems, of.problems(resource)...)
-		if k.vague {
-			continue
-		}
-		problems = append(problems, stateProblems(of.record[log:], resource, now, k.taken.takes(resource))...)
+		problems = append(problems, stateProblems(of.record[log:], resource, now, k.taken.takes(resource), func(uid string) bool {
+			return k.vague && slices.ContainsFunc(of.record[:of.crashes[len(of.crashes)-1]], func(d *object.Delta) bool { return d.Ref != nil && d.Ref.UID == uid })
+		})...)
 	}
 	if k.t.Failed() {
 		problems = append(problems, "the test has failed")

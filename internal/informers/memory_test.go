@@ -70,6 +70,17 @@ func (m *memory) saved(scope string) (checkpoint.Scope, bool) {
 	return c, ok
 }
 
+// histories returns the saved history numbers, by scope.
+func (m *memory) histories() map[string]uint32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]uint32{}
+	for name, c := range m.scopes {
+		out[name] = c.History
+	}
+	return out
+}
+
 // unfinished returns the scopes with a tombstone, and the ids of snapshots, that the next run begins or continues.
 func (m *memory) unfinished() (out []string) {
 	m.mu.Lock()

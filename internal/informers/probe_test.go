@@ -30,6 +30,7 @@ func (s *apiServer) restore(rv uint64) {
 			}
 		}
 		s.uids += 100
+		s.restores++
 	})
 }
 

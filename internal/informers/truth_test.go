@@ -297,8 +297,9 @@ func (x *truth) inOneHistory(histories map[string][]int, d *object.Delta, fault 
 	histories[of] = still
 }
 
-// stateProblems compares what exists for a consumer that has read the record with what exists.
-func stateProblems(record []*object.Delta, resource string, exists map[string]*version, takes func(*version) bool) (problems []string) {
+// stateProblems compares what exists for a consumer that has read the record with what exists. excused: an object may live on.
+func stateProblems(record []*object.Delta, resource string, exists map[string]*version, takes func(*version) bool, excused func(uid string) bool,
+) (problems []string) {
 	var t consume.Tracker
 	for _, d := range record {
 		t.Apply(eventOf(d))
@@ -319,6 +320,9 @@ func stateProblems(record []*object.Delta, resource string, exists map[string]*v
 		delete(got, v.uid)
 	}
 	for uid, name := range got {
+		if excused(uid) {
+			continue
+		}
 		problems = append(problems, fmt.Sprintf("%s: %s %s lives on for whoever reads the record", resource, name, uid))
 	}
 	return problems
