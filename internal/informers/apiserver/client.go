@@ -141,17 +141,20 @@ func (c *Client) watchClient(alone bool) (*rest.RESTClient, error) {
 
 // ClusterUID returns the uid of namespace kube-system, which identifies the cluster.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
-	result := c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", JSON).Timeout(answerWithin).Do(ctx)
-	raw, err := result.Raw()
-	if err != nil {
-		err = result.Error() // with the message in the body
+	var ns metav1.PartialObjectMetadata
+	if err := decode(c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", JSON).Timeout(answerWithin).Do(ctx), &ns); err != nil {
 		return "", fmt.Errorf("read namespace kube-system, whose uid names the cluster (the agent needs get on it): %w", err)
 	}
-	var ns metav1.PartialObjectMetadata
-	if err := json.Unmarshal(raw, &ns); err != nil {
-		return "", fmt.Errorf("read namespace kube-system, whose uid names the cluster: %w", err)
-	}
 	return string(ns.UID), nil
+}
+
+// decode decodes the JSON of a response.
+func decode(result rest.Result, into any) error {
+	raw, err := result.Raw()
+	if err != nil {
+		return result.Error() // with the message in the body
+	}
+	return json.Unmarshal(raw, into)
 }
 
 // Allowed reports whether the client's user may use a verb on a resource in a namespace ("": all), by a SelfSubjectAccessReview. It
@@ -171,20 +174,10 @@ func (c *Client) Allowed(ctx context.Context, r *object.Resource, namespace, ver
 			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
-	result := c.lists.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").SetHeader("Accept", JSON).
-		SetHeader("Content-Type", JSON).Timeout(answerWithin).Body(body).Do(ctx)
-	raw, err := result.Raw()
-	if err != nil {
-		err = result.Error()
-	}
-	switch {
-	case err == nil:
-		err = json.Unmarshal(raw, &review)
-	case IsPermanent(err):
-		return false, nil
-	}
-	if err != nil {
+	err = decode(c.lists.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").SetHeader("Accept", JSON).
+		SetHeader("Content-Type", JSON).Timeout(answerWithin).Body(body).Do(ctx), &review)
+	if err != nil && !IsPermanent(err) {
 		return false, fmt.Errorf("review access to %s in namespace %q: %w", r.String(), namespace, err)
 	}
-	return review.Status.Allowed, nil
+	return err == nil && review.Status.Allowed, nil
 }

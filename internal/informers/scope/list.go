@@ -146,10 +146,7 @@ func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 	}
 	i.store.Lose(l)
 	gap := i.store.Gap(rv, i.find)
-	from := l.From
-	if lost := i.store.View().Loss; lost != nil { // it may begin at an earlier list, whose gap is not announced yet
-		from = lost.From
-	}
+	from := i.store.View().Loss.From // it may begin at an earlier list, whose gap is not announced yet
 	if from < i.replayed && i.spec.Snapshots != SnapshotNever {
 		// The previous run may have sent versions after the checkpoint that neither end of the gap shows. An example is an object that was
 		// created and deleted: only a snapshot's sweep removes it.

@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -35,16 +36,11 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if lost == "" {
-		if now, err = i.askBus(ctx, now); err != nil {
-			return 0, err
-		}
-		if i.busHasMore(now) {
-			lost = object.Rewound
-		}
+	if now, err = i.askBus(ctx, now); err != nil {
+		return 0, err
 	}
-	if lost != "" {
-		return 0, i.giveUp(ctx, now, lost)
+	if lost != "" || i.busHasMore(now) {
+		return 0, i.giveUp(ctx, now, cmp.Or(lost, object.Rewound))
 	}
 	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c)...)
 	i.resume, i.resumed, i.replayed = nil, c, now
