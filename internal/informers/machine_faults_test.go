@@ -11,6 +11,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // A sickness is how an API server answers requests of some kind.
@@ -210,9 +212,13 @@ func (k *machine) restores() {
 // replaces has another log take the place of the present one.
 func (k *machine) replaces() {
 	k.note("the log is replaced")
+	record, _ := k.bus.all()
 	k.faultMu.Lock()
 	defer k.faultMu.Unlock()
-	k.logs = append(k.logs, k.bus.count())
+	k.logs = append(k.logs, len(record))
+	if known := k.memory.lastHistory(k.life != nil); slices.ContainsFunc(record, func(d *object.Delta) bool { return d.History > known }) {
+		k.blank = append(k.blank, len(record)) // the scopes with that number are gone, and nothing stores it any more (guarantees.md)
+	}
 	k.log.number.Add(1)
 }
 

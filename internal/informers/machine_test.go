@@ -80,7 +80,7 @@ type machine struct {
 	restored uint64
 	floor    uint64 // etcd is not restored to what was before
 	logs     []int  // how much was on record when the log was replaced
-	blank    []int  // how much was on record when a run began without a checkpoint
+	blank    []int  // how much was on record when a run began without a checkpoint, or a log was replaced that alone had a history number
 	stops    []stop // runs that ended without a crash
 	values   int
 

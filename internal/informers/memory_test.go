@@ -81,6 +81,21 @@ func (m *memory) histories() map[string]uint32 {
 	return out
 }
 
+// lastHistory returns the highest history number that is saved, or (runs) that a running scope has.
+func (m *memory) lastHistory(runs bool) (n uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.scopes {
+		n = max(n, c.History)
+	}
+	for _, position := range m.tracked {
+		if p, ok := position(); runs && ok {
+			n = max(n, p.History)
+		}
+	}
+	return n
+}
+
 // unfinished returns the scopes with a tombstone, and the ids of snapshots, that the next run begins or continues.
 func (m *memory) unfinished() (out []string) {
 	m.mu.Lock()

@@ -22,7 +22,7 @@ type truth struct {
 	crashes    []int // how much was on record then
 	stops      []stop
 	logs       []int // how much was on record when the log was replaced
-	blank      []int // how much was on record when a run began without a checkpoint
+	blank      []int // see machine
 	repeats    bool  // the bus itself makes copies
 }
 
