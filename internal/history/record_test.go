@@ -171,36 +171,49 @@ func TestEachPartitionIsRead(t *testing.T) {
 	}
 }
 
+// podRecord is a record of pods, each line with its seconds after 14:00.
+type podRecord struct{ strings.Builder }
+
+func (r *podRecord) add(seconds float64, typ, id string, rv int, attributes, data string) {
+	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second)))
+	fmt.Fprintf(r, `{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.%s","time":%q,"cluster":"x","apiversion":"v1",`+
+		`"kind":"Pod","resource":"pods",%s"resourceversion":"%d","sequence":"%020d","partitionkey":"k","data":%s}`+"\n",
+		id, typ, at.Format(time.RFC3339Nano), attributes, rv, rv, data)
+}
+
+func (r *podRecord) stream(seconds float64, typ, id string, rv int) {
+	r.add(seconds, typ, id, rv, `"scope":"pods",`, fmt.Sprintf(`{"snapshot":"s1","resourceVersion":"%d","objects":2}`, rv))
+}
+
+func (r *podRecord) object(seconds float64, typ, op, name string, rv int) {
+	r.add(seconds, typ, fmt.Sprintf("pods/%s/%d", name, rv), rv, fmt.Sprintf(`"namespace":"shop","name":%q,"uid":%[1]q,"op":%q,`, name, op),
+		fmt.Sprintf(`{"op":%q,"snapshot":"s1","resourceVersion":"%d","after":{"metadata":{"name":%q}}}`, op, rv, name))
+}
+
+// file writes the record to a file and returns its path.
+func (r *podRecord) file(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "record.jsonl")
+	if err := os.WriteFile(path, []byte(r.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // An agent that ended inside a snapshot sends its start again with the same id, and does not read objects again that have changed since.
 // So the state is read from the first start. A file can be read from a position, as a JetStream can.
 func TestStateOfAContinuedSnapshot(t *testing.T) {
-	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
-	var lines strings.Builder
-	add := func(seconds int, typ, id string, rv int, attributes, data string) {
-		fmt.Fprintf(&lines, `{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.%s","time":%q,"cluster":"x","apiversion":"v1",`+
-			`"kind":"Pod","resource":"pods",%s"resourceversion":"%d","sequence":"%020d","partitionkey":"k","data":%s}`+"\n",
-			id, typ, at.Add(time.Duration(seconds)*time.Second).Format(time.RFC3339Nano), attributes, rv, rv, data)
-	}
-	stream := func(seconds int, typ, id string, rv int) {
-		add(seconds, typ, id, rv, `"scope":"pods",`, fmt.Sprintf(`{"snapshot":"s1","resourceVersion":"%d","objects":2}`, rv))
-	}
-	object := func(seconds int, typ, op, name string, rv int) {
-		add(seconds, typ, fmt.Sprintf("pods/%s/%d", name, rv), rv, fmt.Sprintf(`"namespace":"shop","name":%q,"uid":%[1]q,"op":%q,`, name, op),
-			fmt.Sprintf(`{"op":%q,"snapshot":"s1","resourceVersion":"%d","after":{"metadata":{"name":%q}}}`, op, rv, name))
-	}
-	stream(0, "snapshot.started", "pods/s1/started", 100)
-	object(1, "object.read", "r", "web", 90)
-	object(2, "object.updated", "u", "web", 105) // the checkpoint is at 105; the first object of the snapshot is not acknowledged
+	var r podRecord
+	r.stream(0, "snapshot.started", "pods/s1/started", 100)
+	r.object(1, "object.read", "r", "web", 90)
+	r.object(2, "object.updated", "u", "web", 105) // the checkpoint is at 105; the first object of the snapshot is not acknowledged
 	// A crash and a restart, after the duplicate window of JetStream.
-	stream(200, "snapshot.started", "pods/s1/started", 100)
-	object(201, "object.read", "r", "api", 80)
-	stream(202, "snapshot.completed", "pods/s1/completed", 100)
-	stream(203, "progress", "pods/progress/110/1", 110)
-	stream(263, "progress", "pods/progress/110/2", 110)
-	path := filepath.Join(t.TempDir(), "record.jsonl")
-	if err := os.WriteFile(path, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	r.stream(200, "snapshot.started", "pods/s1/started", 100)
+	r.object(201, "object.read", "r", "api", 80)
+	r.stream(202, "snapshot.completed", "pods/s1/completed", 100)
+	r.stream(203, "progress", "pods/progress/110/1", 110)
+	r.stream(263, "progress", "pods/progress/110/2", 110)
+	path := r.file(t)
 	for _, seek := range []bool{false, true} {
 		r := &history.Record{Source: &consume.File{Path: path}, Seek: seek}
 		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}, timeline.AtVersion(108, 0))
@@ -214,6 +227,54 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 		if got := strings.Join(names, " "); got != "api web" {
 			t.Errorf("seek %t: the state has %q, want api and web; it says that it is %s", seek, got, timeline.Worst(states[0].Scopes()))
 		}
+	}
+}
+
+// A change that was observed before the moment may be stored after the first progress that was sent after it. The answer has it. Reading ends
+// at the second progress.
+func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
+	var record podRecord
+	record.stream(0, "snapshot.started", "pods/s1/started", 100)
+	record.object(1, "object.read", "r", "web", 90)
+	record.stream(2, "snapshot.completed", "pods/s1/completed", 100)
+	record.stream(60, "progress", "pods/progress/110/1", 110)
+	const moment = 100 * time.Second
+	record.stream(120, "progress", "pods/progress/110/2", 110)
+	record.object(99, "object.updated", "u", "web", 115)
+	record.stream(180, "progress", "pods/progress/120/1", 120)
+	last := strings.Count(record.String(), "\n")
+	record.object(190, "object.updated", "u", "web", 125)
+	path := record.file(t)
+	at := timeline.At(time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC).Add(moment))
+	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
+
+	for _, seek := range []bool{false, true} {
+		r := &history.Record{Source: &consume.File{Path: path}, Seek: seek}
+		states, _, err := r.States(t.Context(), pods, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := states[0].Objects(); len(o) != 1 || o[0].ResourceVersion != "115" {
+			t.Errorf("seek %t: the state has %d objects, want web at 115", seek, len(o))
+		}
+		if worst := timeline.Worst(states[0].Scopes()); worst != timeline.Exact {
+			t.Errorf("seek %t: the state is %s, want exact", seek, worst)
+		}
+	}
+
+	r := &history.Record{Source: &consume.File{Path: path}}
+	var versions []string
+	if _, _, err := r.Versions(t.Context(), pods, at, func(v *timeline.Version, _ *consume.Event) error {
+		versions = append(versions, v.ResourceVersion)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(versions, " "); got != "90 115" {
+		t.Errorf("versions %s, want 90 115", got)
+	}
+	if got := int(r.Events()); got != last {
+		t.Errorf("%d events were read, want the %d up to the second progress after the moment", got, last)
 	}
 }
 
