@@ -211,12 +211,14 @@ func (r *jetStreamReader) take(m jetstream.Msg) (*Event, error) {
 	r.sub.delivered++
 	r.failures, r.quiet = 0, time.Now()
 	seq := meta.Sequence.Stream
+	fewer := meta.NumPending+1 < r.sub.pending
+	r.sub.pending = meta.NumPending
 	if until := r.sub.segment.until; until > 0 && seq >= until {
-		r.leaveOut(until)
+		r.leaveOut(until, fewer)
 		r.nextSegment()
 		return nil, nil
 	}
-	r.leaveOut(seq)
+	r.leaveOut(seq, fewer)
 	if r.q.StopAtEnd {
 		if seq > r.end {
 			r.ended = true
@@ -278,10 +280,11 @@ func (r *jetStreamReader) lookAround(ctx context.Context) {
 }
 
 // leaveOut records that the server continues with a record that does not follow the previous one. With Subjects that is normal. Then the records
-// in between can have been removed only if the server has waited for the reader: otherwise it has looked at each within moments.
-func (r *jetStreamReader) leaveOut(seq uint64) {
+// in between can have been removed only if fewer records are left than before, less the delivered one. If others have arrived, that may not show,
+// but then the server must have waited for the reader: otherwise it has looked at each within moments.
+func (r *jetStreamReader) leaveOut(seq uint64, fewer bool) {
 	jump := r.read && seq > r.next
-	if !jump || len(r.subjects) > 0 && r.sub.waited() < lookInterval {
+	if !jump || len(r.subjects) > 0 && !fewer && r.sub.waited() < lookInterval {
 		return
 	}
 	if r.leftOutTo = seq - 1; r.leftOutFrom == 0 {

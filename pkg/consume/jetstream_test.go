@@ -463,24 +463,43 @@ func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// Records that the stream removes before a slow reader comes to them are missed, with Subjects and without.
-func TestJetStreamRemovedBeforeASlowReader(t *testing.T) {
+// Records that the stream removes before a reader comes to them are missed, with Subjects and without, however fast the reader is. If as many
+// others arrive meanwhile, the number of those left does not show it, but the reader has waited.
+func TestJetStreamRemovedBeforeTheReader(t *testing.T) {
 	t.Parallel()
-	const records = 3000 // More than is asked for at a time.
-	for name, subjects := range map[string][]string{"all": nil, "two subjects": {"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-2"}} {
-		t.Run(name, func(t *testing.T) {
+	const records, kept, others, atATime = 900, 10, 300, 512
+	for _, tc := range []struct {
+		name     string
+		subjects []string
+		others   bool
+	}{
+		{"all", nil, false},
+		{"two subjects", []string{"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-2"}, false},
+		{"two subjects, and others arrive", []string{"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-2"}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			b := startBus(t)
 			_, js := b.client()
 			stream := b.stream(js, "KUBECDC")
 			put(t, js, 1, records)
-			r := open(t, consume.JetStream{URL: b.ClientURL(), Subjects: subjects}, consume.Query{Start: consume.Beginning()})
+			r := open(t, consume.JetStream{URL: b.ClientURL(), Subjects: tc.subjects}, consume.Query{Start: consume.Beginning()})
+			consume.LookAfter(r, 300*time.Millisecond)
 			read(t, r, 1)
-			slow := time.After(1500 * time.Millisecond)
-			if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(records-9)); err != nil {
+			until(t, "the server has sent what was asked for", func() bool {
+				for info := range stream.ListConsumers(t.Context()).Info() {
+					return info.Delivered.Consumer == atATime
+				}
+				return false
+			})
+			if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(records-kept+1)); err != nil {
 				t.Fatal(err)
 			}
-			<-slow
+			if tc.others {
+				put(t, js, records+1, records+others)
+				until(t, "messages wait for the reader", func() bool { return consume.Waiting(r) })
+				<-time.After(1500 * time.Millisecond)
+			}
 			last, covered := uint64(0), false
 			for !covered {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -489,13 +508,13 @@ func TestJetStreamRemovedBeforeASlowReader(t *testing.T) {
 				missed := new(consume.MissedError)
 				switch {
 				case errors.As(err, &missed):
-					covered = missed.From <= last+1 && missed.To == records-10 && !missed.Recreated
-					if !covered && subjects == nil || missed.To > records-10 {
-						t.Fatalf("%v, want records %d to %d", err, last+1, records-10)
+					covered = missed.From <= last+1 && missed.To == records-kept && !missed.Recreated
+					if !covered && tc.subjects == nil || missed.To > records-kept {
+						t.Fatalf("%v, want records %d to %d", err, last+1, records-kept)
 					}
 				case err != nil:
-					t.Fatal(err)
-				case number(e.Sequence) < records-9:
+					t.Fatalf("after record %d: %v", last, err)
+				case number(e.Sequence) <= records-kept:
 					last = number(e.Sequence)
 				}
 			}

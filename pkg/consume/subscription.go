@@ -26,13 +26,14 @@ type subscription struct {
 	broken    chan error         // has the first error
 	done      chan struct{}      // closed: nobody reads messages any more
 	delivered uint64             // the consumer's sequence of the last message
+	pending   uint64             // number of the consumer's records after that message
 	end       uint64             // end of the stream when lookAround last found no record waiting for delivery
 	blocked   atomic.Int64       // ns for which messages have waited for the reader since it was last caught up
 }
 
 func newSubscription(c jetstream.Consumer, conn *nats.Conn, of segment) (*subscription, error) {
 	s := &subscription{
-		consumer: c, segment: of,
+		consumer: c, segment: of, pending: c.CachedInfo().NumPending,
 		messages: make(chan jetstream.Msg, 16), broken: make(chan error, 1), done: make(chan struct{}),
 	}
 	options := []jetstream.PullConsumeOpt{
