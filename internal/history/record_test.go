@@ -1,16 +1,22 @@
 package history_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
@@ -316,5 +322,63 @@ func TestWordsAreThoseOfTheCluster(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s in cluster %q: got %s, want %s", c.word, c.cluster, got, c.want)
 		}
+	}
+}
+
+// A word that names no resource costs one event for each resource of the record.
+func TestResourcesOfALongRecord(t *testing.T) {
+	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bus.Start()
+	defer bus.WaitForShutdown()
+	defer bus.Shutdown()
+	if !bus.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server does not come up")
+	}
+	nc, err := nats.Connect(bus.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: consume.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	known := []string{"configmaps", "pods", "widgets.example.com"}
+	for rv := range 200 {
+		for _, resource := range known {
+			plural, group, _ := strings.Cut(resource, ".")
+			event := fmt.Sprintf(`{"specversion":"1.0","id":"%[1]s/progress/%[4]d","source":"/kubernetes/x","type":"dev.kubecdc.progress","time":"2026-11-20T14:00:00Z",`+
+				`"cluster":"x","apiversion":%[2]q,"kind":"K","resource":%[3]q,"scope":%[3]q,"resourceversion":"%[4]d","sequence":"%020[4]d","partitionkey":"k",`+
+				`"data":{"resourceVersion":"%[4]d"}}`, resource, strings.TrimPrefix(group+"/v1", "/"), plural, rv+1)
+			if _, err := js.PublishMsg(t.Context(), &nats.Msg{
+				Subject: "kubecdc.x.stream." + cmp.Or(strings.ReplaceAll(group, ".", "%2E"), "core") + "." + plural, Data: []byte(event),
+				Header: nats.Header{"content-type": {"application/cloudevents+json"}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r := &history.Record{Seek: true, Source: &consume.JetStream{URL: bus.ClientURL(), Choose: func(_ context.Context, _ jetstream.Stream, q *consume.Query) []string {
+		if q.Events == consume.StreamEvents {
+			return []string{"kubecdc.*.stream.*.*"}
+		}
+		return []string{"kubecdc.*.object.>"}
+	}}}
+	words, err := history.NewSelection([]string{"podz"}, "", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unknown *history.UnknownResourceError
+	if err := r.Resolve(t.Context(), words); !errors.As(err, &unknown) || !slices.Equal(unknown.Known, known) {
+		t.Errorf("got %v, want that podz is not in the record, which has %v", err, known)
+	}
+	if got := int(r.Events()); got != len(known) {
+		t.Errorf("%d events were delivered, want %d", got, len(known))
 	}
 }

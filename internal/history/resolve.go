@@ -148,7 +148,7 @@ func (r *Record) crds(ctx context.Context, cluster string) ([]crd, error) {
 // Resources returns the resources that have stream events in the record, sorted.
 func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
 	seen := map[string]Resource{}
-	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning()}
+	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning(), LastOfEach: true} // each resource has a subject
 	_, err := r.read(ctx, q, (&Selection{}).Takes, func(e *consume.Event) (bool, error) {
 		if e.Stream != nil || e.Data != nil {
 			seen[e.GroupResource()] = Resource{Group: e.Group(), Plural: e.Resource}

@@ -220,11 +220,12 @@ func (r *jetStreamReader) take(m jetstream.Msg) (*Event, error) {
 	}
 	r.leaveOut(seq, fewer)
 	if r.q.StopAtEnd {
-		if seq > r.end {
+		beyond := r.q.LastOfEach // the last record of a subject may be later than the end
+		if seq > r.end && !beyond {
 			r.ended = true
 			return nil, nil
 		}
-		r.ended = seq == r.end || meta.NumPending == 0
+		r.ended = seq == r.end && !beyond || meta.NumPending == 0
 	}
 	r.next, r.read, r.caughtUp = seq+1, true, meta.NumPending == 0
 	if r.sub.exhausted() {
@@ -432,7 +433,10 @@ func (r *jetStreamReader) subscribe(ctx context.Context) error {
 		MemoryStorage:     true,
 		Replicas:          1,
 	}
-	if r.next == 0 {
+	switch {
+	case r.lastOfEach():
+		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
+	case r.next == 0:
 		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &r.q.Start.at
 	}
 	if len(r.subjects) == 1 {
@@ -456,3 +460,6 @@ func (r *jetStreamReader) subscribe(ctx context.Context) error {
 	r.quiet = time.Now()
 	return r.divide(ctx, stream, consumer, c)
 }
+
+// lastOfEach reports whether the next consumer delivers only the last record of each subject. Such a consumer cannot continue.
+func (r *jetStreamReader) lastOfEach() bool { return r.q.LastOfEach && len(r.subjects) > 0 && !r.read }

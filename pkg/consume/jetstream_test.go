@@ -84,6 +84,8 @@ func TestJetStreamStart(t *testing.T) {
 		"a subject":        {consume.JetStream{Subjects: []string{"kubecdc.*.object.*.*.*.web-1"}}, consume.Query{Start: consume.Beginning()}, []int{1, 4, 7, 10}},
 		"two subjects":     {consume.JetStream{Subjects: []string{"*.*.*.*.*.*.web-2", "*.*.*.*.*.*.web-0"}}, consume.Query{Start: after(3)}, []int{5, 6, 8, 9}},
 		"no such subject":  {consume.JetStream{Subjects: []string{"kubecdc.x.stream.>"}}, consume.Query{Start: consume.Beginning()}, nil},
+		"last of each":     {consume.JetStream{Subjects: []string{"kubecdc.>"}}, consume.Query{Start: consume.Beginning(), LastOfEach: true}, numbers(8, 10)},
+		"last, no subject": {consume.JetStream{}, consume.Query{Start: consume.Beginning(), LastOfEach: true}, numbers(1, 10)},
 		"own connection":   {consume.JetStream{Conn: nc}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
 		"name of a stream": {consume.JetStream{Stream: "KUBECDC"}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
 	} {

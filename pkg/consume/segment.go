@@ -75,7 +75,7 @@ func (r *jetStreamReader) divide(ctx context.Context, stream jetstream.Stream, f
 
 // segmentLength returns the length of a segment, 0 for a single consumer.
 func (r *jetStreamReader) segmentLength(pending uint64) uint64 {
-	if !r.q.StopAtEnd || len(r.subjects) == 0 || r.next > r.end {
+	if !r.q.StopAtEnd || len(r.subjects) == 0 || r.next > r.end || r.lastOfEach() {
 		return 0
 	}
 	rest := r.end + 1 - r.next
