@@ -127,9 +127,12 @@ func (b *Bus) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 		g.Go(func() error { return p.run(running) })
 	}
 	b.mu.Lock()
+	for len(t.numbers) < n {
+		t.numbers = append(t.numbers, len(t.numbers))
+	}
 	var closed []*publish.Event
 	for _, e := range t.waiting { // before any later one
-		if !all[partitionOf(e.PartitionKey, n)].enqueue(b.record(t, e)) {
+		if !all[partitionOf(e.PartitionKey, t.numbers)].enqueue(b.record(t, e)) {
 			closed = append(closed, e)
 		}
 	}

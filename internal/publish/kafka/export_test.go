@@ -37,7 +37,13 @@ func (b *Bus) known(topic string) *topic {
 }
 
 // PartitionOf is the partition of a key.
-func PartitionOf(key []byte, partitions int) int { return partitionOf(key, partitions) }
+func PartitionOf(key []byte, partitions int) int {
+	numbers := make([]int, partitions)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return partitionOf(key, numbers)
+}
 
 // MechanismOf is kafka-go's view of s.
 func MechanismOf(s *SASL) sasl.Mechanism { return s.mechanism() }

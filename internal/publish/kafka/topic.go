@@ -1,9 +1,18 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -26,6 +35,7 @@ type topic struct {
 	maxBatch   atomic.Int64                 // limit of a batch before compression, in bytes; below ceiling after the broker has refused one
 	ceiling    atomic.Int64                 // bytes
 	partitions atomic.Pointer[[]*partition] // nil: the topic is not found or checked yet
+	numbers    []int                        // of the partitions. Guarded by Bus.mu.
 	running    context.Context              //nolint:containedctx // context of its partitions
 	end        context.CancelFunc           // ends running; nil: not started
 
@@ -143,4 +153,184 @@ func (b *Bus) evict(now time.Time) {
 		t.end()
 		b.log.Debug("dropped the state of an unused topic", "topic", name)
 	}
+}
+
+// headRoom is the maximum size of a record and its batch beside the event: key, header names, lengths.
+const headRoom = 4 << 10
+
+// absent handles a topic that does not exist: it creates the topic if so configured. f is nil if the broker's answer omits the topic. An
+// error is final.
+func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
+	err := error(kafka.UnknownTopicOrPartition)
+	if f != nil && f.Error != nil {
+		err = f.Error
+	}
+	switch {
+	case errors.Is(err, kafka.UnknownTopicOrPartition) && b.cfg.Create != nil:
+		if t.partitions.Load() != nil && !t.gone.Load() {
+			return nil
+		}
+		if t.partitions.Load() != nil {
+			b.log.Error("topic was deleted with all its records: creating it again", "topic", t.name)
+		}
+		if err = b.create(ctx, t); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("create topic %s: %w", t.name, err)
+		if errors.Is(err, publish.ErrStream) || ctx.Err() != nil {
+			return err
+		}
+	case errors.Is(err, kafka.UnknownTopicOrPartition):
+		err = fmt.Errorf("topic %s does not exist, and bus.kafka.create is not set", t.name)
+	default:
+		err = fmt.Errorf("look up topic %s: %w", t.name, err)
+	}
+	if t.absent.Load() < 3 {
+		return nil // a new topic, or a broker that just started, is available in a moment
+	}
+	b.mu.Lock()
+	if t.isWanted() {
+		b.trouble[t.name] = err
+	}
+	b.mu.Unlock()
+	advice := "create the topic, or set bus.kafka.create"
+	if b.cfg.Create != nil {
+		advice = "check the broker's error and bus.kafka.create, or create the topic"
+	}
+	advice = cmp.Or(adviceOnConnection(err), advice)
+	if suppressed, ok := b.window.First("absent " + t.name); ok {
+		b.log.Error("topic cannot be used, its events wait", "topic", t.name, "err", err, "advice", advice, "suppressed", suppressed)
+	}
+	return nil
+}
+
+func (b *Bus) create(ctx context.Context, t *topic) error {
+	c := b.cfg.Create
+	config := kafka.TopicConfig{Topic: t.name, NumPartitions: max(c.Partitions, 1), ReplicationFactor: max(c.ReplicationFactor, 1)}
+	for _, name := range slices.Sorted(maps.Keys(c.Config)) {
+		config.ConfigEntries = append(config.ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: c.Config[name]})
+	}
+	broker, err := b.view().any()
+	if err != nil {
+		return err
+	}
+	res, err := b.client(broker).CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{config}})
+	if err != nil {
+		return err
+	}
+	err = res.Errors[t.name]
+	switch {
+	case err == nil:
+		b.log.Info("topic created", "topic", t.name, "partitions", c.Partitions, "replication_factor", c.ReplicationFactor, "config", c.Config)
+	case errors.Is(err, kafka.TopicAlreadyExists): // another agent was faster
+		return nil
+	case errors.Is(err, kafka.InvalidReplicationFactor):
+		// Perhaps not all brokers are up yet.
+		return fmt.Errorf("%w: set bus.kafka.create.replicationFactor to at most the number of brokers", err)
+	case errors.Is(err, kafka.InvalidTopic):
+		return fmt.Errorf("%w: %w: Kafka does not distinguish '.' and '_' in topic names: change bus.kafka.topic", publish.ErrStream, err)
+	case errors.Is(err, kafka.InvalidConfiguration), errors.Is(err, kafka.InvalidPartitionNumber):
+		return fmt.Errorf("%w: %w: check bus.kafka.create", publish.ErrStream, err)
+	}
+	return err
+}
+
+// check checks the configuration of a topic. It reports false if the configuration is not available now. An error is final.
+func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error) {
+	broker, err := b.view().any()
+	if err != nil {
+		return false, nil
+	}
+	res, err := b.client(broker).DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{{
+		ResourceType: kafka.ResourceTypeTopic, ResourceName: t.name,
+		ConfigNames: []string{"max.message.bytes", "cleanup.policy", "min.insync.replicas", "retention.ms", "retention.bytes"},
+	}}})
+	if err == nil && len(res.Resources) != 1 {
+		return false, nil
+	}
+	if err == nil {
+		err = res.Resources[0].Error
+		t.unchecked++
+	} else {
+		t.unchecked = mayBeNew + 1
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, kafka.TopicAuthorizationFailed), errors.Is(err, kafka.ClusterAuthorizationFailed):
+		if _, ok := b.window.First("describe denied"); ok {
+			b.log.Info("the user may not read the topic's configuration, so it is not checked: grant it DescribeConfigs on the topic", "topic", t.name)
+		}
+		return true, nil
+	case errors.Is(err, kafka.UnsupportedVersion), errors.Is(err, kafka.InvalidRequest):
+		if _, ok := b.window.First("describe unsupported"); ok {
+			b.log.Warn("the broker does not report the topic's configuration, so it is not checked", "topic", t.name, "err", err)
+		}
+		return true, nil
+	case t.unchecked > mayBeNew:
+		if suppressed, ok := b.window.First("describe"); ok {
+			b.log.Warn("cannot read the topic's configuration, retrying", "topic", t.name, "err", err, "suppressed", suppressed)
+		}
+		return false, nil
+	default:
+		return false, nil
+	}
+	config := map[string]string{}
+	for _, e := range res.Resources[0].ConfigEntries {
+		config[e.ConfigName] = e.ConfigValue
+	}
+	if err := b.checkSize(t, config["max.message.bytes"]); err != nil {
+		return false, err
+	}
+	if notes := remarks(config, f, b.cfg.Tombstones, t.name == b.deadTopic); len(notes) > 0 {
+		b.log.Info("using the existing topic", "topic", t.name, "remarks", notes)
+	}
+	return true, nil
+}
+
+// mayBeNew is the number of consecutive refusals to describe a topic that a broker has just created before they are logged.
+const mayBeNew = 10
+
+// checkSize applies a topic's max.message.bytes, if it is known, and returns an error if an event might not fit.
+func (b *Bus) checkSize(t *topic, value string) error {
+	limit, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || limit <= 0 {
+		return nil
+	}
+	t.bound(limit)
+	if need := int64(b.cfg.MaxEventBytes) + headRoom; limit < need {
+		return fmt.Errorf("%w: topic %s: its max.message.bytes is %d, and an event may need %d: run kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d, or lower event.maxBytes",
+			publish.ErrStream, t.name, limit, need, t.name, need)
+	}
+	return nil
+}
+
+func remarks(config map[string]string, f *kafka.Topic, tombstones, dead bool) []string {
+	var notes []string
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	replicas := 0
+	for _, p := range f.Partitions {
+		replicas = max(replicas, len(p.Replicas))
+	}
+	insync, err := strconv.Atoi(config["min.insync.replicas"])
+	switch {
+	case err != nil:
+	case insync > replicas:
+		note("min.insync.replicas is %d and there are %d replicas: it accepts no record until that is changed", insync, replicas)
+	case replicas == 1:
+		note("it has one replica: records are lost with the disk of their broker")
+	case insync == 1:
+		note("min.insync.replicas is 1: a record is acknowledged when one broker has it, and is lost with that broker")
+	}
+	compacts := strings.Contains(config["cleanup.policy"], "compact")
+	switch {
+	case compacts && dead:
+		note("it is compacted: only the last rejected event of each object is kept")
+	case compacts && tombstones:
+		note("it is compacted: only the last record of each object is kept, without history")
+	case compacts:
+		note("it is compacted, and bus.kafka.tombstones is not set: the last record of a deleted object is kept forever")
+	case tombstones && !dead:
+		note("it is not compacted: tombstones have no effect")
+	}
+	return notes
 }

@@ -2,11 +2,12 @@ package kafka
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
@@ -21,6 +22,7 @@ const maxTopic = 249
 // Topics is a compiled topic template.
 type Topics struct {
 	template string
+	pattern  string // template in its cluster
 	parts    []subject.Part
 }
 
@@ -39,7 +41,7 @@ func NewTopics(template, cluster string) (*Topics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("topic template %q: %w", template, err)
 	}
-	return &Topics{template: template, parts: parts}, nil
+	return &Topics{template: template, pattern: inCluster(template, cluster), parts: parts}, nil
 }
 
 func compileTopic(template, cluster string) ([]subject.Part, error) {
@@ -129,73 +131,104 @@ func (t *Topics) Varies() bool {
 // Match reports whether the template may have produced a topic, for a resource if r is not nil. If a group's dots are next to a literal
 // dot, a topic of another resource may match: its readers then see extra stream events, and miss none.
 func (t *Topics) Match(topic string, r *object.Resource) bool {
-	return matchTopic(t.parts, topic, r)
+	pattern := t.pattern
+	if r != nil {
+		pattern = strings.NewReplacer("{group}", cmp.Or(r.Group, "core"), "{resource}", r.Name).Replace(pattern)
+	}
+	return topicsMeet(pattern, topic)
 }
 
-func matchTopic(parts []subject.Part, topic string, r *object.Resource) bool {
-	if len(parts) == 0 {
-		return topic == ""
-	}
-	p := parts[0]
-	literal := p.Text
-	switch {
-	case p.Field == subject.FieldLiteral:
-	case r != nil && p.Field == subject.FieldGroup:
-		literal = cmp.Or(r.Group, "core")
-	case r != nil && p.Field == subject.FieldResource:
-		literal = r.Name
-	default:
-		if p.Field == subject.FieldNamespace && strings.HasPrefix(topic, "_") {
-			return matchTopic(parts[1:], topic[1:], r)
-		}
-		if topic == "" || !alphanumeric(topic[0]) {
-			return false
-		}
-		for n := 1; n <= len(topic); n++ {
-			// A namespace is a DNS label or "_", a resource's name a DNS label. Only a group has dots.
-			if p.Field != subject.FieldGroup && topic[n-1] == '.' {
-				return false
-			}
-			if matchTopic(parts[1:], topic[n:], r) {
+// partitionOf returns the partition of a key, of those with these numbers, as Java's default partitioner does.
+func partitionOf(key []byte, numbers []int) int {
+	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, numbers...)
+}
+
+// topicsMeet reports whether two templates can produce the same topic, in the same cluster of Kubernetes. Values of placeholders begin
+// with a letter or digit; only {group} can contain dots. For a cluster-scoped object, {namespace} is "_". {} is any text.
+func topicsMeet(a, b string) bool {
+	clusterScoped := func(template string) string { return strings.ReplaceAll(template, "{namespace}", "_") }
+	for _, a := range []string{a, clusterScoped(a)} {
+		for _, b := range []string{b, clusterScoped(b)} {
+			if meet(symbols(a), symbols(b), map[[2]int]bool{}) {
 				return true
 			}
 		}
+	}
+	return false
+}
+
+// inCluster replaces {cluster} in a template, if the name of the cluster is known.
+func inCluster(template, cluster string) string {
+	if cluster == "" {
+		return template
+	}
+	return strings.ReplaceAll(template, "{cluster}", cluster)
+}
+
+// symbol matches one byte of a topic, any byte, or any number of bytes.
+type symbol struct {
+	literal byte // 0: any
+	begins  bool // any letter or digit
+	noDot   bool // any but a dot
+	many    bool
+}
+
+func symbols(template string) []symbol {
+	var s []symbol
+	for len(template) > 0 {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(template, "{"), "}")
+		switch {
+		case !ok || template[0] != '{' || name == "cluster": // {cluster} is the same in both
+			s = append(s, symbol{literal: template[0]})
+			template = template[1:]
+		default:
+			s = append(s, symbol{begins: name != "", noDot: name != ""}, symbol{noDot: name != "" && name != "group", many: true})
+			template = rest
+		}
+	}
+	return s
+}
+
+// meet reports whether a and b match a common text. seen has the pairs of lengths already tried.
+func meet(a, b []symbol, seen map[[2]int]bool) bool {
+	for len(a) > 0 && len(b) > 0 && !a[0].many && !b[0].many {
+		if !a[0].shares(b[0]) {
+			return false
+		}
+		a, b = a[1:], b[1:]
+	}
+	at := [2]int{len(a), len(b)}
+	if seen[at] {
 		return false
 	}
-	rest, ok := strings.CutPrefix(topic, literal)
-	return ok && matchTopic(parts[1:], rest, r)
+	seen[at] = true
+	if len(a) == 0 && len(b) == 0 || len(a) > 0 && a[0].many && meet(a[1:], b, seen) || len(b) > 0 && b[0].many && meet(a, b[1:], seen) {
+		return true
+	}
+	if len(a) == 0 || len(b) == 0 || !a[0].shares(b[0]) {
+		return false
+	}
+	if !a[0].many {
+		a = a[1:]
+	}
+	if !b[0].many {
+		b = b[1:]
+	}
+	return meet(a, b, seen)
 }
 
-// partitionOf returns the partition of a key as Java's default partitioner does:
-// toPositive(murmur2(key)) % partitions (org.apache.kafka.clients.producer.internals.BuiltInPartitioner).
-func partitionOf(key []byte, partitions int) int {
-	return int(murmur2(key)&0x7fffffff) % partitions
-}
-
-// murmur2 is org.apache.kafka.common.utils.Utils.murmur2.
-func murmur2(key []byte) uint32 {
-	const m, r = 0x5bd1e995, 24
-	h := 0x9747b28c ^ uint32(len(key))
-	for ; len(key) >= 4; key = key[4:] {
-		k := binary.LittleEndian.Uint32(key)
-		k *= m
-		k ^= k >> r
-		k *= m
-		h *= m
-		h ^= k
+func (s symbol) shares(t symbol) bool {
+	switch {
+	case s.literal != 0 && t.literal != 0:
+		return s.literal == t.literal
+	case s.begins && t.literal != 0:
+		return alphanumeric(t.literal)
+	case t.begins && s.literal != 0:
+		return alphanumeric(s.literal)
+	case s.literal == '.':
+		return !t.noDot
+	case t.literal == '.':
+		return !s.noDot
 	}
-	switch len(key) {
-	case 3:
-		h ^= uint32(key[2]) << 16
-		fallthrough
-	case 2:
-		h ^= uint32(key[1]) << 8
-		fallthrough
-	case 1:
-		h ^= uint32(key[0])
-		h *= m
-	}
-	h ^= h >> 13
-	h *= m
-	return h ^ h>>15
+	return true
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	kafkago "github.com/segmentio/kafka-go"
-
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
@@ -86,23 +84,13 @@ func TestTopicTemplateErrors(t *testing.T) {
 
 // The expected values are those of org.apache.kafka.common.utils.UtilsTest.testMurmur2, as int32.
 func TestPartitionsAreThoseOfJava(t *testing.T) {
-	const many = 1 << 30
+	const many = 1_000_003
 	for key, hash := range map[string]int32{
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
 		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107,
 	} {
 		if got, want := kafka.PartitionOf([]byte(key), many), int(hash&0x7fffffff)%many; got != want {
 			t.Errorf("%s: %d, want %d", key, got, want)
-		}
-	}
-	all := make([]int, 12)
-	for i := range all {
-		all[i] = i
-	}
-	for _, key := range []string{"", "a", "prod-eu-1/apps/deployments/shop/web", "ünïcode", "\xff\xfe\xfd"} {
-		want := kafkago.Murmur2Balancer{Consistent: true}.Balance(kafkago.Message{Key: []byte(key)}, all...)
-		if got := kafka.PartitionOf([]byte(key), 12); got != want {
-			t.Errorf("%q: %d, want %d", key, got, want)
 		}
 	}
 }
