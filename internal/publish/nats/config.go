@@ -2,8 +2,14 @@ package nats
 
 import (
 	"fmt"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
@@ -184,4 +190,168 @@ func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 		hints = append(hints, driver.Hint{Command: "nats sub --server " + c.URL + " 'kubecdc.>'", Purpose: "the records themselves, for any NATS client"})
 	}
 	return hints
+}
+
+// keys returns the constraints of the keys.
+func keys() map[string]check.Key {
+	const day = 24 * time.Hour
+	server := ` *(` + strings.Join(serverSchemes(), "|") + `)://[^@,:/ ][^@,]*`
+	return map[string]check.Key{
+		"url":             {Pattern: `^` + server + `(,` + server + `)*$`, Message: "must be nats://host:port, without user and password"},
+		"inboxPrefix":     {Pattern: inboxPrefix.String()},
+		"domain":          {Pattern: jetStreamDomain.String()},
+		"auth":            {Most: 2, Together: []string{"user", "passwordFile"}},
+		"stream.name":     {Pattern: streamName.String()},
+		"stream.replicas": {Limit: check.Limit{Low: yamldoc.Count(1), High: yamldoc.Count(5)}},
+		"stream.maxAge": {Limit: check.Limit{
+			Low: yamldoc.Duration{Duration: time.Second}, High: yamldoc.Duration{Duration: 100 * 365 * day}, Zero: true,
+		}},
+		"stream.duplicateWindow": {Limit: check.Limit{Low: yamldoc.Duration{Duration: 100 * time.Millisecond}, High: yamldoc.Duration{Duration: day}}},
+	}
+}
+
+// Validate implements driver.Config.
+func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
+	list := validateServers(c.URL, path)
+	if c.Subject == "" {
+		list = append(list, field.Required(path.Child("subject"), "must not be empty"))
+	} else if _, err := subject.New(c.Subject, f.ClusterName()); err != nil {
+		list = append(list, check.Template(path.Child("subject"), subject.Default, err))
+	}
+	s, at, known := c.Stream, path.Child("stream"), keys()
+	if !streamName.MatchString(s.Name) {
+		list = append(list, field.Invalid(at.Child("name"), s.Name,
+			`must be 1 to 255 printable characters without spaces and none of . * > " / \`))
+	}
+	list = append(list, check.InLimit(at.Child("replicas"), yamldoc.Count(s.Replicas), known["stream.replicas"].Limit)...)
+	list = append(list, check.InLimit(at.Child("maxAge"), s.MaxAge, known["stream.maxAge"].Limit)...)
+	if s.MaxBytes < 0 {
+		list = append(list, field.Invalid(at.Child("maxBytes"), s.MaxBytes, "must not be negative"))
+	}
+	list = append(list, check.InEnum(at.Child("discard"), s.Discard)...)
+	if s.Discard == DiscardOld && s.MaxBytes > 0 {
+		list = append(list, field.Invalid(at.Child("discard"), s.Discard,
+			"must be new if maxBytes limits the stream: otherwise records would be dropped silently"))
+	}
+	list = append(list, check.InLimit(at.Child("duplicateWindow"), s.DuplicateWindow, known["stream.duplicateWindow"].Limit)...)
+	if !inboxPrefix.MatchString(c.InboxPrefix) {
+		list = append(list, field.Invalid(path.Child("inboxPrefix"), c.InboxPrefix,
+			"must be a subject such as _INBOX_kubecdc: printable characters without spaces, * and >, and no dot at the end"))
+	}
+	if !jetStreamDomain.MatchString(c.Domain) {
+		list = append(list, field.Invalid(path.Child("domain"), c.Domain, "must be printable characters without spaces, dots, * and >"))
+	}
+	if wrong := c.Auth.validate(path.Child("auth")); len(wrong) > 0 {
+		list = append(list, wrong...)
+	} else {
+		list = append(list, c.validateSecrecy(path)...)
+	}
+	list = append(list, c.TLS.Validate(path.Child("tls"))...)
+	return append(list, c.validateTarget(path, f)...)
+}
+
+// validateTarget rejects a target from which the relay would read its own output.
+func (c *Config) validateTarget(path *field.Path, f *driver.Facts) field.ErrorList {
+	b, ok := f.Source.(*Config)
+	if !ok || !driver.ShareServer(strings.Split(b.URL, ","), strings.Split(c.URL, ",")) {
+		return nil
+	}
+	switch {
+	case b.Stream.Name == c.Stream.Name:
+		return field.ErrorList{field.Forbidden(path, "is the bus itself: the relay would read what it has written; use another server, or a stream of another account")}
+	case reflect.DeepEqual(b.Auth, c.Auth) && reflect.DeepEqual(b.TLS, c.TLS):
+		return field.ErrorList{field.Forbidden(path, "is on the server and in the account of the bus, whose stream has these subjects; use another server, or the auth of another account")}
+	}
+	return nil
+}
+
+var (
+	streamName      = regexp.MustCompile(`^[!#-)+,\-0-=?-\[\]-~]{1,255}$`)
+	inboxPrefix     = regexp.MustCompile(`^[!-)+-\-/-=?-~]+(\.[!-)+-\-/-=?-~]+)*$`)
+	jetStreamDomain = regexp.MustCompile(`^[!-)+-\-/-=?-~]*$`)
+)
+
+func (a *Auth) validate(path *field.Path) field.ErrorList {
+	list := check.OnlyOne(path, "way", false, check.Choice{Name: "credsFile", Is: a.CredsFile != ""}, check.Choice{Name: "user", Is: a.User != "" || a.PasswordFile != ""},
+		check.Choice{Name: "tokenFile", Is: a.TokenFile != ""}, check.Choice{Name: "nkeySeedFile", Is: a.NKeySeedFile != ""})
+	list = append(list, check.Together(path, "user", a.User, "passwordFile", a.PasswordFile)...)
+	for _, f := range []struct{ name, path string }{
+		{"credsFile", a.CredsFile},
+		{"passwordFile", a.PasswordFile},
+		{"tokenFile", a.TokenFile},
+		{"nkeySeedFile", a.NKeySeedFile},
+	} {
+		list = append(list, check.SecretFile(path.Child(f.name), f.path)...)
+	}
+	return list
+}
+
+// validateServers never repeats the URL: its user part may be a password. path belongs to the mapping with the url.
+func validateServers(servers string, path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	all := strings.Split(servers, ",")
+	for i, server := range all {
+		which := ""
+		if len(all) > 1 {
+			which = fmt.Sprintf("server %d ", i+1)
+		}
+		if what := wrongServer(strings.TrimSpace(server), path); what != "" {
+			list = append(list, field.Forbidden(path.Child("url"),
+				"must be nats://host:port, or several servers of one cluster separated by commas: "+which+what))
+		}
+	}
+	return list
+}
+
+// wrongServer describes the error in a server's URL without repeating any part of the URL.
+func wrongServer(server string, path *field.Path) string {
+	scheme, _, ok := strings.Cut(server, "://")
+	u, err := url.Parse(server)
+	switch {
+	case server == "":
+		return "is empty"
+	case !ok:
+		return "has no scheme, write nats:// before it"
+	case !slices.Contains(serverSchemes(), scheme):
+		return "has another scheme than " + strings.Join(serverSchemes(), ", ")
+	case err != nil: // url.Error repeats the URL
+		return "is invalid; write host:port after ://"
+	case u.User != nil:
+		return fmt.Sprintf("has a user or a password in it; remove them: secrets come only from files, see %s", path.Child("auth"))
+	case u.RawQuery != "" || u.Fragment != "":
+		return "has a ? or a # in it; end it with the port"
+	case u.Hostname() == "":
+		return "has no host"
+	}
+	return ""
+}
+
+func serverSchemes() []string { return []string{"nats", "tls", "ws", "wss"} }
+
+// validateSecrecy checks the protection of secrets that are sent to a NATS server.
+func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
+	remote := slices.ContainsFunc(strings.Split(c.URL, ","), func(server string) bool {
+		u, err := url.Parse(strings.TrimSpace(server)) // an error is reported elsewhere
+		return err == nil && !check.IsLoopbackHost(u.Hostname())
+	})
+	key, _ := c.Auth.file()
+	if key != "passwordFile" && key != "tokenFile" || !remote || !c.Auth.inPlaintext(c.URL, c.TLS) {
+		return nil
+	}
+	at := path.Child("auth")
+	return field.ErrorList{check.Exposed(at.Child(key), "require TLS with tls: {} in "+path.String()+", or with tls:// or wss:// in url", at.Child("insecure").String()+": true")}
+}
+
+// deadSubject matches tokens separated by dots, without spaces and wildcards.
+var deadSubject = regexp.MustCompile(`^([^\x00-\x20\x7f.*>{}]|\{cluster\})+(\.([^\x00-\x20\x7f.*>{}]|\{cluster\})+)*$`)
+
+func validateDeadSubject(path *field.Path, value string, _ driver.Config, f *driver.Facts) field.ErrorList {
+	if !deadSubject.MatchString(value) {
+		return field.ErrorList{field.Invalid(path, value, "must be a subject such as "+DefaultDeadSubject+
+			": words with dots between them, no spaces and none of * >; {cluster} is the only placeholder")}
+	}
+	if _, err := DeadLetterSubject(value, f.ClusterName()); err != nil {
+		return field.ErrorList{check.Template(path, DefaultDeadSubject, err)}
+	}
+	return nil
 }

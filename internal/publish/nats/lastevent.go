@@ -3,7 +3,6 @@ package nats
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -68,46 +67,23 @@ func jetStreamIn(domain string, conn *nats.Conn) (jetstream.JetStream, error) {
 }
 
 // last returns the last record on a subject, nil without a record or a stream.
-func (b *Bus) last(ctx context.Context, subject string) (*nats.Msg, error) {
+func (b *Bus) last(ctx context.Context, subject string) (*nats.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()
-	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	// Package jetstream would ask any replica if the stream permits that.
+	js, err := b.conn.Load().JetStream(nats.Domain(b.cfg.Domain))
 	if err != nil {
 		return nil, err
 	}
-	answer, err := b.conn.Load().RequestWithContext(ctx, b.apiSubject("STREAM.MSG.GET."), request)
-	if err != nil {
-		return nil, err
-	}
-	var found struct { // server.JSApiMsgGetResponse
-		Message *struct {
-			Header []byte `json:"hdrs"`
-			Data   []byte `json:"data"`
-		} `json:"message"`
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(answer.Data, &found); err != nil {
-		return nil, fmt.Errorf("not a response of JetStream: %w", err)
-	}
-	switch {
-	case found.Error != nil && (found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound || found.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound):
+	record, err := js.GetLastMsg(b.cfg.Stream.Name, subject, nats.Context(ctx))
+	if errors.Is(err, nats.ErrMsgNotFound) || errors.Is(err, nats.ErrStreamNotFound) {
 		return nil, nil
-	case found.Error != nil:
-		return nil, errors.New(found.Error.Description)
-	case found.Message == nil:
-		return nil, errors.New("a response without a message")
 	}
-	record := &nats.Msg{Header: nats.Header{}, Data: found.Message.Data}
-	if len(found.Message.Header) > 0 {
-		if record.Header, err = nats.DecodeHeadersMsg(found.Message.Header); err != nil {
-			return nil, fmt.Errorf("headers of the record: %w", err)
-		}
-	}
-	return record, nil
+	return record, err
 }
 
 // readStreamEvent parses a stream event. It returns an error if the record is something else.
-func readStreamEvent(record *nats.Msg) (publish.StreamEvent, error) {
+func readStreamEvent(record *nats.RawStreamMsg) (publish.StreamEvent, error) {
 	e, err := consume.FromMessage(record.Header, record.Data)
 	switch {
 	case err != nil:

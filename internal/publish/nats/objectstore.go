@@ -181,11 +181,11 @@ func (o *objectStore) bucket(ctx context.Context, js jetstream.JetStream) (jetst
 		return nil, err
 	}
 	// Use the actual stream, not its configuration: an existing stream is used as it is.
-	s, err := js.Stream(ctx, o.bus.cfg.Stream.Name)
+	info, err := lookUp(ctx, js, o.bus.cfg.Stream.Name)
 	if err != nil {
-		return nil, fmt.Errorf("look up stream %s, to compare bucket %s with it: %w", o.bus.cfg.Stream.Name, o.cfg.Bucket, err)
+		return nil, fmt.Errorf("compare bucket %s with the stream: %w", o.cfg.Bucket, err)
 	}
-	records := &s.CachedInfo().Config
+	records := &info.Config
 	if missing {
 		return o.create(ctx, js, records)
 	}

@@ -123,15 +123,14 @@ func (s *relaySource) begin(ctx context.Context) error {
 		return err
 	}
 	name := s.cfg.Stream.Name
-	stream, err := s.js.Stream(ctx, name)
-	if err != nil {
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			s.relay.Start = driver.Beginning // all records will come after this start, so a live start skips none
-			return fmt.Errorf("stream %s does not exist yet: the agent creates it (bus.nats.stream.create); or create it yourself, or use another", name)
-		}
-		return fmt.Errorf("look up stream %s: %w", name, err)
+	info, err := lookUp(ctx, s.js, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s.relay.Start = driver.Beginning // all records will come after this start, so a live start skips none
+		return fmt.Errorf("stream %s does not exist yet: the agent creates it (bus.nats.stream.create); or create it yourself, or use another", name)
 	}
-	info := stream.CachedInfo()
+	if err != nil {
+		return err
+	}
 	first := position{Stream: name, Created: created(info)}
 	if s.relay.Start == driver.Live {
 		first.Position = info.State.LastSeq
@@ -189,7 +188,7 @@ func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
 
 // Behind implements driver.Source.
 func (s *relaySource) Behind(ctx context.Context, marks []driver.Mark) (uint64, error) {
-	stream, err := s.js.Stream(ctx, s.cfg.Stream.Name)
+	info, err := lookUp(ctx, s.js, s.cfg.Stream.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -197,7 +196,7 @@ func (s *relaySource) Behind(ctx context.Context, marks []driver.Mark) (uint64, 
 	for _, m := range marks {
 		at = m.Position
 	}
-	return behind(stream.CachedInfo().State, at), nil
+	return behind(info.State, at), nil
 }
 
 // behind returns the number of records in a stream after a position.
@@ -253,11 +252,10 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 		return nil, err
 	}
 	p := driver.CursorStatus{Place: s.cfg.Stream.Name}
-	stream, err := js.Stream(ctx, p.Place)
+	info, err := lookUp(ctx, js, p.Place)
 	if err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", p.Place, err)
+		return nil, err
 	}
-	info := stream.CachedInfo()
 	at, err := readCursor(ctx, js, s.relay.Name)
 	switch {
 	case errors.Is(err, errNoCursor):
@@ -275,4 +273,86 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 		p.Behind = behind(info.State, at.Position)
 	}
 	return []driver.CursorStatus{p}, nil
+}
+
+// SetAccess implements driver.Readable.
+func (c *Config) SetAccess(a *driver.Access) error {
+	if a.InboxPrefix != "" {
+		if nats.CustomInboxPrefix(a.InboxPrefix)(new(nats.Options)) != nil {
+			return fmt.Errorf("--inbox-prefix %q: want a subject such as _INBOX_reader, without * and >, and without a dot at the end", a.InboxPrefix)
+		}
+		c.InboxPrefix = a.InboxPrefix
+	}
+	if a.Stream != "" {
+		c.Stream.Name = a.Stream
+	}
+	if a.Domain != "" {
+		c.Domain = a.Domain
+	}
+	if a.Creds != "" {
+		c.Auth = Auth{CredsFile: a.Creds}
+	}
+	c.TLS = c.TLS.WithCA(a.CAFile)
+	return nil
+}
+
+// Source implements driver.Readable.
+func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
+	key := r.Key
+	if r.Creds != "" {
+		key = ""
+	}
+	options, err := c.ConnectOptions(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	choose, err := subjectfilter.Choose(c.Subject, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
+	}
+	advice := "Set credentials: --creds FILE, or --config FILE with bus.nats.auth in it"
+	switch {
+	case r.Creds != "":
+		advice = "The server rejects the credentials in " + r.Creds + " (--creds): use those of a user who may read the stream"
+	case c.Auth != (Auth{}):
+		advice = "The server rejects the credentials that bus.nats.auth in " + r.ConfigFile + " names: correct them, or use others with --creds"
+	}
+	explain := func(err error) error {
+		if refusesCredentials(err) {
+			return fmt.Errorf("%w\n%s", err, advice)
+		}
+		return err
+	}
+	return &consume.JetStream{URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name, Choose: choose}, explain, nil
+}
+
+func refusesCredentials(err error) bool {
+	for _, refused := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrNkeysNotSupported} {
+		if errors.Is(err, refused) {
+			return true
+		}
+	}
+	return false
+}
+
+// Logs implements driver.Readable.
+func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
+	options, err := c.ConnectOptions(r.Key)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := nats.Connect(c.URL, options...)
+	if err != nil {
+		return nil, nil //nolint:nilerr // see driver.Readable
+	}
+	defer conn.Close()
+	js, err := jetStreamIn(c.Domain, conn)
+	if err != nil {
+		return nil, nil //nolint:nilerr // see driver.Readable
+	}
+	info, err := lookUp(ctx, js, c.Stream.Name)
+	if err != nil {
+		return nil, nil //nolint:nilerr // see driver.Readable
+	}
+	return []consume.Log{{Name: c.Stream.Name, ID: created(info)}}, nil
 }

@@ -195,3 +195,53 @@ func (b *Bus) creationError(name string, err error) error {
 	}
 	return fmt.Errorf("create stream %s: %w", name, err)
 }
+
+// noteAck records the sequence of a record. The stream assigns ascending sequences. If an acknowledgement is no duplicate and is below
+// those acknowledged when the record was first sent, the stream is a different one, or has lost records.
+func (b *Bus) noteAck(m publish.Mark, o *outcome) {
+	if o.duplicate { // the sequence belongs to the first copy
+		b.metrics.Duplicates.Inc()
+		return
+	}
+	if o.sequence > 0 && !b.tail.Acked(m, o.sequence-1, o.sequence) {
+		b.logs.WentBack(b.cfg.Stream.Name, 0, m)
+		b.wake.Raise()
+	}
+}
+
+// noteLog records the state of the stream. It reports whether another look is needed soon. The leader of the stream answers, and all
+// replicas have the same creation time.
+func (b *Bus) noteLog(seen publish.Look, info *jetstream.StreamInfo) (again bool) {
+	b.logs.Failed(nil)
+	return b.logs.Found(seen, "", created(info), []uint64{info.State.LastSeq})
+}
+
+// lookAtLog reads the identity of the stream, in addition to the checks after a loss of the connection or the stream. It reports whether
+// another look is needed soon.
+func (b *Bus) lookAtLog(ctx context.Context, js jetstream.JetStream) (again bool) {
+	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
+	defer cancel()
+	seen := b.logs.Look(b.cfg.Stream.Name)
+	info, err := lookUp(ctx, js, b.cfg.Stream.Name)
+	switch {
+	case err == nil:
+		return b.noteLog(seen, info)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		b.wake.Raise()
+	case ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded):
+		b.logs.Failed(err)
+	}
+	return false
+}
+
+// lookUp returns the configuration and the state of a stream.
+func lookUp(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", name, err)
+	}
+	return s.CachedInfo(), nil
+}
+
+// created returns the id of a stream, as in package consume.
+func created(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }
