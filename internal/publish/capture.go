@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"context"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -62,25 +61,12 @@ type Failure struct {
 // MaxFailures bounds the failures stored for an event that is retried for hours.
 const MaxFailures = 16
 
-type captureKey struct{}
-
 func newCapture(ev *encode.Event, taken time.Time) *Capture {
 	d := ev.Delta
 	return &Capture{
 		Trace: ev.Trace, ID: string(ev.ID), Source: string(ev.Source), Type: string(ev.Type), Op: d.Op, Ref: d.Ref, Version: d.ResourceVersion,
 		Observed: time.Unix(0, d.Observed), Taken: taken,
 	}
-}
-
-// within returns ctx with c for its steps.
-func (c *Capture) within(ctx context.Context) context.Context {
-	return context.WithValue(ctx, captureKey{}, c)
-}
-
-// captureOf returns the capture in ctx, or nil if the event is not traced.
-func captureOf(ctx context.Context) *Capture {
-	c, _ := ctx.Value(captureKey{}).(*Capture)
-	return c
 }
 
 func (c *Capture) step(name string, start, end time.Time, bytes int, err error) {
@@ -98,6 +84,3 @@ func (c *Capture) note(reason string) {
 		c.failed = append(c.failed, Failure{At: time.Now(), Reason: reason})
 	}
 }
-
-// NoteFailure adds a failed attempt that is repeated to the event in ctx.
-func NoteFailure(ctx context.Context, reason string) { captureOf(ctx).note(reason) }

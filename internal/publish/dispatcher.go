@@ -80,8 +80,8 @@ type Dispatcher[I comparable] struct {
 	window  Window
 
 	flights sync.Pool
-	results *inbox[*flight[I]] // finished by the bus, for complete
-	steps   *inbox[*flight[I]] // to encode once more, for work
+	results *Inbox[*flight[I]] // finished by the bus, for complete
+	steps   *Inbox[*flight[I]] // to encode once more, for work
 	retries *retries[I]
 	turns   turns[I]
 	open    atomic.Int64 // items between Get and Done
@@ -96,7 +96,7 @@ func NewDispatcher[I comparable](source Source[I], delta func(I) *object.Delta, 
 	o.Copies = max(o.Copies, 1)
 	d := &Dispatcher[I]{
 		source: source, delta: delta, encoder: encoder, bus: bus, o: o, log: log, metrics: cmp.Or(m, NewMetrics(nil)),
-		results: newInbox[*flight[I]](), steps: newInbox[*flight[I]](), retries: newRetries[I](), resources: map[*object.Resource]prometheus.Counter{},
+		results: NewInbox[*flight[I]](), steps: NewInbox[*flight[I]](), retries: newRetries[I](), resources: map[*object.Resource]prometheus.Counter{},
 	}
 	d.flights.New = func() any { return newFlight(d) }
 	return d
@@ -156,11 +156,11 @@ func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 	var batch []*flight[I]
 	for {
 		select {
-		case <-d.steps.ready:
+		case <-d.steps.Ready:
 		case <-ctx.Done():
 			return
 		}
-		batch = d.steps.take(batch)
+		batch = d.steps.Take(batch)
 		for _, f := range batch {
 			if f.stage == shortened && f.err != nil { // the bus refused it in its present form; otherwise send it once more
 				d.shorten(ctx, f, all)
@@ -178,13 +178,13 @@ func (d *Dispatcher[I]) complete(ctx context.Context) error {
 	var batch []*flight[I]
 	for over := false; ; {
 		select {
-		case <-d.results.ready:
+		case <-d.results.Ready:
 		case <-timer.C:
 		case <-ctx.Done():
 			over = true // earlier acknowledgements still count
 		}
 		now := time.Now()
-		batch = d.results.take(batch)
+		batch = d.results.Take(batch)
 		for _, f := range batch {
 			if err := d.finish(f, now); err != nil {
 				d.captured(f, now, err)
@@ -210,35 +210,6 @@ func (d *Dispatcher[I]) complete(ctx context.Context) error {
 		}
 		timer.Reset(d.retries.wait(now))
 	}
-}
-
-// inbox hands items from many goroutines to one. It is bounded by the items in flight.
-type inbox[F any] struct {
-	ready Signal // there are items
-
-	mu    sync.Mutex
-	items []F
-}
-
-func newInbox[F any]() *inbox[F] { return &inbox[F]{ready: NewSignal()} }
-
-func (b *inbox[F]) put(item F) {
-	b.mu.Lock()
-	b.items = append(b.items, item)
-	first := len(b.items) == 1
-	b.mu.Unlock()
-	if first {
-		b.ready.Raise()
-	}
-}
-
-// take returns all items. The inbox reuses emptied for later ones.
-func (b *inbox[F]) take(emptied []F) []F {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	items := b.items
-	b.items = emptied[:0]
-	return items
 }
 
 // turns allows one stream event of a scope in flight at a time. The gap that replaces a dead letter has the key of its scope's stream

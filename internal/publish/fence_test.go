@@ -226,7 +226,7 @@ func runBus(t *testing.T, b publish.Bus) publishtest.Publisher {
 type claims struct{ publish.ClaimStore }
 
 func (c claims) Publish(ctx context.Context, ev *encode.Event) error {
-	_, err := c.Put(ctx, fmt.Sprintf("%x", ev.ID), ev.ContentType, ev.Body)
+	_, err := c.Put(ctx, fmt.Sprintf("%x", ev.ID), ev.ContentType, ev.Body, nil)
 	return err
 }
 

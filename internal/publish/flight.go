@@ -57,7 +57,7 @@ func newFlight[I comparable](d *Dispatcher[I]) *flight[I] {
 	f := new(flight[I])
 	f.event = NewEvent(&f.Event, func(err error) {
 		f.err = err
-		d.results.put(f)
+		d.results.Put(f)
 	}, func(reason string) { f.capture.note(reason) })
 	return f
 }
@@ -158,7 +158,7 @@ func (d *Dispatcher[I]) acknowledged(f *flight[I], now time.Time) {
 		d.noteLetter(f)
 		f.next(gap)
 		if d.enter(f) {
-			d.steps.put(f)
+			d.steps.Put(f)
 		}
 		return
 	case shortened:
@@ -211,7 +211,7 @@ func (d *Dispatcher[I]) leave(f *flight[I]) {
 		return
 	}
 	if next := d.turns.leave(f.scope); next != nil {
-		d.steps.put(next)
+		d.steps.Put(next)
 	}
 	f.scope = ""
 }

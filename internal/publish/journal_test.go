@@ -106,7 +106,7 @@ type claimStore struct {
 	err func(name string) error
 }
 
-func (c *claimStore) Put(_ context.Context, name, contentType string, body []byte) (string, error) {
+func (c *claimStore) Put(_ context.Context, name, contentType string, body []byte, _ func(string)) (string, error) {
 	if c.err != nil {
 		if err := c.err(name); err != nil {
 			return "", err

@@ -209,7 +209,7 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 				log := new(logBuffer)
 				c, err := publishhttp.NewClaimStore(publishhttp.ClientConfig{URL: outside.URL, HeadersFile: headers, Insecure: insecure}, log.Logger(), publish.NewMetrics(nil))
 				if err == nil {
-					_, err = c.Put(ctx, "name", "text/plain", []byte("x"))
+					_, err = c.Put(ctx, "name", "text/plain", []byte("x"), nil)
 				}
 				return log, err
 			},

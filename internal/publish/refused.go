@@ -39,7 +39,7 @@ func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
 		return d.deadLetter(f, letterRefused, err)
 	case f.delta.Stream == nil && f.tried < len(d.o.Oversize):
 		f.next(shortened)
-		d.steps.put(f)
+		d.steps.Put(f)
 		return nil
 	}
 	return d.deadLetter(f, letterTooLarge, err)
@@ -96,11 +96,8 @@ func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err 
 		return "", err
 	}
 	d.source.Resize(f.item, int64(f.Footprint())) // earlier steps may have reduced it
-	if f.capture != nil {
-		ctx = f.capture.within(ctx)
-	}
 	start := time.Now()
-	ref, err = d.o.Claims.Put(ctx, ClaimName(&f.Event), f.ContentType, f.Body)
+	ref, err = d.o.Claims.Put(ctx, ClaimName(&f.Event), f.ContentType, f.Body, f.event.Retried)
 	if f.capture != nil {
 		f.capture.step(StepClaim, start, time.Now(), len(f.Body), err)
 	}
@@ -129,7 +126,7 @@ func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) err
 	f.reason, f.cause, f.id, f.size = reason, cause, string(f.ID), f.Size()
 	f.short.Reason = reason + ": " + cause.Error()
 	f.left = []string{GiveUpPatch, GiveUpBefore, "after"}
-	d.steps.put(f)
+	d.steps.Put(f)
 	return nil
 }
 
@@ -144,7 +141,7 @@ func (d *Dispatcher[I]) shortenLetter(f *flight[I], err error) error {
 		f.left = f.left[n:]
 		if !without(f.short, more) {
 			f.short.Without = append(slices.Clone(f.short.Without), more...)
-			d.steps.put(f)
+			d.steps.Put(f)
 			return nil
 		}
 	}
@@ -197,10 +194,11 @@ func (d *Dispatcher[I]) first(kind string, f *flight[I]) (attrs []any, ok bool) 
 // ClaimStore stores whole events that are too large for the bus.
 //
 // Put returns after body is durably stored, with a URI that a consumer can follow. The same name again replaces it. While the store is
-// away or full, Put retries with backoff until ctx ends; then it returns the cause of ctx. An error that wraps ErrRefused means that the
+// away or full, Put retries with backoff until ctx ends; then it returns the cause of ctx. Before each retry it calls retried, unless nil,
+// with one of the Reason constants. An error that wraps ErrRefused means that the
 // store rejects the body; any other, that the store is gone for good. Safe for concurrent use.
 type ClaimStore interface {
-	Put(ctx context.Context, name, contentType string, body []byte) (ref string, err error)
+	Put(ctx context.Context, name, contentType string, body []byte, retried func(reason string)) (ref string, err error)
 }
 
 // ClaimName returns the name under which the whole of ev is stored, always the same: sha256(source + "\n" + id) in 64 hexadecimal digits.

@@ -51,7 +51,7 @@ func (d *Dispatcher[I]) sendAlone(w *waiting[I]) {
 	f.item, f.delta, f.progress = w.item, d.delta(w.item), w.progress
 	d.source.Resize(f.item, Weigh(f.delta, d.o.Copies))
 	if d.enter(f) {
-		d.steps.put(f)
+		d.steps.Put(f)
 	}
 }
 
@@ -87,7 +87,7 @@ func (d *Dispatcher[I]) DeadLetter(id string) error {
 	if alone {
 		d.metrics.alone.Dec()
 	}
-	d.results.ready.Raise()
+	d.results.Ready.Raise()
 	return nil
 }
 

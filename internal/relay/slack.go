@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -97,10 +96,8 @@ type Slack struct {
 
 	problem atomic.Pointer[error]
 
-	mu      sync.Mutex
-	waiting []*letter      // bounded by InFlight
-	over    bool           // Run has ended
-	came    publish.Signal // letters wait
+	inbox   *publish.Inbox[*letter]
+	waiting []*letter // from the inbox, bounded by InFlight; belongs to Run
 }
 
 type letter struct {
@@ -127,7 +124,7 @@ func NewSlack(cfg SlackConfig, log *slog.Logger) *Slack {
 		},
 		limit: rate.NewLimiter(rate.Every(cfg.Every), 1),
 		fence: publish.NewFencing(cfg.Fence),
-		came:  publish.NewSignal(),
+		inbox: publish.NewInbox[*letter](),
 	}
 }
 
@@ -153,57 +150,44 @@ func (s *Slack) Publish(e *publish.Event) {
 		e.Done(fmt.Errorf("slack: describe %s: %w: %w", r.Event.ID, publish.ErrRefused, err))
 		return
 	}
-	s.mu.Lock()
-	over := s.over
-	if !over {
-		s.waiting = append(s.waiting, &letter{e, r.Number, text})
-	}
-	s.mu.Unlock()
-	if over {
+	if !s.inbox.Put(&letter{e, r.Number, text}) {
 		e.Done(publish.ErrClosed)
-		return
 	}
-	s.came.Raise()
 }
 
 // Run implements publish.Bus.
 func (s *Slack) Run(ctx context.Context) error {
 	defer s.client.CloseIdleConnections()
 	defer func() {
-		s.mu.Lock()
-		rest := s.waiting
-		s.waiting, s.over = nil, true
-		s.mu.Unlock()
-		for _, l := range rest {
+		for _, l := range append(s.waiting, s.inbox.Close()...) {
 			l.event.Done(publish.ErrClosed)
 		}
 	}()
 	for {
 		select {
-		case <-s.came:
+		case <-s.inbox.Ready:
 		case <-ctx.Done():
 			return nil
 		}
-		for s.some() {
+		for s.collect() > 0 {
 			// The limit comes first, so that events that arrive meanwhile are in the message.
 			if s.limit.Wait(ctx) != nil {
 				return nil
 			}
+			s.collect()
 			s.write(ctx, s.gather())
 		}
 	}
 }
 
-func (s *Slack) some() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.waiting) > 0
+// collect takes the events of the inbox, and returns the number of waiting ones.
+func (s *Slack) collect() int {
+	s.waiting = append(s.waiting, s.inbox.Take(nil)...)
+	return len(s.waiting)
 }
 
 // gather takes the waiting events that fit into one message, in the order of the bus.
 func (s *Slack) gather() []*letter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	slices.SortFunc(s.waiting, func(a, b *letter) int { return cmp.Compare(a.number, b.number) })
 	n, size := 0, 0
 	for n < min(len(s.waiting), maxGathered) {

@@ -24,7 +24,7 @@ func TestDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, body := range []string{"first", "second"} {
-		ref, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte(body))
+		ref, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte(body), nil)
 		if want := "file://" + strings.ReplaceAll(dir, " ", "%20") + "/c0ffee.json"; err != nil || ref != want {
 			t.Fatalf("%s, %v, want %s", ref, err, want)
 		}
@@ -55,7 +55,7 @@ func TestDirectoryRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Put(t.Context(), "c0ffee", "text/plain", nil); !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), file) {
+	if _, err := c.Put(t.Context(), "c0ffee", "text/plain", nil, nil); !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), file) {
 		t.Errorf("a file in place of the directory: %v", err)
 	}
 }
@@ -72,7 +72,7 @@ func TestDirectoryWaits(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte("x"))
+		_, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil)
 		done <- err
 	}()
 	publishtest.Wait(t, "the log says so", func() bool { return publishtest.Lines(log.String(), "later changes of its object wait") == 1 })
@@ -110,7 +110,7 @@ func TestDirectoryBehindAFence(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := c.Put(ctx, "c0ffee", "text/plain", []byte("x")); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.Put(ctx, "c0ffee", "text/plain", []byte("x"), nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 	if all, _ := filepath.Glob(filepath.Join(dir, "*")); len(all) > 0 {

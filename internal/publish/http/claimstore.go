@@ -31,13 +31,13 @@ func NewClaimStore(cfg ClientConfig, log *slog.Logger, m *publish.Metrics) (*Cla
 }
 
 // Put implements publish.ClaimStore. ref is the URL without its query.
-func (c *ClaimStore) Put(ctx context.Context, name, contentType string, body []byte) (string, error) {
+func (c *ClaimStore) Put(ctx context.Context, name, contentType string, body []byte, retried func(reason string)) (string, error) {
 	to := *c.url
 	to.Path = strings.TrimSuffix(to.Path, "/") + "/" + name
 	if to.RawPath != "" {
 		to.RawPath = strings.TrimSuffix(to.RawPath, "/") + "/" + name
 	}
-	if err := c.retry.Do(ctx, name, func(ctx context.Context) error { return c.put(ctx, &to, contentType, body) }); err != nil {
+	if err := c.retry.Do(ctx, name, retried, func(ctx context.Context) error { return c.put(ctx, &to, contentType, body) }); err != nil {
 		return "", err
 	}
 	to.RawQuery = ""

@@ -40,7 +40,7 @@ func TestClaimStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := c.Put(t.Context(), "c0ffee", "application/cloudevents+json", []byte("{}"))
+	ref, err := c.Put(t.Context(), "c0ffee", "application/cloudevents+json", []byte("{}"), nil)
 	if err != nil || ref != srv.URL+"/a%20b/c0ffee" {
 		t.Fatalf("%s, %v", ref, err)
 	}
@@ -62,13 +62,13 @@ func TestClaimStoreRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, status = range []int{413, 422, 409} {
-		if _, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte("x")); !errors.Is(err, publish.ErrRefused) || strings.Contains(err.Error(), "pr1v4te") {
+		if _, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); !errors.Is(err, publish.ErrRefused) || strings.Contains(err.Error(), "pr1v4te") {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Put(ctx, "c0ffee", "text/plain", nil); !errors.Is(err, context.Canceled) {
+	if _, err := c.Put(ctx, "c0ffee", "text/plain", nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of ctx: %v", err)
 	}
 	for _, cfg := range []publishhttp.ClientConfig{

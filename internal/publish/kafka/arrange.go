@@ -132,7 +132,7 @@ func (b *Bus) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 	}
 	var closed []*publish.Event
 	for _, e := range t.waiting { // before any later one
-		if !all[partitionOf(e.PartitionKey, t.numbers)].enqueue(b.record(t, e)) {
+		if !all[partitionOf(e.PartitionKey, t.numbers)].inbox.Put(b.record(t, e)) {
 			closed = append(closed, e)
 		}
 	}

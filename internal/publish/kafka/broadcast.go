@@ -200,7 +200,7 @@ func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 			Record:    producer.Record{Event: s.content, Key: strconv.AppendInt(key, int64(p.index), 10), Time: timeOf(s.event.Delta)},
 			broadcast: s, alone: s.event.Alone, optional: s.optional,
 		}
-		if !p.enqueue(r) {
+		if !p.inbox.Put(r) {
 			b.arrived(s, p, publish.ErrClosed)
 		}
 	}

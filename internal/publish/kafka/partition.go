@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -48,34 +47,20 @@ type partition struct {
 	bus      *Bus
 	topic    *topic
 	index    int32
-	about    string         // topic/index, the key of its trouble
-	wake     publish.Signal // records wait
-	tail     *publish.Tail  // end of the log
+	about    string                 // topic/index, the key of its trouble
+	inbox    *publish.Inbox[record] // of Publish and broadcasts
+	tail     *publish.Tail          // end of the log
 	producer *producer.Producer
 	batch    []*producer.Record // of the producer
 
-	mu      sync.Mutex
-	pending []record // in order of arrival; the callers of Publish bound them
-	closed  bool
+	pending, spare []record // from the inbox, in order of arrival; the callers of Publish bound them
 }
 
 func newPartition(b *Bus, t *topic, i int) *partition {
 	return &partition{
-		bus: b, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), wake: publish.NewSignal(), tail: b.tailOf(t.name, i),
+		bus: b, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), inbox: publish.NewInbox[record](), tail: b.tailOf(t.name, i),
 		producer: producer.New(t.name, int32(i), b.codec),
 	}
-}
-
-// enqueue takes ownership of a record. It reports false if the partition has ended.
-func (p *partition) enqueue(r record) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.pending = append(p.pending, r)
-	p.wake.Raise()
-	return true
 }
 
 // run delivers the queue, one batch at a time, until ctx ends. Then it ends the remaining records.
@@ -89,35 +74,36 @@ func (p *partition) run(ctx context.Context) error {
 		p.deliver(ctx, taken)
 		clear(taken)
 	}
-	p.mu.Lock()
-	p.closed = true
-	rest := p.pending
-	p.pending = nil
-	p.mu.Unlock()
-	p.finish(rest, publish.ErrClosed)
+	p.finish(append(p.pending, p.inbox.Close()...), publish.ErrClosed)
 	return nil
 }
 
 // take waits for records and moves those that fit into one batch to taken: at least one. It reports false when ctx has ended.
 func (p *partition) take(ctx context.Context, taken []record) ([]record, bool) {
 	for ctx.Err() == nil {
-		p.mu.Lock()
+		p.collect()
 		n := p.fitting()
 		taken = append(taken[:0], p.pending[:n]...)
 		p.pending = slices.Delete(p.pending, 0, n)
-		p.mu.Unlock()
 		if n > 0 {
 			return taken, true
 		}
 		select {
-		case <-p.wake:
+		case <-p.inbox.Ready:
 		case <-ctx.Done():
 		}
 	}
 	return nil, false
 }
 
-// fitting returns the number of pending records for the next batch. It must be called with mu held.
+// collect adds the records of the inbox to the pending ones.
+func (p *partition) collect() {
+	p.spare = p.inbox.Take(p.spare)
+	p.pending = append(p.pending, p.spare...)
+	clear(p.spare)
+}
+
+// fitting returns the number of pending records for the next batch.
 func (p *partition) fitting() (n int) {
 	limit, size, count := p.topic.maxBatch.Load(), int64(producer.Head), 0
 	for i := range p.pending {
@@ -188,7 +174,7 @@ func (p *partition) deliver(ctx context.Context, records []record) {
 
 // giveUpOptional ends the optional records of a gone topic, pending ones included, and returns the others of records.
 func (p *partition) giveUpOptional(records []record) []record {
-	p.mu.Lock()
+	p.collect()
 	var ended []record
 	keep := func(all []record) []record {
 		kept := make([]record, 0, len(all))
@@ -202,7 +188,6 @@ func (p *partition) giveUpOptional(records []record) []record {
 		return kept
 	}
 	records, p.pending = keep(records), keep(p.pending)
-	p.mu.Unlock()
 	p.finish(ended, errTopicGone)
 	return records
 }

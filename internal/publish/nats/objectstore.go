@@ -47,8 +47,8 @@ func (b *Bus) ObjectStore(c driver.ObjectStore, log *slog.Logger, m *publish.Met
 }
 
 // Put implements ClaimStore.
-func (o *objectStore) Put(ctx context.Context, name, contentType string, body []byte) (string, error) {
-	err := o.retry.Do(ctx, name, func(ctx context.Context) error { return o.put(ctx, name, contentType, body) })
+func (o *objectStore) Put(ctx context.Context, name, contentType string, body []byte, retried func(reason string)) (string, error) {
+	err := o.retry.Do(ctx, name, retried, func(ctx context.Context) error { return o.put(ctx, name, contentType, body) })
 	if err != nil {
 		return "", err
 	}

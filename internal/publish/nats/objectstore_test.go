@@ -29,7 +29,7 @@ func TestObjectStoreReplaces(t *testing.T) {
 	store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName, Create: true})
 	for range 3 {
 		body := publishtest.Text(1 << 20)
-		ref, err := store.Put(t.Context(), "c0ffee", "application/cloudevents+json", []byte(body))
+		ref, err := store.Put(t.Context(), "c0ffee", "application/cloudevents+json", []byte(body), nil)
 		if err != nil || ref != "nats-obj://KUBECDC_LARGE/c0ffee" {
 			t.Fatalf("%s, %v", ref, err)
 		}
@@ -61,7 +61,7 @@ func TestObjectStoreLeavesABucketAsItIs(t *testing.T) {
 	cfg := publishtest.NATSConfig(s.ClientURL())
 	cfg.Stream.MaxAge.Duration = time.Minute
 	store := newObjectStore(t, publishtest.RunNATS(t, cfg), driver.ObjectStore{Bucket: bucketName})
-	if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x")); err != nil {
+	if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); err != nil {
 		t.Fatal(err)
 	}
 	publishtest.CheckBucket(t, js, time.Hour, 1)
@@ -104,7 +104,7 @@ func TestObjectStoreFollowsTheStream(t *testing.T) {
 			r := publishtest.RunNATS(t, cfg)
 			store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName, Create: true})
 			for range 2 {
-				if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x")); err != nil {
+				if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -139,7 +139,7 @@ func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(strings.Join(urls, ","))) // which has one
 	for bucket, want := range map[string]int{bucketName: 3, "LESS": 1} {
 		store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucket, Create: true})
-		if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x")); err != nil {
+		if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); err != nil {
 			t.Fatal(err)
 		}
 		s, err := js.Stream(t.Context(), "OBJ_"+bucket)
@@ -158,17 +158,17 @@ func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
 func TestObjectStoreRefusals(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
-	_, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"))
+	_, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil)
 	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "nats object add KUBECDC_LARGE") {
 		t.Errorf("no bucket: %v", err)
 	}
 	for _, name := range []string{"", "a.b", "a b", "ä"} {
-		if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: name}).Put(t.Context(), "c0ffee", "text/plain", []byte("x")); !errors.Is(err, publish.ErrRefused) {
+		if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: name}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); !errors.Is(err, publish.ErrRefused) {
 			t.Errorf("bucket %q: %v", name, err)
 		}
 	}
 	r.Stop()
-	if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", nil); !errors.Is(err, publish.ErrClosed) {
+	if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", nil, nil); !errors.Is(err, publish.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }
@@ -186,7 +186,7 @@ func TestObjectStoreWaits(t *testing.T) {
 	body := publishtest.Text(300 << 10)
 	done := make(chan error, 1)
 	go func() {
-		_, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte(body))
+		_, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte(body), nil)
 		done <- err
 	}()
 	publishtest.Wait(t, "the log says that the bucket is full", func() bool { return publishtest.Lines(r.Log.String(), "is full: raise its max_bytes") > 0 })
@@ -213,7 +213,7 @@ func TestObjectStoreWaits(t *testing.T) {
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := store.Put(ended, "c0ffee", "text/plain", nil); !errors.Is(err, context.Canceled) {
+	if _, err := store.Put(ended, "c0ffee", "text/plain", nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of ctx: %v", err)
 	}
 }
@@ -245,7 +245,7 @@ func TestObjectStoreWithoutALeader(t *testing.T) {
 	done := make(chan error, 1)
 	before := bytesIn(t, s)
 	go func() {
-		_, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte(body))
+		_, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte(body), nil)
 		done <- err
 	}()
 	publishtest.Wait(t, "a chunk has come", func() bool { return bytesIn(t, s) > before+chunk })

@@ -142,7 +142,7 @@ func expectWholeService(t *testing.T, s *server.Server, cfg natsbus.Config) *pub
 	}
 	store := r.ObjectStore(driver.ObjectStore{Bucket: "KUBECDC_LARGE", Create: true}, r.Log.Logger(), nil)
 	for _, body := range []string{strings.Repeat("x", 300<<10), "y"} { // the second replaces the first
-		if _, err := store.Put(t.Context(), "whole", "application/json", []byte(body)); err != nil {
+		if _, err := store.Put(t.Context(), "whole", "application/json", []byte(body), nil); err != nil {
 			t.Error(err)
 		}
 	}

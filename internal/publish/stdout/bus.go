@@ -23,31 +23,24 @@ type Bus struct {
 	w     io.Writer
 	fence *publish.Fencing
 
+	inbox *publish.Inbox[*publish.Event]
+
 	mu      sync.Mutex
-	waiting []*publish.Event // oldest first; the callers bound them
-	some    publish.Signal   // the writer may have work
+	waiting []*publish.Event // from the inbox, oldest first
 	writing *publish.Event   // the goroutine that sets it to nil ends it; nil: none
 	closed  bool
 }
 
 // New returns a bus that writes to w. The fence is checked before each line; nil permits everything.
 func New(w io.Writer, fence publish.Fence) *Bus {
-	return &Bus{w: w, fence: publish.NewFencing(fence), some: publish.NewSignal()}
+	return &Bus{w: w, fence: publish.NewFencing(fence), inbox: publish.NewInbox[*publish.Event]()}
 }
 
 // Publish implements publish.Bus.
 func (b *Bus) Publish(e *publish.Event) {
-	b.mu.Lock()
-	closed := b.closed
-	if !closed {
-		b.waiting = append(b.waiting, e)
-	}
-	b.mu.Unlock()
-	if closed {
+	if !b.inbox.Put(e) {
 		e.Done(publish.ErrClosed)
-		return
 	}
-	b.some.Raise()
 }
 
 // Ready implements publish.Bus. It does not detect a stream that accepts no lines: that shows in the agent's queue.
@@ -72,7 +65,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	<-ctx.Done()
 	b.mu.Lock()
 	b.closed = true
-	left := b.waiting
+	left := append(b.waiting, b.inbox.Close()...)
 	if b.writing != nil {
 		left = append([]*publish.Event{b.writing}, left...)
 	}
@@ -94,7 +87,7 @@ func (b *Bus) write(ctx context.Context) {
 		var ok bool
 		if line, ok, err = b.next(line[:0]); !ok {
 			select {
-			case <-b.some:
+			case <-b.inbox.Ready:
 			case <-ctx.Done():
 			}
 			continue
@@ -145,6 +138,9 @@ func endsInsideLine(w io.Writer) bool {
 func (b *Bus) next(line []byte) (_ []byte, ok bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
+		b.waiting = b.inbox.Take(nil)
+	}
 	if len(b.waiting) == 0 {
 		return line, false, nil
 	}
