@@ -141,11 +141,7 @@ func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fenc
 		}
 		r.set(nil, err)
 		h.log.Error("relay failed, restarting it; records wait on the bus meanwhile", "relay", r.cfg.Name, "err", err, "after", pause)
-		wait := time.NewTimer(pause)
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
+		if publish.Sleep(ctx, pause) != nil {
 			return
 		}
 		pause = min(2*pause, mostRelayPause)

@@ -157,20 +157,12 @@ func (c *Config) validateClaimCheck(path *field.Path) field.ErrorList {
 	switch {
 	case k.ObjectStore != nil:
 		at := path.Child("objectStore")
-		if !c.Bus.hasObjectStore() {
-			list = append(list, field.Forbidden(at, "is on the servers of bus.nats, which is not the bus; name a directory or http"))
-		}
-		if !bucketName.MatchString(k.ObjectStore.Bucket) {
-			list = append(list, field.Invalid(at.Child("bucket"), k.ObjectStore.Bucket, `must be at most 128 letters, digits, "-" or "_"`))
-		}
-		if k.ObjectStore.MaxBytes < 0 {
-			list = append(list, field.Invalid(at.Child("maxBytes"), k.ObjectStore.MaxBytes, "must not be negative"))
-		}
+		list = append(list, check.If(!c.Bus.hasObjectStore(), field.Forbidden(at, "is on the servers of bus.nats, which is not the bus; name a directory or http"))...)
+		list = append(list, check.Matches(at.Child("bucket"), k.ObjectStore.Bucket, bucketName, `must be at most 128 letters, digits, "-" or "_"`)...)
+		list = append(list, check.If(k.ObjectStore.MaxBytes < 0, field.Invalid(at.Child("maxBytes"), k.ObjectStore.MaxBytes, "must not be negative"))...)
 	case k.Directory != nil:
 		at := path.Child("directory", "path")
-		if !check.AbsolutePath.MatchString(k.Directory.Path) {
-			list = append(list, field.Invalid(at, k.Directory.Path, "must be an absolute path, such as /var/lib/kubecdc/large"))
-		}
+		list = append(list, check.Matches(at, k.Directory.Path, check.AbsolutePath, "must be an absolute path, such as /var/lib/kubecdc/large")...)
 	case k.HTTP != nil:
 		list = append(list, k.HTTP.Validate(path.Child("http"))...)
 	}

@@ -20,11 +20,9 @@ var AbsolutePath = regexp.MustCompile(`^(/|[A-Za-z]:[/\\])`)
 
 // SecretFile finds values that are not the path of a file. It does not repeat the value, which may be the secret itself.
 func SecretFile(path *field.Path, file string) field.ErrorList {
-	if file == "" || AbsolutePath.MatchString(file) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(path, "must be the absolute path of a file that holds it, such as /etc/kubecdc/"+
-		fileNames()[strings.ToLower(path.String()[strings.LastIndexByte(path.String(), '.')+1:])]+"; the secret itself does not belong here")}
+	name := fileNames()[strings.ToLower(path.String()[strings.LastIndexByte(path.String(), '.')+1:])]
+	return If(file != "" && !AbsolutePath.MatchString(file), field.Forbidden(path, "must be the absolute path of a file that holds it, such as /etc/kubecdc/"+name+
+		"; the secret itself does not belong here"))
 }
 
 // fileNames returns examples, by key in lower case.
@@ -37,10 +35,7 @@ func fileNames() map[string]string {
 
 // PlainFile finds values that are not the path of a file.
 func PlainFile(path *field.Path, file, example string) field.ErrorList {
-	if file == "" || AbsolutePath.MatchString(file) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path, file, "must be an absolute path, such as "+example)}
+	return If(file != "" && !AbsolutePath.MatchString(file), field.Invalid(path, file, "must be an absolute path, such as "+example))
 }
 
 // Endpoint checks the URL of an HTTP server. It never repeats the URL: its user part may be a password.
@@ -117,13 +112,23 @@ func (l Limit) String() string {
 	return s
 }
 
+// If returns the error of a value that is wrong.
+func If(wrong bool, err *field.Error) field.ErrorList {
+	if wrong {
+		return field.ErrorList{err}
+	}
+	return nil
+}
+
+// Matches compares a text with a pattern.
+func Matches(path *field.Path, text string, pattern *regexp.Regexp, message string) field.ErrorList {
+	return If(!pattern.MatchString(text), field.Invalid(path, text, message))
+}
+
 // InLimit compares got with a limit.
 func InLimit(path *field.Path, got yamldoc.Quantity, l Limit) field.ErrorList {
 	n := got.Int64()
-	if l.Zero && n == 0 || l.Low.Int64() <= n && n <= l.High.Int64() {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path, got, "must be "+l.String())}
+	return If((n != 0 || !l.Zero) && (n < l.Low.Int64() || n > l.High.Int64()), field.Invalid(path, got, "must be "+l.String()))
 }
 
 // Names returns the values of an Enum.
@@ -141,10 +146,7 @@ func InEnum[T interface {
 	yamldoc.Enum
 }](path *field.Path, got T,
 ) field.ErrorList {
-	if slices.Contains(got.Values(), string(got)) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path, string(got), "must be "+yamldoc.OneOf(got))}
+	return If(!slices.Contains(got.Values(), string(got)), field.Invalid(path, string(got), "must be "+yamldoc.OneOf(got)))
 }
 
 // Unique finds duplicate items.
@@ -193,13 +195,10 @@ func Listed(words []string, conjunction string) string {
 
 // Together returns an error if only one of two keys is present.
 func Together(path *field.Path, a, aValue, b, bValue string) field.ErrorList {
-	if (aValue == "") == (bValue == "") {
-		return nil
-	}
 	if aValue == "" {
 		a, b = b, a
 	}
-	return field.ErrorList{field.Required(path, fmt.Sprintf("has %s, which needs %s too", a, b))}
+	return If((aValue == "") != (bValue == ""), field.Required(path, fmt.Sprintf("has %s, which needs %s too", a, b)))
 }
 
 // Template returns the error of a template that cannot be used.

@@ -51,6 +51,17 @@ type Config interface {
 	Open(e *Env) (publish.Bus, error)
 }
 
+// Defaults returns the settings of a file that has only the name of the bus.
+func Defaults[T any, C interface {
+	*T
+	Config
+	yamldoc.Defaulter
+}]() Config {
+	c := C(new(T))
+	c.SetDefaults()
+	return c
+}
+
 // Facts is the part of the remaining configuration that a bus needs.
 type Facts struct {
 	Cluster       string // the configured name; "": the uid of namespace kube-system, not known yet

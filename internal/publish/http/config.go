@@ -47,12 +47,8 @@ type Config struct {
 func Driver() *driver.Driver {
 	return &driver.Driver{
 		Name: "http", Schemes: []string{"http", "https"}, URL: "http(s)://host/path",
-		Default: func() driver.Config {
-			c := new(Config)
-			c.SetDefaults()
-			return c
-		},
-		Keys: keys(),
+		Default: driver.Defaults[Config],
+		Keys:    keys(),
 		DeadLetter: &driver.DeadLetter{
 			Key: "url", Value: check.URL(),
 			Default:  func(driver.Config, string) string { return "" },
@@ -190,9 +186,8 @@ func (cfg *ClientConfig) validateRest(path *field.Path) field.ErrorList {
 func ValidateFiles(path *field.Path, urlKey, endpoint, headersFile, tokenFile string, tls *publish.TLS) field.ErrorList {
 	list := check.SecretFile(path.Child("headersFile"), headersFile)
 	list = append(list, check.SecretFile(path.Child("tokenFile"), tokenFile)...)
-	if tls != nil && strings.HasPrefix(endpoint, "http://") {
-		list = append(list, field.Forbidden(path.Child("tls"), "has no effect if the "+urlKey+" begins with http://; write https:// there, or remove it"))
-	}
+	list = append(list, check.If(tls != nil && strings.HasPrefix(endpoint, "http://"),
+		field.Forbidden(path.Child("tls"), "has no effect if the "+urlKey+" begins with http://; write https:// there, or remove it"))...)
 	return append(list, tls.Validate(path.Child("tls"))...)
 }
 

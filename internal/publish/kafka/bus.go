@@ -264,7 +264,7 @@ func (b *Bus) handOver(e *publish.Event, name []byte) bool {
 		t.waiting = append(t.waiting, e)
 		return true
 	}
-	if (*all)[partitionOf(e.PartitionKey, t.numbers)].enqueue(b.record(t, e)) {
+	if (*all)[partitionOf(e.PartitionKey, t.numbers)].inbox.Put(b.record(t, e)) {
 		return true
 	}
 	t.users.Add(-1)

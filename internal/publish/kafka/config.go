@@ -123,11 +123,7 @@ const SpareDeadTopic = "kubecdc.{cluster}._dead"
 func Driver() *driver.Driver {
 	return &driver.Driver{
 		Name: "kafka", Schemes: []string{"kafka"}, URL: "kafka://host:port/topic",
-		Default: func() driver.Config {
-			c := new(Config)
-			c.SetDefaults()
-			return c
-		},
+		Default:    driver.Defaults[Config],
 		Keys:       keys(),
 		DeadLetter: &driver.DeadLetter{Key: "topic", Value: check.Key{Pattern: deadTopic.String()}, Default: defaultDeadTopic, Validate: validateDeadTopic},
 		Copies:     2, // the encoded event, and the batch in flight

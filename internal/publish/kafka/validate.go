@@ -89,9 +89,8 @@ func (t *Topic) validate(path *field.Path, maxEvent yamldoc.Bytes) field.ErrorLi
 	list = append(list, check.InLimit(path.Child("replicationFactor"), yamldoc.Count(t.ReplicationFactor), known["create.replicationFactor"].Limit)...)
 	at := path.Child("config")
 	for _, key := range slices.Sorted(maps.Keys(t.Config)) {
-		if !topicConfig.MatchString(key) {
-			list = append(list, field.Forbidden(at.Child(yamldoc.Shorten(yamldoc.Mask(key))), "must be the name of a topic setting of Kafka, such as retention.ms or cleanup.policy"))
-		}
+		list = append(list, check.If(!topicConfig.MatchString(key),
+			field.Forbidden(at.Child(yamldoc.Shorten(yamldoc.Mask(key))), "must be the name of a topic setting of Kafka, such as retention.ms or cleanup.policy"))...)
 	}
 	if s, ok := t.Config[retentionMillis]; ok {
 		if _, err := strconv.ParseInt(s, 10, 64); err != nil {
@@ -155,25 +154,19 @@ func (s *SASL) validate(path *field.Path) field.ErrorList {
 	if len(list) > 0 {
 		return list
 	}
-	needs := func(key, what string) {
-		list = append(list, field.Required(path.Child(key), fmt.Sprintf("is missing: %s needs %s", s.Mechanism, what)))
+	needs := func(key, value, what string) {
+		list = append(list, check.If(value == "", field.Required(path.Child(key), fmt.Sprintf("is missing: %s needs %s", s.Mechanism, what)))...)
 	}
 	useless := func(key string, is bool, with string) {
-		if is {
-			list = append(list, field.Forbidden(path.Child(key), fmt.Sprintf("has no effect with %s, only with %s; remove it", s.Mechanism, with)))
-		}
+		list = append(list, check.If(is, field.Forbidden(path.Child(key), fmt.Sprintf("has no effect with %s, only with %s; remove it", s.Mechanism, with)))...)
 	}
 	if s.Mechanism == SASLOAuthBearer {
 		list = append(list, check.OnlyOne(path, "source of tokens", true, check.Choice{Name: "tokenFile", Is: s.TokenFile != ""}, check.Choice{Name: "oauth", Is: s.OAuth != nil})...)
 		useless("user", s.User != "", "PLAIN and SCRAM")
 		useless("passwordFile", s.PasswordFile != "", "PLAIN and SCRAM")
 	} else {
-		if s.User == "" {
-			needs("user", "a user")
-		}
-		if s.PasswordFile == "" {
-			needs("passwordFile", "a file that holds the password")
-		}
+		needs("user", s.User, "a user")
+		needs("passwordFile", s.PasswordFile, "a file that holds the password")
 		useless("tokenFile", s.TokenFile != "", string(SASLOAuthBearer))
 		useless("oauth", s.OAuth != nil, string(SASLOAuthBearer))
 	}
@@ -187,12 +180,8 @@ func (s *SASL) validate(path *field.Path) field.ErrorList {
 
 func (o *OAuth) validate(path *field.Path) field.ErrorList {
 	list := check.Endpoint(o.TokenURL, path.Child("tokenURL"))
-	if o.ClientID == "" {
-		list = append(list, field.Required(path.Child("clientID"), "is missing: the agent's client id at the authorization server"))
-	}
-	if o.ClientSecretFile == "" {
-		list = append(list, field.Required(path.Child("clientSecretFile"), "is missing: the absolute path of a file that holds the secret"))
-	}
+	list = append(list, check.If(o.ClientID == "", field.Required(path.Child("clientID"), "is missing: the agent's client id at the authorization server"))...)
+	list = append(list, check.If(o.ClientSecretFile == "", field.Required(path.Child("clientSecretFile"), "is missing: the absolute path of a file that holds the secret"))...)
 	list = append(list, check.SecretFile(path.Child("clientSecretFile"), o.ClientSecretFile)...)
 	list = append(list, check.Unique(o.Scopes, path.Child("scopes"))...)
 	return append(list, check.PlainFile(path.Child("caFile"), o.CAFile, "/etc/kubecdc/ca.crt")...)

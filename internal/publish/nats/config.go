@@ -78,12 +78,8 @@ const DefaultDeadSubject = "kubecdc.{cluster}.dead"
 func Driver() *driver.Driver {
 	return &driver.Driver{
 		Name: "nats", Schemes: serverSchemes(), URL: "nats://host:port",
-		Default: func() driver.Config {
-			c := new(Config)
-			c.SetDefaults()
-			return c
-		},
-		Keys: keys(),
+		Default: driver.Defaults[Config],
+		Keys:    keys(),
 		DeadLetter: &driver.DeadLetter{
 			Key: "subject", Value: check.Key{Pattern: deadSubject.String()},
 			Default:  func(driver.Config, string) string { return DefaultDeadSubject },
@@ -219,28 +215,17 @@ func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 		list = append(list, check.Template(path.Child("subject"), subject.Default, err))
 	}
 	s, at, known := c.Stream, path.Child("stream"), keys()
-	if !streamName.MatchString(s.Name) {
-		list = append(list, field.Invalid(at.Child("name"), s.Name,
-			`must be 1 to 255 printable characters without spaces and none of . * > " / \`))
-	}
+	list = append(list, check.Matches(at.Child("name"), s.Name, streamName, `must be 1 to 255 printable characters without spaces and none of . * > " / \`)...)
 	list = append(list, check.InLimit(at.Child("replicas"), yamldoc.Count(s.Replicas), known["stream.replicas"].Limit)...)
 	list = append(list, check.InLimit(at.Child("maxAge"), s.MaxAge, known["stream.maxAge"].Limit)...)
-	if s.MaxBytes < 0 {
-		list = append(list, field.Invalid(at.Child("maxBytes"), s.MaxBytes, "must not be negative"))
-	}
+	list = append(list, check.If(s.MaxBytes < 0, field.Invalid(at.Child("maxBytes"), s.MaxBytes, "must not be negative"))...)
 	list = append(list, check.InEnum(at.Child("discard"), s.Discard)...)
-	if s.Discard == DiscardOld && s.MaxBytes > 0 {
-		list = append(list, field.Invalid(at.Child("discard"), s.Discard,
-			"must be new if maxBytes limits the stream: otherwise records would be dropped silently"))
-	}
+	list = append(list, check.If(s.Discard == DiscardOld && s.MaxBytes > 0,
+		field.Invalid(at.Child("discard"), s.Discard, "must be new if maxBytes limits the stream: otherwise records would be dropped silently"))...)
 	list = append(list, check.InLimit(at.Child("duplicateWindow"), s.DuplicateWindow, known["stream.duplicateWindow"].Limit)...)
-	if !inboxPrefix.MatchString(c.InboxPrefix) {
-		list = append(list, field.Invalid(path.Child("inboxPrefix"), c.InboxPrefix,
-			"must be a subject such as _INBOX_kubecdc: printable characters without spaces, * and >, and no dot at the end"))
-	}
-	if !jetStreamDomain.MatchString(c.Domain) {
-		list = append(list, field.Invalid(path.Child("domain"), c.Domain, "must be printable characters without spaces, dots, * and >"))
-	}
+	list = append(list, check.Matches(path.Child("inboxPrefix"), c.InboxPrefix, inboxPrefix,
+		"must be a subject such as _INBOX_kubecdc: printable characters without spaces, * and >, and no dot at the end")...)
+	list = append(list, check.Matches(path.Child("domain"), c.Domain, jetStreamDomain, "must be printable characters without spaces, dots, * and >")...)
 	if wrong := c.Auth.validate(path.Child("auth")); len(wrong) > 0 {
 		list = append(list, wrong...)
 	} else {
