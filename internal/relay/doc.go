@@ -11,7 +11,8 @@
 //   - A Kafka topic has a copy of each stream event in each partition: snapshot.completed and progress are sent with the last copy, the
 //     others with every copy.
 //   - Nothing is dropped without a counter and a log line. Records that the bus no longer had are counted as missed.
-//   - The relay reads at most maxAhead records beyond the cursor; then reading waits.
+//   - The relay reads at most maxAhead records beyond the cursor; then reading waits. It also waits while the objects and patches of the
+//     records that wait or are in flight have more than 16 MiB.
 //
 // # Cursor
 //

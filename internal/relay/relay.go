@@ -283,7 +283,7 @@ func (r *Relay) take(ctx context.Context, rec *driver.Record, s *slot) error {
 		return r.stream(ctx, rec, s)
 	default:
 		r.marks.begin(resourceOf(e))
-		return r.lane.Put(ctx, keyOf(e), len(e.Data.Before)+len(e.Data.After)+1024, r.delta(rec, s))
+		return r.lane.Put(ctx, keyOf(e), len(e.Data.Before)+len(e.Data.After)+len(e.Data.Patch)+1024, r.delta(rec, s))
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -638,3 +640,59 @@ func waitFor(tb testing.TB, done func() bool) {
 		}
 	}
 }
+
+// A target that takes records and acknowledges none holds a bounded number of bytes, whatever part of the events is large.
+func TestBytesInFlightAreBounded(t *testing.T) {
+	const records, bound, large = 60, 16 << 20, 1 << 20
+	for _, part := range []string{"before", "after", "patch"} {
+		synctest.Test(t, func(t *testing.T) {
+			m := new(memory)
+			for i := range records {
+				raw := event("shop", fmt.Sprint("web-", i), 1)
+				value := `"` + strings.Repeat("x", large) + `"`
+				if part == "patch" {
+					raw = strings.Replace(raw, `"before":`, `"patch":[`+value+`],"before":`, 1)
+				} else {
+					raw = strings.Replace(raw, `"`+part+`":{`, `"`+part+`":{"large":`+value+`,`, 1)
+				}
+				m.records = append(m.records, copyOf(t, 0, 1, uint64(i+1), raw))
+			}
+			to := new(holder)
+			r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+			synctest.Wait()
+			to.mu.Lock()
+			n := len(to.events)
+			to.mu.Unlock()
+			if n < 4 || n*large > bound {
+				t.Errorf("%s: %d records of %d bytes are in flight, want at most %d bytes", part, n, large, bound)
+			}
+			if err := r.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// holder is a target that acknowledges nothing until it ends.
+type holder struct {
+	mu     sync.Mutex
+	events []*publish.Event
+}
+
+func (h *holder) Publish(e *publish.Event) {
+	h.mu.Lock()
+	h.events = append(h.events, e)
+	h.mu.Unlock()
+}
+
+func (h *holder) Run(ctx context.Context) error {
+	<-ctx.Done()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.events {
+		e.Done(publish.ErrClosed)
+	}
+	return nil
+}
+
+func (*holder) Ready() error { return nil }
