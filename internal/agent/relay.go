@@ -1,13 +1,21 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -105,4 +113,146 @@ func MatchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
 		}
 		return len(r.Operations) == 0 || slices.Contains(r.Operations, config.Operation(strings.TrimPrefix(e.Type, consume.TypePrefix+"object.")))
 	}
+}
+
+// Pauses before a relay that has failed is started again. The pause doubles each time. It is reset after the relay has run for as
+// long as the longest pause.
+const (
+	firstRelayPause = 5 * time.Second
+	mostRelayPause  = 2 * time.Minute
+)
+
+// errNotStarted is the state of a relay that has not been started.
+var errNotStarted = errors.New("not started yet: waiting for the cluster's uid from the API server")
+
+// Runner is a relay that runs once.
+type Runner interface {
+	Run(ctx context.Context) error
+	Ready() error
+}
+
+// RelayHost runs relays concurrently with the agent. A relay that fails does not end the agent: the host logs it, shows it in /readyz, and
+// restarts it. A nil *RelayHost has no relays.
+type RelayHost struct {
+	log    *slog.Logger
+	pause  time.Duration // the first
+	relays []*hostedRelay
+}
+
+// hostedRelay is a relay with its state.
+type hostedRelay struct {
+	cfg *config.Relay
+
+	mu      sync.Mutex
+	running Runner // nil while it does not run
+	failure error  // why it does not run
+}
+
+// NewRelayHost returns a host for the relays of a configuration, nil without relays.
+func NewRelayHost(relays []config.Relay, log *slog.Logger) *RelayHost {
+	if len(relays) == 0 {
+		return nil
+	}
+	h := &RelayHost{log: log, pause: firstRelayPause}
+	for i := range relays {
+		h.relays = append(h.relays, &hostedRelay{cfg: &relays[i], failure: errNotStarted})
+	}
+	return h
+}
+
+// Probes returns the checks of /readyz. A relay that fails does not make the agent unready.
+func (h *RelayHost) Probes() []admin.Probe {
+	if h == nil {
+		return nil
+	}
+	var all []admin.Probe
+	for _, r := range h.relays {
+		all = append(all, admin.Probe{Name: "relay " + r.cfg.Name, Ready: r.ready, Aside: true})
+	}
+	return all
+}
+
+func (r *hostedRelay) ready() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running == nil {
+		return r.failure
+	}
+	return r.running.Ready()
+}
+
+func (r *hostedRelay) set(running Runner, failure error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running, r.failure = running, failure
+}
+
+// Run runs all relays until ctx ends. It calls open for each run of a relay, after fence has passed. Without an election, fence is nil.
+func (h *RelayHost) Run(ctx context.Context, fence publish.Fence, open func(*config.Relay) (Runner, error)) {
+	if h == nil {
+		return
+	}
+	var g errgroup.Group
+	for _, r := range h.relays {
+		g.Go(func() error {
+			h.keep(ctx, r, fence, open)
+			return nil
+		})
+	}
+	_ = g.Wait() // none of them returns an error
+}
+
+// keep restarts one relay until ctx ends.
+func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fence, open func(*config.Relay) (Runner, error)) {
+	pause := h.pause
+	// A suspended leader may take the cursor after another agent leads, and then end. Therefore a leader takes the cursor back, but only
+	// once: a second time, the other is not a former leader.
+	takesBack := fence != nil
+	for {
+		began := time.Now()
+		running, err := openRelay(ctx, r.cfg, fence, open)
+		if err == nil {
+			r.set(running, nil)
+			err = running.Run(ctx)
+		}
+		if ctx.Err() != nil {
+			if err != nil {
+				h.log.Warn("relay failed while it stopped: its last records may be delivered again", "relay", r.cfg.Name, "err", err)
+			}
+			return
+		}
+		elsewhere := errors.Is(err, relay.ErrElsewhere)
+		switch {
+		case errors.Is(err, leader.ErrLost): // the agent ends with this error
+			r.set(nil, err)
+			return
+		case elsewhere && takesBack:
+			takesBack = false
+		case elsewhere: // the two would take the cursor from each other forever
+			r.set(nil, err)
+			h.log.Error("another relay of this name is running, so this one stops: run only one", "relay", r.cfg.Name, "err", err)
+			return
+		case err == nil:
+			err = errors.New("it stopped unexpectedly")
+		}
+		if time.Since(began) >= mostRelayPause {
+			pause = h.pause
+		}
+		r.set(nil, err)
+		h.log.Error("relay failed, restarting it; records wait on the bus meanwhile", "relay", r.cfg.Name, "err", err, "after", pause)
+		if publish.Sleep(ctx, pause) != nil {
+			return
+		}
+		pause = min(2*pause, mostRelayPause)
+	}
+}
+
+// openRelay opens a relay after fence has passed, because a relay starts by taking the cursor from its owner.
+func openRelay(ctx context.Context, r *config.Relay, fence publish.Fence, open func(*config.Relay) (Runner, error)) (Runner, error) {
+	if fence != nil {
+		if err := fence.Pass(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return open(r)
 }

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -87,4 +89,141 @@ func (c *Config) validateBus(path *field.Path) field.ErrorList {
 func (b Bus) Stdout() bool {
 	d, _ := b.Chosen()
 	return d != nil && d.Stdout
+}
+
+// Relay forwards records of the bus to a target, with a cursor of its own.
+type Relay struct {
+	Name       string            `yaml:"name"`  // of its cursor: at most 63 of a-z, 0-9 and "-"
+	Start      RelayStart        `yaml:"start"` // used only if there is no cursor
+	Resources  []ResourcePattern `yaml:"resources,omitempty"`
+	Namespaces Namespaces        `yaml:"namespaces,omitempty"`
+	Operations []Operation       `yaml:"operations,omitempty"` // none: all
+	Refused    RelayRefused      `yaml:"refused"`
+	To         RelayTarget       `yaml:"to"`
+}
+
+// SetDefaults sets the defaults of a relay.
+func (r *Relay) SetDefaults() { *r = Relay{Start: RelayLive, Refused: RelayStop} }
+
+// Takes reports whether the relay selects the resource. Group is "" for the core group.
+func (r *Relay) Takes(group, version, resource string) bool {
+	rule := Rule{Resources: r.Resources}
+	return len(r.Resources) == 0 || rule.Takes(group, version, resource)
+}
+
+// RelayStart is the position at which a relay without a cursor starts.
+type RelayStart string
+
+// The positions.
+const (
+	RelayLive      RelayStart = "live"      // records that arrive after its first start
+	RelayBeginning RelayStart = "beginning" // the oldest record of the bus
+)
+
+// Values returns both.
+func (RelayStart) Values() []string { return check.Names(RelayLive, RelayBeginning) }
+
+// RelayRefused is the reaction to a record that the target rejects for good.
+type RelayRefused string
+
+// The reactions.
+const (
+	RelayStop RelayRefused = "stop" // the relay stops until an operator intervenes
+	RelaySkip RelayRefused = "skip" // the record is counted, logged and skipped; it remains on the bus
+)
+
+// Values returns both.
+func (RelayRefused) Values() []string { return check.Names(RelayStop, RelaySkip) }
+
+// Operation is the last word of the type of an object's event.
+type Operation string
+
+// The operations.
+const (
+	Created Operation = "created"
+	Updated Operation = "updated"
+	Deleted Operation = "deleted"
+	Read    Operation = "read"    // a snapshot found it
+	Entered Operation = "entered" // it began to match a selector
+	Left    Operation = "left"    // it ceased to
+)
+
+// Values returns all operations.
+func (Operation) Values() []string {
+	return check.Names(Created, Updated, Deleted, Read, Entered, Left)
+}
+
+// RelayTarget is the target of a relay: the settings of a driver, by its name. Validate requires exactly one.
+type RelayTarget map[string]driver.Config
+
+// Keys implements yamldoc.Variants.
+func (RelayTarget) Keys() []string { return drivers.Names(drivers.Targets()) }
+
+// New implements yamldoc.Variants.
+func (RelayTarget) New(name string) any { return drivers.Named(drivers.Targets(), name).Default() }
+
+// Chosen returns the target. It may be one of several, or nil, if the configuration is not valid.
+func (t RelayTarget) Chosen() (*driver.Driver, driver.Config) { return chosen(drivers.Targets(), t) }
+
+// TargetOf returns the target that a URL names; ok is false if none has its scheme, or the URL has another form.
+func TargetOf(url string) (t RelayTarget, ok bool) {
+	d, c, ok := ofURL(drivers.Targets(), url, nil)
+	if !ok {
+		return nil, false
+	}
+	return RelayTarget{d.Name: c}, true
+}
+
+func (c *Config) validateRelays(path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	if _, bus := c.Bus.Chosen(); len(c.Relays) > 0 && bus != nil {
+		if _, ok := bus.(driver.Readable); !ok {
+			list = append(list, field.Forbidden(path, ErrNotReadable().Error()))
+		}
+	}
+	seen := map[string]int{}
+	for i := range c.Relays {
+		r, at := &c.Relays[i], path.Index(i)
+		switch first, twice := seen[r.Name]; {
+		case r.Name == "":
+			list = append(list, field.Required(at.Child("name"), "is missing: the relay stores its position under it"))
+		case !relayName.MatchString(r.Name):
+			list = append(list, field.Invalid(at.Child("name"), r.Name, `must be at most 63 of a-z, 0-9 and "-", beginning and ending with a letter or digit`))
+		case twice:
+			list = append(list, field.Invalid(at.Child("name"), r.Name, fmt.Sprintf("must be unique, %s has the same", path.Index(first))))
+		default:
+			seen[r.Name] = i
+		}
+		list = append(list, check.InEnum(at.Child("start"), r.Start)...)
+		list = append(list, check.Unique(r.Resources, at.Child("resources"))...)
+		list = append(list, check.Unique(r.Namespaces, at.Child("namespaces"))...)
+		list = append(list, r.Namespaces.validate(at.Child("namespaces"))...)
+		list = append(list, check.Unique(r.Operations, at.Child("operations"))...)
+		for j, o := range r.Operations {
+			list = append(list, check.InEnum(at.Child("operations").Index(j), o)...)
+		}
+		list = append(list, check.InEnum(at.Child("refused"), r.Refused)...)
+		list = append(list, c.validateTarget(r.To, at.Child("to"))...)
+	}
+	return list
+}
+
+var relayName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// ErrNotReadable returns the error about a relay of a bus that stores no records.
+func ErrNotReadable() error {
+	kept := drivers.Names(drivers.Readable())
+	others := slices.DeleteFunc(drivers.Names(drivers.Buses()), func(name string) bool { return slices.Contains(kept, name) })
+	return fmt.Errorf("reads the bus, which must be %s: %s keep no records", check.Listed(kept, "or"), check.Listed(others, "and"))
+}
+
+func (c *Config) validateTarget(t RelayTarget, path *field.Path) field.ErrorList {
+	if list := check.OnlyOne(path, "target", true, choices(drivers.Targets(), t)...); len(list) > 0 {
+		return list
+	}
+	d, settings := t.Chosen()
+	f := c.facts()
+	f.Target = true
+	_, f.Source = c.Bus.Chosen()
+	return settings.Validate(path.Child(d.Name), f)
 }

@@ -8,13 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
 // slowBus takes each event after a second. The poisoned one breaks the connection that it is sent on, with all events in flight on it.
 type slowBus struct {
-	ctx context.Context //nolint:containedctx // of the test
+	ctx context.Context // of the test
 
 	mu       sync.Mutex
 	flying   map[*publish.Event]bool
@@ -72,7 +74,7 @@ func TestRateBesideAnIsolatedEvent(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		b := &slowBus{ctx: ctx, flying: map[*publish.Event]bool{}}
-		l := publishtest.StartLoad(t, b, inFlight, 0)
+		l := offerTo(t, b, inFlight, 0)
 		rate := func() int {
 			before := l.Count()
 			<-time.After(span)
@@ -93,4 +95,14 @@ func TestRateBesideAnIsolatedEvent(t *testing.T) {
 		}
 		l.Stop()
 	})
+}
+
+// offerTo publishes events of one resource to a bus, through the agent's queue.
+func offerTo(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration) *publishtest.Load {
+	tb.Helper()
+	q := queue.New[*object.Delta](queue.Options{Events: 4 * inFlight, Bytes: 1 << 30, InFlight: inFlight}, nil)
+	lane := q.Lane("pods")
+	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, func(ctx context.Context, d *object.Delta) error {
+		return lane.Put(ctx, d.Ref.Key, 1, d)
+	}, pace)
 }

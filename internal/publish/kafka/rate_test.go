@@ -15,8 +15,11 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
 // slowBrokers are a model whose brokers take a tenth of a second for each batch, and cut the connection of a batch with "hemlock" in it.
@@ -50,7 +53,7 @@ func TestRateBesideAnIsolatedEvent(t *testing.T) {
 		m.topic("dead.prod-eu-1", 1)
 		m.topic("kubecdc.prod-eu-1", partitions)
 		k := runKafka(t, kafkaConfig(m.addrs...), m)
-		l := publishtest.StartLoad(t, k.Bus, inFlight, 0)
+		l := offerTo(t, k.Bus, inFlight, 0)
 		rate := func() int {
 			before := l.Count()
 			<-time.After(span)
@@ -71,4 +74,14 @@ func TestRateBesideAnIsolatedEvent(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// offerTo publishes events of one resource to a bus, through the agent's queue.
+func offerTo(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration) *publishtest.Load {
+	tb.Helper()
+	q := queue.New[*object.Delta](queue.Options{Events: 4 * inFlight, Bytes: 1 << 30, InFlight: inFlight}, nil)
+	lane := q.Lane("pods")
+	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, func(ctx context.Context, d *object.Delta) error {
+		return lane.Put(ctx, d.Ref.Key, 1, d)
+	}, pace)
 }

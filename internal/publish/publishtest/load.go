@@ -13,29 +13,28 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
 // Load is a dispatcher with a source of events.
 type Load struct {
 	Stop func() // ends it without an error of the dispatcher
 
-	offered    atomic.Int64
-	acked      atomic.Int64
-	lane       *queue.Lane[*object.Delta]
-	dispatcher *publish.Dispatcher[*queue.Item[*object.Delta]]
+	offered, acked atomic.Int64
+
+	add   func(ctx context.Context, d *object.Delta) error
+	stuck func() []publish.Stuck
 }
 
 // StartLoad publishes versions of 64 objects of one resource to a bus until Stop, each object's one after the other: one event each pace, or as
-// many as the bus takes if that is 0.
-func StartLoad(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration) *Load {
+// many as the bus takes if that is 0. add adds a delta to the source, in one lane.
+func StartLoad[I comparable](tb testing.TB, bus publish.Bus, source publish.Source[I], delta func(I) *object.Delta, add func(ctx context.Context, d *object.Delta) error, pace time.Duration) *Load {
 	tb.Helper()
-	q := queue.New[*object.Delta](queue.Options{Events: 4 * inFlight, Bytes: 1 << 30, InFlight: inFlight}, nil)
-	l := &Load{lane: q.Lane("pods")}
-	l.dispatcher = publish.NewDispatcher(q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, l, bus, publish.Options{}, Discard, nil)
+	l := &Load{add: add}
+	dispatcher := publish.NewDispatcher(source, delta, l, bus, publish.Options{}, Discard, nil)
+	l.stuck = dispatcher.Stuck
 	ctx, cancel := context.WithCancel(context.Background())
 	var g errgroup.Group
-	g.Go(func() error { return l.dispatcher.Run(ctx) })
+	g.Go(func() error { return dispatcher.Run(ctx) })
 	g.Go(func() error {
 		tick := time.NewTicker(max(pace, 1))
 		defer tick.Stop()
@@ -59,7 +58,7 @@ func StartLoad(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration)
 func (l *Load) put(ctx context.Context, name string, version int) error {
 	d := Event(name, version, "").Delta
 	d.Acker = l
-	return l.lane.Put(ctx, d.Ref.Key, 1, d)
+	return l.add(ctx, d)
 }
 
 // Put adds an event of another object of the same resource. Its body contains the name.
@@ -78,7 +77,7 @@ func (l *Load) Count() int { return int(l.acked.Load()) }
 
 // Isolated returns the ids of the events that are sent alone and wait for another attempt.
 func (l *Load) Isolated() (ids []string) {
-	for _, s := range l.dispatcher.Stuck() {
+	for _, s := range l.stuck() {
 		if s.Alone {
 			ids = append(ids, s.ID)
 		}
