@@ -48,24 +48,23 @@ func choices(all []*driver.Driver, settings map[string]driver.Config) []check.Ch
 // BusOf returns the bus that a URL names, with the settings of configured for a bus of its kind. ok is false if no bus has its scheme, or the
 // URL has another form.
 func BusOf(url string, configured Bus) (b Bus, ok bool) {
-	d, c, ok := ofURL(drivers.Buses(), url, configured)
-	if !ok {
-		return nil, false
-	}
-	return Bus{d.Name: c}, true
+	return ofURL(drivers.Buses(), url, configured)
 }
 
-func ofURL(all []*driver.Driver, url string, configured map[string]driver.Config) (*driver.Driver, driver.Config, bool) {
+func ofURL(all []*driver.Driver, url string, configured map[string]driver.Config) (map[string]driver.Config, bool) {
 	scheme, _, _ := strings.Cut(url, ":")
 	i := slices.IndexFunc(all, func(d *driver.Driver) bool { return slices.Contains(d.Schemes, scheme) })
 	if i < 0 {
-		return nil, nil, false
+		return nil, false
 	}
 	c, ok := configured[all[i].Name]
 	if !ok {
 		c = all[i].Default()
 	}
-	return all[i], c, c.SetURL(url) == nil
+	if c.SetURL(url) != nil {
+		return nil, false
+	}
+	return map[string]driver.Config{all[i].Name: c}, true
 }
 
 // facts returns the settings outside of `bus` that a bus needs.
@@ -167,11 +166,7 @@ func (t RelayTarget) Chosen() (*driver.Driver, driver.Config) { return chosen(dr
 
 // TargetOf returns the target that a URL names; ok is false if none has its scheme, or the URL has another form.
 func TargetOf(url string) (t RelayTarget, ok bool) {
-	d, c, ok := ofURL(drivers.Targets(), url, nil)
-	if !ok {
-		return nil, false
-	}
-	return RelayTarget{d.Name: c}, true
+	return ofURL(drivers.Targets(), url, nil)
 }
 
 func (c *Config) validateRelays(path *field.Path) field.ErrorList {

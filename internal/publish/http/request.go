@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -147,12 +148,7 @@ func (p *payload) add(part []byte) {
 func (p *payload) contains(text []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, part := range p.parts {
-		if bytes.Contains(part, text) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.parts, func(part []byte) bool { return bytes.Contains(part, text) })
 }
 
 func (p *payload) detach() {

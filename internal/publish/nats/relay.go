@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -283,12 +284,7 @@ func (c *Config) SetAccess(a *driver.Access) error {
 		}
 		c.InboxPrefix = a.InboxPrefix
 	}
-	if a.Stream != "" {
-		c.Stream.Name = a.Stream
-	}
-	if a.Domain != "" {
-		c.Domain = a.Domain
-	}
+	c.Stream.Name, c.Domain = cmp.Or(a.Stream, c.Stream.Name), cmp.Or(a.Domain, c.Domain)
 	if a.Creds != "" {
 		c.Auth = Auth{CredsFile: a.Creds}
 	}
@@ -327,12 +323,8 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 }
 
 func refusesCredentials(err error) bool {
-	for _, refused := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrNkeysNotSupported} {
-		if errors.Is(err, refused) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrNkeysNotSupported},
+		func(refused error) bool { return errors.Is(err, refused) })
 }
 
 // Logs implements driver.Readable.
