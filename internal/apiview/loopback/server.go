@@ -33,9 +33,9 @@ type Server struct {
 	URL        string
 	Kubeconfig string // the path of the file, which is removed at the end
 
-	listener   net.Listener
-	server     *http.Server
-	temporary  string // directory of a temporary kubeconfig, "" without one
+	listener  net.Listener
+	server    *http.Server
+	temporary string // directory of a temporary kubeconfig, "" without one
 }
 
 // Listen opens a port (0: a free one) and writes a kubeconfig for clients ("": to a temporary directory). It sets the token of handler.
