@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
 	"github.com/kubecdc/kubecdc/internal/apiview/loopback"
+	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
@@ -92,7 +93,7 @@ func runAt(ctx context.Context, f *serveFlags, moment string, command []string, 
 	return s.Run(context.WithoutCancel(ctx), func(context.Context) error {
 		cmd := exec.Command(path, command[1:]...) //nolint:noctx // signals end it, in its own way
 		cmd.Args[0] = command[0]
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, stdout, stderr
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, terminal.Unguard(stdout), terminal.Unguard(stderr)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig)
 		return runChild(cmd, signals)
 	})
@@ -103,7 +104,7 @@ func runChild(cmd *exec.Cmd, signals <-chan os.Signal) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	terminal := term.IsTerminal(int(os.Stdin.Fd()))
+	atTerminal := term.IsTerminal(int(os.Stdin.Fd()))
 	ended := make(chan struct{})
 	var passing sync.WaitGroup
 	passing.Go(func() {
@@ -112,7 +113,7 @@ func runChild(cmd *exec.Cmd, signals <-chan os.Signal) error {
 			case <-ended:
 				return
 			case s := <-signals:
-				if terminal && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
+				if atTerminal && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
 					continue // the terminal has also sent it to the command
 				}
 				_ = cmd.Process.Signal(s) // fails if the command has ended

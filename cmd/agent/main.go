@@ -77,8 +77,9 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	return root
 }
 
-// run runs the program and returns its exit code.
+// run runs the program and returns its exit code. At a terminal, everything that the commands write is escaped here.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	stdout, stderr = terminal.Guard(stdout, os.Getenv), terminal.Guard(stderr, os.Getenv)
 	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

@@ -65,7 +65,7 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 	case printer.JSON, printer.YAML, printer.JSONPath:
 		err = q.printValue(newBlamed(lines, &sure))
 	case printer.Name:
-		err = q.write([]byte(kindName(last) + "\n"))
+		_, err = fmt.Fprintln(q.Stdout, kindName(last))
 	default:
 		err = q.printBlame(lines)
 	}
@@ -116,7 +116,7 @@ func (q *Question) printBlame(lines []timeline.Line) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t", when, who)
 		if q.Format.Wide() {
-			fmt.Fprintf(w, "rv:%s\t", rv)
+			fmt.Fprintf(w, "rv:%s\t", console.Printable(rv))
 		}
 		fmt.Fprintln(w, "|")
 	}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/timeline"
@@ -149,7 +147,7 @@ func (q *Question) printList(objects []*timeline.Version, c *certainty) error {
 			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
 		}
 		if b.Len() > enough {
-			if err := q.write(b.Bytes()); err != nil {
+			if _, err := q.Stdout.Write(b.Bytes()); err != nil {
 				return err
 			}
 			b.Reset()
@@ -164,7 +162,8 @@ func (q *Question) printList(objects []*timeline.Version, c *certainty) error {
 		return err
 	}
 	b.Write(append(sure, "\n}\n"...))
-	return q.write(b.Bytes())
+	_, err = q.Stdout.Write(b.Bytes())
+	return err
 }
 
 // printTemplate executes a template: on the object if one is named, otherwise on a List.
@@ -189,7 +188,7 @@ func (q *Question) printDocuments(objects []*timeline.Version) error {
 		if k > 0 {
 			b.WriteString("---\n")
 		}
-		text, err := yaml.JSONToYAML(v.After)
+		text, err := printer.ToYAML(v.After)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
 		}

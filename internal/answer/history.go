@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/printer"
@@ -186,7 +184,8 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 			if err != nil {
 				return err
 			}
-			return h.q.write(append(text, '\n'))
+			_, err = h.q.Stdout.Write(append(text, '\n'))
+			return err
 		}
 		head := "{\n\"versions\": [\n"
 		if h.shown > 1 {
@@ -196,7 +195,8 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 		if err != nil {
 			return err
 		}
-		return h.q.write(append([]byte(head), raw...))
+		_, err = h.q.Stdout.Write(append([]byte(head), raw...))
+		return err
 	case printer.YAML:
 		return h.document(v, after)
 	case printer.Name:
@@ -205,7 +205,8 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 			return nil
 		}
 		h.named[key] = true
-		return h.q.write([]byte(kindName(v) + "\n"))
+		_, err := fmt.Fprintln(h.q.Stdout, kindName(v))
+		return err
 	}
 	shown := eventOf(v, v.Op)
 	shown.Data.ChangedBy, shown.Data.Inferred, shown.Data.Skipped, shown.Data.Truncated = v.ChangedBy, v.Inferred, v.Skipped, v.Truncated
@@ -230,13 +231,14 @@ func (h *historian) document(v *timeline.Version, after json.RawMessage) error {
 	fmt.Fprintf(&b, "# %s %s %s %s rv:%s by %s\n", v.Time.Local().Format(time.RFC3339), opWord(v.Op), v.Resource, console.Printable(objectName(v)),
 		v.ResourceVersion, managers(v))
 	if after != nil {
-		text, err := yaml.JSONToYAML(after)
+		text, err := printer.ToYAML(after)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
 		}
 		b.Write(text)
 	}
-	return h.q.write(b.Bytes())
+	_, err := h.q.Stdout.Write(b.Bytes())
+	return err
 }
 
 // close prints the end of the output, after the versions.
@@ -255,5 +257,6 @@ func (h *historian) close(c *certainty) error {
 	if h.shown == 0 {
 		head = "{\n\"versions\": [],\n"
 	}
-	return h.q.write(append(append([]byte(head), raw[1:]...), '\n'))
+	_, err = h.q.Stdout.Write(append(append([]byte(head), raw[1:]...), '\n'))
+	return err
 }

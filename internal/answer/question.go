@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/terminal"
@@ -106,21 +105,9 @@ func (q *Question) labelled(object json.RawMessage) bool {
 // printValue prints a value as JSON or YAML, or what the template makes of it.
 func (q *Question) printValue(value any) error {
 	text, err := q.Format.Encode(value, "    ")
-	switch {
-	case err != nil:
-		return err
-	case q.Format.Name == printer.YAML: // escapes control characters in its own way
-		_, err = q.Stdout.Write(text)
+	if err != nil {
 		return err
 	}
-	return q.write(text)
-}
-
-// write writes to standard output. At a terminal, it makes control characters harmless.
-func (q *Question) write(text []byte) error {
-	if q.Stdout.Interactive {
-		text = console.AppendHarmless(nil, text)
-	}
-	_, err := q.Stdout.Write(text)
+	_, err = q.Stdout.Write(text)
 	return err
 }

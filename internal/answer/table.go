@@ -55,7 +55,8 @@ func (q *Question) printTable(objects []*timeline.Version, now time.Time) error 
 		for i := range of {
 			of[i] = console.Printable(of[i])
 		}
-		row(console.Printable(v.Namespace), console.Printable(name), of, changed, managers(v), v.ResourceVersion, v.UID)
+		row(console.Printable(v.Namespace), console.Printable(name), of, changed, managers(v),
+			console.Printable(v.ResourceVersion), console.Printable(v.UID))
 	}
 	return w.Flush()
 }

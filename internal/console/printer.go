@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -96,9 +93,6 @@ func (p *Printer) Print(e *consume.Event) error {
 	switch {
 	case p.opts.Format != nil:
 		p.buf, err = p.opts.Format(e)
-		if p.out.Interactive {
-			p.buf = appendHarmless(nil, p.buf)
-		}
 	case p.opts.View == JSON:
 		err = p.json(e)
 	case p.opts.View == YAML:
@@ -114,6 +108,11 @@ func (p *Printer) Print(e *consume.Event) error {
 	}
 	if err != nil {
 		return fmt.Errorf("show %s: %w", e.ID, err)
+	}
+	if len(p.buf) > p.w.Available() { // do not divide a character
+		if err := p.w.Flush(); err != nil {
+			return err
+		}
 	}
 	_, err = p.w.Write(p.buf)
 	return err
@@ -147,19 +146,14 @@ func (p *Printer) json(e *consume.Event) error {
 	if err != nil {
 		return err
 	}
-	if bytes.IndexByte(raw, '\n') >= 0 { // one line each, whatever the producer wrote
+	if bytes.ContainsAny(raw, "\n\r") { // one line each, whatever the producer wrote
 		var b bytes.Buffer
 		if err := compact(&b, raw); err != nil {
 			return err
 		}
 		raw = b.Bytes()
 	}
-	if p.out.Interactive {
-		p.buf = appendHarmless(p.buf, raw)
-	} else {
-		p.buf = append(p.buf, raw...)
-	}
-	p.buf = append(p.buf, '\n')
+	p.buf = append(append(p.buf, raw...), '\n')
 	return nil
 }
 
@@ -302,26 +296,4 @@ func compact(dst io.Writer, raw []byte) error {
 	}
 	_, err := dst.Write(raw[from:])
 	return err
-}
-
-// appendHarmless appends JSON, with the unprintable characters of its strings as escapes. Its meaning stays the same.
-func appendHarmless(dst, raw []byte) []byte {
-	from := 0
-	for i := 0; i < len(raw); {
-		if raw[i] < 0x7f {
-			i++
-			continue
-		}
-		r, size := utf8.DecodeRune(raw[i:])
-		if !unicode.IsPrint(r) {
-			dst = append(dst, raw[from:i]...)
-			if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
-				dst, r = appendRune(dst, high), low
-			}
-			dst = appendRune(dst, r)
-			from = i + size
-		}
-		i += size
-	}
-	return append(dst, raw[from:]...)
 }

@@ -6,6 +6,3 @@ func Known(name string) (plural string, groups []string) { return expand(name) }
 
 // Printable escapes everything in text that a terminal might interpret.
 func Printable(text string) string { return clean(text) }
-
-// AppendHarmless appends JSON, with the unprintable characters of its strings as escapes. Its meaning stays the same.
-func AppendHarmless(dst, raw []byte) []byte { return appendHarmless(dst, raw) }

@@ -7,8 +7,8 @@
 // resized terminal would break. Foreign text there (a person's ^C) is harmless, and if the process is killed, there is nothing
 // to restore.
 //
-// Displayed text comes from clusters and must not reach the terminal as escape sequences: the package escapes all unprintable
-// characters.
+// Displayed text comes from clusters and must not reach the terminal as escape sequences: Output.Write escapes all unprintable
+// characters. The commands write to terminals only through an Output (Guard).
 //
 // The package starts no goroutines.
 package terminal

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Output is where a command writes for a person or for a pipe. It must not be copied once it is used.
+// Output is where a command writes for a person or for a pipe. At a terminal, it escapes everything that the terminal would interpret,
+// except line ends, tabs and the styles of this package: text may come from clusters. It must not be copied once it is used.
 type Output struct {
 	io.Writer
 
@@ -25,8 +26,11 @@ type Output struct {
 }
 
 // Detect detects the capabilities of w. getenv is os.Getenv. Detect honours NO_COLOR (https://no-color.org), CLICOLOR_FORCE
-// and TERM, and COLUMNS unless w is a terminal, which reports its own width.
+// and TERM, and COLUMNS unless w is a terminal, which reports its own width. It returns an Output unchanged.
 func Detect(w io.Writer, getenv func(string) string) *Output {
+	if o, ok := w.(*Output); ok {
+		return o
+	}
 	o := &Output{Writer: w}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		o.Interactive = getenv("TERM") != "dumb"
@@ -45,6 +49,25 @@ func Detect(w io.Writer, getenv func(string) string) *Output {
 	return o
 }
 
+// Guard returns w, but as an Output if w is a terminal.
+func Guard(w io.Writer, getenv func(string) string) io.Writer {
+	if o := Detect(w, getenv); o.isTerminal() {
+		return o
+	}
+	return w
+}
+
+// Unguard returns the file of an Output, for other programs, and any other writer unchanged.
+func Unguard(w io.Writer) io.Writer {
+	if o, ok := w.(*Output); ok {
+		return o.Writer
+	}
+	return w
+}
+
+// isTerminal reports whether the output is a terminal, even one that cannot redraw lines.
+func (o *Output) isTerminal() bool { return o.Interactive || o.Size != nil }
+
 // columns returns the maximum width of a line; 0 if the output is not interactive or the width is unknown.
 func (o *Output) columns() int {
 	if !o.Interactive {
@@ -57,14 +80,18 @@ func (o *Output) columns() int {
 	return width
 }
 
-// Write writes whole lines, above the region if one is shown.
+// Write writes whole lines, above the region if one is shown. At a terminal, a character must not be divided between two calls.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.region == nil {
+	if !o.isTerminal() {
 		return o.Writer.Write(p)
 	}
-	if _, err := o.Writer.Write(o.region.draw(p)); err != nil {
+	text := harmless(p, o.Color)
+	if o.region != nil {
+		text = o.region.draw(text)
+	}
+	if _, err := o.Writer.Write(text); err != nil {
 		return 0, err
 	}
 	return len(p), nil

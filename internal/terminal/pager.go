@@ -30,7 +30,7 @@ func NewPager(o *Output, command string, stderr io.Writer) (*Output, *Pager) {
 	if !o.Interactive || len(argv) == 0 || command == "cat" {
 		return o, nil
 	}
-	p := &Pager{argv: argv, screen: o.Writer, stderr: stderr}
+	p := &Pager{argv: argv, screen: o.Writer, stderr: Unguard(stderr)}
 	return &Output{Writer: p, Interactive: true, Color: o.Color, Width: o.Width, Size: o.Size}, p
 }
 
