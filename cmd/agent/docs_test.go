@@ -19,7 +19,7 @@ var (
 )
 
 // TestCommandsOfTheDocumentation looks for the commands and flags of all kubecdc command lines that documents show.
-// test/walk and test/consumers run those of README, docs/start and docs/guides/consume.md.
+// walk `TestDocumentedCommands` runs them.
 func TestCommandsOfTheDocumentation(t *testing.T) {
 	checked := 0
 	check := func(file, line string) {

@@ -320,10 +320,10 @@ func (a *agent) lead(ctx context.Context, epoch uint64, id *identity, b *bus, hi
 	a.dispatcher.Store(dispatcher)
 	s := Stages{
 		Observe: a.informers.Run, Waiting: a.queue.Len, Drained: a.queue.Drained, Finish: a.informers.Finish, CloseQueue: a.queue.Close,
-		Dispatch: dispatcher.Run, Remember: UntilEnded, Bus: b.run,
+		Dispatch: dispatcher.Run, Save: UntilEnded, Bus: b.run,
 	}
 	if a.keeper != nil {
-		s.Remember = saveCheckpoint(a.keeper.Keeper)
+		s.Save = saveCheckpoint(a.keeper.Keeper)
 	}
 	if a.startup != nil {
 		s.Observe = Beside(a.informers.Run, func(ctx context.Context) error { a.startup.capturing(ctx, hints); return nil })

@@ -193,7 +193,7 @@ func (a *agent) trackLogs(logs *publish.Logs) {
 	for i := range kept {
 		known[i] = publish.Log(kept[i])
 	}
-	logs.Remember(known, last)
+	logs.Restore(known, last)
 	a.keeper.TrackLogs(func() []checkpoint.Log {
 		known := logs.Known()
 		kept := make([]checkpoint.Log, len(known))
@@ -237,8 +237,8 @@ func saveCheckpoint(keeper *checkpoint.Keeper) func(context.Context) error {
 		defer cancel()
 		closed := keeper.Close(last)
 		if closed != nil && err == nil && last.Err() != nil {
-			closed = fmt.Errorf("%w; nothing is lost: the next start resumes from the previous checkpoint, and sends later events again with the same ids "+
-				"what has come since", closed)
+			closed = fmt.Errorf("%w; nothing is lost: the next start resumes from the previous checkpoint, and sends later events again with the same ids",
+				closed)
 		}
 		return cmp.Or(err, closed)
 	}

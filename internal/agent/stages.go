@@ -42,7 +42,7 @@ type Stages struct {
 	CloseQueue func()
 	Draining   func(context.Context)       // shows the progress of the drain until its context ends; may be nil
 	Dispatch   func(context.Context) error // returns when the queue is closed and empty
-	Remember   func(context.Context) error // saves the checkpoint until its context ends, and then once more
+	Save       func(context.Context) error // saves the checkpoint until its context ends, and then once more
 	Bus        func(context.Context) error
 }
 
@@ -67,8 +67,8 @@ func RunStages(ctx context.Context, grace time.Duration, s Stages, log *slog.Log
 	})()
 	dispatching, stopDispatching := context.WithCancelCause(all)
 	defer stopDispatching(nil)
-	remembering, stopRemembering := context.WithCancel(all)
-	defer stopRemembering()
+	saving, stopSaving := context.WithCancel(all)
+	defer stopSaving()
 	connected, disconnect := context.WithCancel(all)
 	defer disconnect()
 
@@ -80,7 +80,7 @@ func RunStages(ctx context.Context, grace time.Duration, s Stages, log *slog.Log
 		defer over.Stop()
 		if s.Draining != nil {
 			g.Go(func() error {
-				s.Draining(remembering)
+				s.Draining(saving)
 				return nil
 			})
 		}
@@ -91,11 +91,11 @@ func RunStages(ctx context.Context, grace time.Duration, s Stages, log *slog.Log
 			}
 		}
 		s.CloseQueue()
-		<-remembering.Done() // after the drain, or a failure
+		<-saving.Done() // after the drain, or a failure
 		return err
 	})
 	g.Go(func() error {
-		defer stopRemembering()
+		defer stopSaving()
 		err := s.Dispatch(dispatching)
 		switch {
 		case errors.Is(err, publish.ErrClosed):
@@ -107,7 +107,7 @@ func RunStages(ctx context.Context, grace time.Duration, s Stages, log *slog.Log
 	})
 	g.Go(func() error {
 		defer disconnect()
-		return s.Remember(remembering)
+		return s.Save(saving)
 	})
 	g.Go(func() error { return s.Bus(connected) })
 	err := g.Wait()

@@ -66,7 +66,7 @@ func TestStagesEndOneAfterTheOther(t *testing.T) {
 			d.add("pump ended")
 			return nil
 		},
-		Remember: d.untilEnded("checkpoint"), Bus: d.untilEnded("bus"),
+		Save: d.untilEnded("checkpoint"), Bus: d.untilEnded("bus"),
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestGraceEndsADrain(t *testing.T) {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			},
-			Remember: d.untilEnded("checkpoint"), Bus: d.untilEnded("bus"),
+			Save: d.untilEnded("checkpoint"), Bus: d.untilEnded("bus"),
 		}, slog.New(slog.DiscardHandler))
 		if !errors.Is(err, ErrGrace) || time.Since(begin) != 20*time.Second {
 			t.Errorf("got %v after %v, want the end of the grace period after 20 s", err, time.Since(begin))
@@ -101,7 +101,7 @@ func TestAFailingStageEndsAll(t *testing.T) {
 	failure := errors.New("the stream would lose events")
 	err := RunStages(t.Context(), time.Minute, Stages{
 		Observe: d.untilEnded("observe"), Waiting: func() int { return 0 }, Drained: never, Finish: none, CloseQueue: func() {}, Dispatch: d.untilEnded("pump"),
-		Remember: d.untilEnded("checkpoint"), Bus: func(context.Context) error { return failure },
+		Save: d.untilEnded("checkpoint"), Bus: func(context.Context) error { return failure },
 	}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, failure) {
 		t.Errorf("got %v, want %v", err, failure)
@@ -114,7 +114,7 @@ func TestAConflictOfCheckpointsEndsAll(t *testing.T) {
 	conflict := errors.New("somebody else has written it")
 	err := RunStages(t.Context(), time.Minute, Stages{
 		Observe: d.untilEnded("observe"), Waiting: func() int { return 0 }, Drained: never, Finish: none, CloseQueue: func() {},
-		Dispatch: d.untilEnded("pump"), Remember: func(context.Context) error { return conflict }, Bus: d.untilEnded("bus"),
+		Dispatch: d.untilEnded("pump"), Save: func(context.Context) error { return conflict }, Bus: d.untilEnded("bus"),
 	}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, conflict) {
 		t.Errorf("got %v, want %v", err, conflict)
@@ -134,7 +134,7 @@ func TestTheCheckpointIsSavedWhenGraceIsOver(t *testing.T) {
 		stop()
 		err := RunStages(ctx, 20*time.Second, Stages{
 			Observe: d.untilEnded("observe"), Waiting: func() int { return 1 }, Drained: none, Finish: never, CloseQueue: func() {},
-			Dispatch: never, Remember: d.untilEnded("checkpoint"), Bus: d.untilEnded("bus"),
+			Dispatch: never, Save: d.untilEnded("checkpoint"), Bus: d.untilEnded("bus"),
 		}, slog.New(slog.DiscardHandler))
 		if err != nil || !slices.Contains(d.entries, "checkpoint ended") {
 			t.Errorf("got %v after %q", err, d.entries)
@@ -154,7 +154,7 @@ func TestTheErrorOfAFailedBusIsTold(t *testing.T) {
 				<-closed
 				return fmt.Errorf("publish pods/1: %w", publish.ErrClosed)
 			},
-			Remember: UntilEnded,
+			Save: UntilEnded,
 			Bus: func(context.Context) error {
 				close(closed)
 				synctest.Wait() // the pump has ended

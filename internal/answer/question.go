@@ -102,7 +102,7 @@ func (q *Question) labelled(object json.RawMessage) bool {
 	return q.Wanted.Selector.Matches(o.Metadata.Labels)
 }
 
-// printValue prints a value as JSON or YAML, or what the template makes of it.
+// printValue prints a value as JSON or YAML, or the text that the template produces.
 func (q *Question) printValue(value any) error {
 	text, err := q.Format.Encode(value, "    ")
 	if err != nil {

@@ -67,9 +67,9 @@ func NewLogs(takes func(name string, r *object.Resource, namespace string) bool)
 	return &Logs{takes: takes, all: map[string]*trackedLog{}, replaced: func(string, string) {}}
 }
 
-// Remember restores the state of an earlier run. last is the highest replacement number in use anywhere. It must be called before the bus
+// Restore sets the state of an earlier run. last is the highest replacement number in use anywhere. It must be called before the bus
 // runs.
-func (l *Logs) Remember(all []Log, last uint64) {
+func (l *Logs) Restore(all []Log, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = max(l.last, last)

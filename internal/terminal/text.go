@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// harmless returns text with escapes instead of the characters that a terminal interprets or displays out of place: control characters
-// except line ends and tabs, and format characters such as reversals of the direction. styles permits the sequences of Output.Append.
+// harmless escapes the characters of text that a terminal interprets or displays out of place. These are control characters, except line
+// ends and tabs, and format characters such as reversals of the direction. styles permits the sequences of Output.Append.
 // The escapes are those of JSON, so that JSON keeps its meaning. A byte that is not UTF-8 becomes U+FFFD, as in decoders of JSON.
 func harmless(text []byte, styles bool) []byte {
 	var dst []byte

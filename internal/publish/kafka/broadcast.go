@@ -128,7 +128,7 @@ func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 		s.chosen = false
 		return false, nil
 	}
-	b.told(s)
+	b.recordProgress(s)
 	return true, nil
 }
 
@@ -137,13 +137,13 @@ func (s *broadcast) mayLeave(answered bool) bool {
 	return s.progress && time.Since(s.started) >= progressWait && (answered || len(s.missed) > 0) && (!s.first || len(s.unready) == 0)
 }
 
-// told records the topics that have a progress in all of their partitions.
-func (b *Bus) told(s *broadcast) {
+// recordProgress records the topics that have a progress in all of their partitions.
+func (b *Bus) recordProgress(s *broadcast) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range s.topics {
 		if s.progress && s.waiting[t] == 0 && !s.missed[t] && !slices.Contains(s.unready, t) {
-			t.ledger.told(s.event.Event)
+			t.ledger.storedProgress(s.event.Event)
 		}
 	}
 	if s.everywhere {
@@ -315,7 +315,7 @@ func (l *ledger) isBehind(ev *encode.Event) bool {
 	return one || any
 }
 
-func (l *ledger) told(ev *encode.Event) {
+func (l *ledger) storedProgress(ev *encode.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key, at := scopeKey(ev, ev.Delta.Stream.Scope), historyVersion{ev.Delta.Stream.History, ev.Delta.Stream.ResourceVersion}

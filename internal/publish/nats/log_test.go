@@ -149,7 +149,7 @@ func TestStreamOfTheNextRun(t *testing.T) {
 				t.Fatalf("known: %+v", known)
 			}
 			known = tc.between(t, js, known)
-			second := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()), func(b *natsbus.Bus) { b.Logs().Remember(known, 0) })
+			second := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()), func(b *natsbus.Bus) { b.Logs().Restore(known, 0) })
 			publishtest.Wait(t, "the bus", func() bool { return second.Ready() == nil })
 			publishtest.Wait(t, "the replacement", func() bool { return replacement(second) == tc.want })
 			publishAll(t, second, 11, 3)
