@@ -79,7 +79,7 @@ func (s explained) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 // open returns the record that the flags name. It does not read the record yet.
 func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	if f.bus.bus == "-" || f.bus.bus == "stdin:" {
-		return nil, usageError{errors.New("--bus -: standard input can be read once only; write the events to a file and name it: --bus file:PATH")}
+		return nil, usageError{errors.New("--bus -: standard input can be read only once; write the events to a file and name it: --bus file:PATH")}
 	}
 	source, explain, err := f.bus.source(stderr)
 	if err != nil {
@@ -96,7 +96,7 @@ func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 // ask opens the record and resolves the requested objects.
 func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Writer) (*answer.Question, error) {
 	if f.allNamespaces && f.namespace != "" {
-		return nil, usageError{errors.New("--namespace and --all-namespaces exclude each other")}
+		return nil, usageError{errors.New("--namespace and --all-namespaces cannot be combined")}
 	}
 	signal.Ignore(syscall.SIGPIPE) // otherwise the signal would end the process; see answer
 	wanted, err := history.NewSelection(args, f.namespace, f.selector, f.cluster)

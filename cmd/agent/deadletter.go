@@ -81,6 +81,6 @@ func putAmongDeadLetters(ctx context.Context, socket, id string, stdout io.Write
 	if err := admin.NewSocketClient(socket).DeadLetter(ctx, id); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s goes to the dead letters, and a gap to the bus\n", id)
+	fmt.Fprintf(stdout, "%s was moved to the dead letters; the bus gets a gap in its place\n", id)
 	return nil
 }

@@ -59,7 +59,7 @@ pods/u/7   pods shop/web-1   1m30s   4          true       connection: the serve
 	if got := command(exitFailed, "pods/u/8"); !strings.Contains(got, "no such event is being retried: pods/u/8") {
 		t.Errorf("got %s", got)
 	}
-	if got, want := command(exitOK, "pods/u/7"), "pods/u/7 goes to the dead letters, and a gap to the bus\n"; got != want {
+	if got, want := command(exitOK, "pods/u/7"), "pods/u/7 was moved to the dead letters; the bus gets a gap in its place\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got, want := command(exitOK), "The bus accepts all events.\n"; got != want {

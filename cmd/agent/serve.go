@@ -57,7 +57,7 @@ memory.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, flag := range []string{"to", "speed"} {
 				if f.from == "" && cmd.Flags().Changed(flag) {
-					return usageError{fmt.Errorf("--%s is of a replay: name its first moment with --from", flag)}
+					return usageError{fmt.Errorf("--%s requires a replay: set its first moment with --from", flag)}
 				}
 			}
 			return servePast(cmd.Context(), &f, stdout, stderr)

@@ -83,7 +83,7 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&f.selection.Namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern")
-	fl.StringVarP(&f.selection.Selector, "selector", "l", "", "only objects whose labels match this `selector`, by what they are after the change")
+	fl.StringVarP(&f.selection.Selector, "selector", "l", "", "only objects whose labels match this `selector` after the change")
 	fl.StringSliceVar(&f.selection.Ops, "op", nil, "only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
 	f.stdin = true
 	f.addBus(cmd)

@@ -337,7 +337,7 @@ func (k *Keeper) pull() (number uint64, positions map[string]Position) {
 			continue // Forget or Track was called meanwhile: the next pull has the new state
 		}
 		if was, ok := k.positions[name]; ok && p.ResourceVersion < was.ResourceVersion && p.History == was.History {
-			k.log.Warn("a checkpoint goes back", "scope", name, "from_rv", was.ResourceVersion, "to_rv", p.ResourceVersion)
+			k.log.Warn("the position of a scope moved backward", "scope", name, "from_rv", was.ResourceVersion, "to_rv", p.ResourceVersion)
 		}
 		k.positions[name] = p
 	}

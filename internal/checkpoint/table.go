@@ -53,7 +53,7 @@ func unfinished(s *Snapshot) string {
 	case s == nil:
 		return "-"
 	case s.Cursor == "":
-		return fmt.Sprintf("%s: nothing of %d objects yet", s.ID, s.Objects)
+		return fmt.Sprintf("%s: none of %d objects yet", s.ID, s.Objects)
 	}
 	return fmt.Sprintf("%s: up to %s, of %d objects", s.ID, s.Cursor, s.Objects)
 }

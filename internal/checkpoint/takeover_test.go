@@ -135,7 +135,7 @@ func (s *slowLook) Load(ctx context.Context) ([]byte, error) {
 // it could be of a Lease that was deleted.
 func TestTakeOverByALeaderNoMore(t *testing.T) {
 	s := newAPIServer(t)
-	errLost := errors.New("not the leader any more")
+	errLost := errors.New("no longer the leader")
 	var second *checkpoint.Keeper
 	store := &slowLook{Store: s.store(t), happen: func() { second, _ = takeOver(t, s.store(t), 6) }}
 	fence := func(context.Context) error {

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrLost means that this process must never write again: another agent leads, or may have led.
-var ErrLost = errors.New("not the leader any more")
+var ErrLost = errors.New("no longer the leader")
 
 // instant is a point in time on two clocks, in nanoseconds. The monotonic clock cannot be set, but stops while the machine is
 // suspended. The wall clock keeps running.

@@ -224,7 +224,7 @@ func (r *Replay) Run(ctx context.Context, to relay.Target, log *slog.Logger) err
 }
 
 // errSilent says that a target is connected and acknowledges nothing.
-var errSilent = errors.New("it acknowledges nothing: see the messages above")
+var errSilent = errors.New("it acknowledges no events: see the messages above")
 
 // await returns an error if the target takes nothing for too long at the start.
 func (r *Replay) await(ctx context.Context, to relay.Target) error {

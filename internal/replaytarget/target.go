@@ -1,5 +1,5 @@
 // Package replaytarget opens the target of a replay: another bus, an HTTP receiver, a file or standard output. It refuses a log of the record
-// itself, because the replay would read what it has written.
+// itself, because the replay would read its own output.
 package replaytarget
 
 import (
@@ -46,7 +46,7 @@ func (t *Opened) Close() error {
 }
 
 // errSource means that a replay would write to its own source.
-var errSource = errors.New("--target is a log of the record itself, and the replay would read what it has written: name another stream, topic or file")
+var errSource = errors.New("--target is a log of the record itself, and the replay would read its own output: name another stream, topic or file")
 
 // Options describe the replay that opens a target.
 type Options struct {
@@ -122,11 +122,11 @@ func (t *Target) load() (*config.Config, error) {
 		_, settings := cfg.Bus.Chosen()
 		bus, ok := settings.(driver.Readable)
 		if !ok || bus.SetAccess(&driver.Access{Stream: t.Stream}) != nil {
-			return nil, agent.ConfigError{Err: errors.New("--target-stream is one of JetStream: leave it out, or name a NATS server with --target")}
+			return nil, agent.ConfigError{Err: errors.New("--target-stream is only for JetStream: remove it, or name a NATS server with --target")}
 		}
 	}
 	if cfg.Bus.Stdout() {
-		return nil, agent.ConfigError{Err: fmt.Errorf("--target-config %s: its bus is standard output, name that as --target stdout: instead", t.Config)}
+		return nil, agent.ConfigError{Err: fmt.Errorf("--target-config %s: its bus is standard output: use --target stdout: instead", t.Config)}
 	}
 	cfg.Relays = nil
 	if err := cfg.Validate(); err != nil {

@@ -98,7 +98,7 @@ func (c *Config) destinations() (names *Topics, dead string, err error) {
 	dead, ok := t.Fixed()
 	switch {
 	case !ok:
-		return nil, "", fmt.Errorf("dead letters: topic template %q: known is {cluster}: all dead letters go to one topic", c.DeadLetter)
+		return nil, "", fmt.Errorf("dead letters: topic template %q: {cluster} is the only placeholder, because all dead letters go to one topic", c.DeadLetter)
 	case names.Match(dead, nil):
 		return nil, "", fmt.Errorf("dead letters: topic %s also matches the topic template: use another", dead)
 	}

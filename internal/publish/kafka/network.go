@@ -34,7 +34,7 @@ var (
 	errAuthentication = errors.New("authentication failed")
 	errEnded          = errors.New("connection closed before the response")
 	errCut            = errors.New("request cut") // errEnded after the handshake and authentication
-	errNotKafka       = errors.New("the response is not one of Kafka")
+	errNotKafka       = errors.New("the response is not from a Kafka broker")
 )
 
 // network sends each request to the given broker, and closes the connection when the request's ctx ends. kafka-go's Transport routes by

@@ -48,14 +48,14 @@ func compileTopic(template, cluster string) ([]subject.Part, error) {
 	known := map[string]subject.Field{"group": subject.FieldGroup, "resource": subject.FieldResource, "namespace": subject.FieldNamespace}
 	parts, err := subject.Parse(template, func(_ int, c byte) error {
 		if !topicByte(c) {
-			return fmt.Errorf("character %q: a topic is made of A-Z a-z 0-9 . _ -", c)
+			return fmt.Errorf("character %q: a topic may contain only A-Z a-z 0-9 . _ -", c)
 		}
 		return nil
 	}, func(name string, follows bool) (string, subject.Field, error) {
 		if name == "cluster" {
 			i := slices.IndexFunc([]byte(cluster), func(c byte) bool { return !topicByte(c) })
 			if i >= 0 {
-				return "", 0, fmt.Errorf("the cluster's name %q has character %q at byte %d: a topic is made of A-Z a-z 0-9 . _ -", cluster, cluster[i], i)
+				return "", 0, fmt.Errorf("the cluster's name %q has character %q at byte %d: a topic may contain only A-Z a-z 0-9 . _ -", cluster, cluster[i], i)
 			}
 			return cluster, subject.FieldLiteral, nil
 		}

@@ -46,7 +46,7 @@ func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 	}
 	list = append(list, c.TLS.Validate(path.Child("tls"))...)
 	if b, ok := f.Source.(*Config); ok && topicsMeet(inCluster(b.Topic, f.Cluster), inCluster(c.Topic, f.Cluster)) && driver.ShareServer(b.Brokers, c.Brokers) {
-		list = append(list, field.Forbidden(path, "has topics of the bus itself: the relay would read what it has written; use another topic or cluster"))
+		list = append(list, field.Forbidden(path, "has topics of the bus itself: the relay would read its own output; use another topic or cluster"))
 	}
 	if c.SASL == nil {
 		return list

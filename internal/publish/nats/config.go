@@ -243,7 +243,7 @@ func (c *Config) validateTarget(path *field.Path, f *driver.Facts) field.ErrorLi
 	}
 	switch {
 	case b.Stream.Name == c.Stream.Name:
-		return field.ErrorList{field.Forbidden(path, "is the bus itself: the relay would read what it has written; use another server, or a stream of another account")}
+		return field.ErrorList{field.Forbidden(path, "is the bus itself: the relay would read its own output; use another server, or a stream of another account")}
 	case reflect.DeepEqual(b.Auth, c.Auth) && reflect.DeepEqual(b.TLS, c.TLS):
 		return field.ErrorList{field.Forbidden(path, "is on the server and in the account of the bus, whose stream has these subjects; use another server, or the auth of another account")}
 	}
