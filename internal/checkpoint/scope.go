@@ -52,6 +52,8 @@ type Scope struct {
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	// Sweep reports that a snapshot of the whole scope must follow: consumers may hold objects that no longer exist, or lack some.
 	Sweep bool `json:"sweep,omitempty"`
+	// Initial reports that the scope began without a position, and the bus does not have its first snapshot completely.
+	Initial bool `json:"initial,omitempty"`
 	// SnapshotBegan is when the last snapshot of the whole scope began; zero if there was none.
 	SnapshotBegan time.Time `json:"snapshotBegan,omitzero"`
 }

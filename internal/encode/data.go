@@ -121,6 +121,9 @@ func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta, _ *sho
 		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
 		dst = append(dst, `,"objects":`...)
 		dst = strconv.AppendInt(dst, int64(s.Objects), 10)
+		if s.Initial {
+			dst = append(dst, `,"initial":true`...)
+		}
 	case object.Gap:
 		dst = appendVersion(dst, `,"fromResourceVersion":"`, s.From)
 		dst = appendVersion(dst, `,"toResourceVersion":"`, s.To)

@@ -65,6 +65,7 @@ func deltas() map[string]*object.Delta {
 		"entered-at-node":        {Op: object.Entered, Ref: pod, Before: version(pod, 310, `{}`), After: version(pod, 320, `{"spec":{"nodeName":"n1"}}`), ResourceVersion: 320, Previous: 310, Scope: "pods?fieldSelector=spec.nodeName=n1"},
 		"left-inferred":          {Op: object.Left, Inferred: true, Ref: pod, Before: version(pod, 310, `{}`), ResourceVersion: 320, Previous: 310},
 		"snapshot-started":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: deployments, Scope: "deployments.apps", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 0}},
+		"snapshot-initial":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 12, Initial: true}},
 		"snapshot-completed":     {Stream: &object.StreamEvent{Kind: object.SnapshotCompleted, Resource: pods, Scope: "pods/shop?labels=team%3Dpayments", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 12}},
 		"gap":                    {Stream: &object.StreamEvent{Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48300, To: 52017, Since: since, Reason: object.Expired, Recovered: true}},
 		"gap-open":               {Stream: &object.StreamEvent{Kind: object.Gap, Resource: pods, Scope: "pods", From: 48300, Reason: "forbidden"}},

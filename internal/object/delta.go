@@ -106,6 +106,7 @@ type StreamEvent struct {
 	Snapshot        string // started, completed
 	ResourceVersion uint64 // started, completed, progress
 	Objects         int    // started: objects to read; completed: objects read
+	Initial         bool   // started: the agent had no position of the scope, and did not find one on the bus
 
 	From, To  uint64    // gap: the resourceVersions between which history was lost
 	Since     time.Time // gap: when the last message before it was received

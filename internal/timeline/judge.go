@@ -156,6 +156,8 @@ func (s *scope) noteStart(m Moment, e *consume.Event, now mark) {
 		if m.Includes(e) {
 			s.first, s.reached.at = mark{}, point{}
 		}
+	case e.Stream.Initial: // the agent lost its position, and could not ask the bus
+		s.open = append(s.open, &span{from: s.reached, to: now, reason: consume.ReasonCheckpointLost, whole: true})
 	case m.kind == atVersion && len(s.open) == 0 && now.time.Sub(s.last.time) > MaxSilence:
 		s.open = append(s.open, &span{from: s.reached, to: now, reason: ReasonSilence, whole: true})
 	}

@@ -12,7 +12,7 @@ import (
 const MaxSilence = 2 * time.Minute
 
 // ReasonSilence is the reason of a gap that no event announces: a snapshot begins after more than MaxSilence without a stream
-// event of the scope. On a bus that an agent without its checkpoint cannot ask, versions may be missing before it.
+// event of the scope. In records of agents that did not send consume.Stream.Initial, versions may be missing before it.
 const ReasonSilence consume.GapReason = "silence"
 
 // Certainty says how certain the state of a scope is at a moment. The zero value is not one.

@@ -23,7 +23,7 @@ func record(lines string) []*consume.Event {
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
 		f := strings.Fields(line)
 		e := &consume.Event{Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Namespace: "shop", Time: minute(f[0])}
-		gap := &consume.Stream{}
+		gap, initial := &consume.Stream{}, false
 		for _, x := range f[2:] {
 			key, value, _ := strings.Cut(x, "=")
 			switch {
@@ -41,6 +41,8 @@ func record(lines string) []*consume.Event {
 				gap.DeadLetter = value
 			case x == "recovered":
 				gap.Recovered = true
+			case x == "initial":
+				initial = true
 			case len(x) == 2 && x[0] == 'h':
 				e.ID = "/" + x
 			}
@@ -48,7 +50,7 @@ func record(lines string) []*consume.Event {
 		e.ID = fmt.Sprintf("%s/%s/%d%s", f[1], f[2], len(out), e.ID)
 		switch f[1] {
 		case "started", "completed":
-			e.Type, e.Stream = consume.TypePrefix+"snapshot."+f[1], &consume.Stream{Snapshot: f[2], ResourceVersion: e.ResourceVersion}
+			e.Type, e.Stream = consume.TypePrefix+"snapshot."+f[1], &consume.Stream{Snapshot: f[2], ResourceVersion: e.ResourceVersion, Initial: initial}
 		case "progress":
 			e.Type, e.Stream = consume.TypeProgress, &consume.Stream{ResourceVersion: e.ResourceVersion}
 		case "gap":
@@ -231,6 +233,64 @@ func TestScopes(t *testing.T) {
 			4.5 started S2 @60
 			4.6 completed S2 @60
 			5 progress @70`, "rv:50", "exact",
+		},
+		{
+			"the position was lost, on a bus that cannot be asked", steady + `
+			4.5 started S2 @60 initial
+			4.6 completed S2 @60
+			5 progress @70`, "rv:50", "uncertain from 40 to 60: checkpoint-lost",
+		},
+		{
+			"before the position was lost", steady + `
+			4.5 started S2 @60 initial
+			4.6 completed S2 @60
+			5 progress @70`, "rv:40", "exact",
+		},
+		{
+			"after the position was lost", steady + `
+			4.5 started S2 @60 initial
+			4.6 completed S2 @60
+			5 progress @70`, "rv:60", "exact",
+		},
+		{
+			"the position was lost, by time", steady + `
+			4.5 started S2 @60 initial
+			4.6 completed S2 @60
+			5 progress @70`, "4.3", "uncertain from 40 to 60: checkpoint-lost",
+		},
+		{
+			"after the position was lost, by time", steady + `
+			4.5 started S2 @60 initial
+			4.6 completed S2 @60
+			5 progress @70`, "4.8", "exact from 60 to 70",
+		},
+		{
+			"the position was lost, and the snapshot was started again", steady + `
+			4.5 started S2 @60 initial
+			4.6 gap compacted 60-80 since=4.5
+			4.7 started S3 @80 initial
+			4.8 completed S3 @80
+			5 progress @90`, "rv:50", "uncertain from 40 to 80: checkpoint-lost",
+		},
+		{
+			"the position was lost, and the bus lacks the first snapshot that says so", steady + `
+			4.6 gap compacted 60-80 since=4.5
+			4.7 started S3 @80 initial
+			4.8 completed S3 @80
+			5 progress @90`, "rv:50", "uncertain from 40 to 80: checkpoint-lost",
+		},
+		{
+			"a long silence, and the position was lost", steady + `
+			14 started S2 @60 initial
+			15 completed S2 @60
+			16 progress @70`, "9", "uncertain from 40 to 60: checkpoint-lost",
+		},
+		{
+			"the first snapshot, after one that was not read", `
+			0 started S1 @10 initial
+			1 started S2 @20 initial
+			1.1 completed S2 @20
+			2 progress @30`, "rv:20", "exact",
 		},
 		{
 			"a snapshot of which the start was not read", `

@@ -56,6 +56,13 @@ func TestState(t *testing.T) {
 				some(t)
 				w.start(rapid.SampledFrom([]string{"history", "recovered", "expired", "compacted"}).Draw(t, "history"))
 			},
+			"lose the position": func(t *rapid.T) {
+				w.stop()
+				some(t)
+				w.pass(time.Duration(rapid.IntRange(1, 100).Draw(t, "seconds")) * time.Second)
+				some(t)
+				w.start("lost")
+			},
 			"cut": func(t *rapid.T) {
 				w.cut = true
 				w.pass(minutes(t, 1))

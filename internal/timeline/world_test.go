@@ -86,6 +86,7 @@ type informer struct {
 	saved    point          // acked and seen as the checkpoint may have them: those before the last progress
 	said     point          // at the last progress
 	due      bool           // a snapshot has to follow a gap
+	initial  bool           // it began without a position, and no snapshot of it is complete
 	lost     [][2]time.Time // changes were observed, were on their way when the agent was killed, and were observed again
 
 	first, reached point        // the first snapshot; the last progress or completed snapshot
@@ -289,7 +290,7 @@ func (i *informer) send(w *world) {
 	case s != nil && len(s.reads) > 0:
 		i.read(w, s.reads[rapid.IntRange(0, len(s.reads)-1).Draw(w.t, "read")].key())
 	case s != nil:
-		i.snapshot = nil
+		i.snapshot, i.initial = nil, false
 		w.marker(consume.TypeSnapshotCompleted, i.scope, s.rv, s.id)
 		i.reach(point{w.history(), s.rv, w.clock})
 		for _, g := range i.gaps[:s.gaps] {
@@ -422,7 +423,7 @@ func (i *informer) begin(w *world, lost bool) {
 	i.ack(w)
 	i.due, i.saved, i.said = false, point{}, point{} // the checkpoint is saved before a snapshot begins
 	clear(i.withheld)
-	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id)
+	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id).Stream.Initial = i.initial
 	for _, g := range i.gaps { // one that follows so soon may be because of the gap
 		if g.progress < 2 {
 			g.whole, g.right = true, point{}
@@ -461,6 +462,11 @@ func (w *world) start(how string) {
 		from := point{w.history(), i.acked, i.seen}
 		switch {
 		case i.first == (point{}):
+			i.initial = true
+			i.begin(w, true)
+		case how == "lost": // nor can the bus be asked
+			i.initial = true
+			i.gaps = append(i.gaps, &gap{from: i.reached, to: w.now(), whole: true})
 			i.begin(w, true)
 		case how == "history":
 			i.goOn(w)
@@ -496,7 +502,7 @@ func (i *informer) goOn(w *world) {
 	if s == nil {
 		return
 	}
-	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id)
+	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id).Stream.Initial = i.initial
 	all, acked := w.upTo(i.scope, s.rv), w.upTo(i.scope, i.acked)
 	s.reads = nil
 	for _, key := range slices.Sorted(maps.Keys(all)) {

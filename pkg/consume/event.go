@@ -134,6 +134,9 @@ type Stream struct {
 	Snapshot        string `json:"snapshot,omitempty"`        // snapshot.started, snapshot.completed
 	ResourceVersion string `json:"resourceVersion,omitempty"` // snapshot.started, snapshot.completed, progress
 	Objects         int    `json:"objects,omitempty"`         // started: to be read; completed: read
+	// Initial of a started snapshot reports that the agent had no position of the scope, and did not find one on the bus. If the stream has
+	// earlier events of the scope, versions between them and this snapshot may be missing, although no gap says so.
+	Initial bool `json:"initial,omitempty"`
 
 	FromResourceVersion string    `json:"fromResourceVersion,omitempty"` // gap
 	ToResourceVersion   string    `json:"toResourceVersion,omitempty"`   // gap

@@ -229,9 +229,9 @@ func (e *Event) finish(specversion string, d *rawData) error {
 type rawData struct {
 	object bool // data is a JSON object
 
-	op, resourceVersion, previousResourceVersion, before, after, patch, changedBy, snapshot []byte
-	inferred, skipped, truncated, dataref                                                   []byte
-	objects, fromResourceVersion, toResourceVersion, since, reason, deadLetter, recovered   []byte
+	op, resourceVersion, previousResourceVersion, before, after, patch, changedBy, snapshot        []byte
+	inferred, skipped, truncated, dataref                                                          []byte
+	objects, fromResourceVersion, toResourceVersion, since, reason, deadLetter, recovered, initial []byte
 }
 
 // read reads the value at m.
@@ -291,6 +291,8 @@ func (d *rawData) member(name []byte) *[]byte {
 		return &d.deadLetter
 	case "recovered":
 		return &d.recovered
+	case "initial":
+		return &d.initial
 	}
 	return nil
 }
@@ -423,5 +425,6 @@ func (d *rawData) stream() (*Stream, error) {
 		Reason:              GapReason(dec.text("reason", d.reason)),
 		DeadLetter:          dec.text("deadLetter", d.deadLetter),
 		Recovered:           dec.boolean("recovered", d.recovered),
+		Initial:             dec.boolean("initial", d.initial),
 	}, dec.err
 }

@@ -66,6 +66,7 @@ var texts = map[string]string{
 	"truncated":               "What is left out so that the bus takes the event: of before, after, patch, changedBy.",
 	"dataref":                 "URI of the whole event (structured mode), where this one leaves out what is too large for the bus.",
 	"objects":                 "started: objects to be read; completed: objects that were read.",
+	"initial":                 "started: the agent had no position of the scope, and did not find one on the bus. If the stream has earlier events of the scope, versions in between may be missing.",
 	"fromResourceVersion":     "The last version before the gap.",
 	"toResourceVersion":       "The first version behind the gap.",
 	"since":                   "Time at which the API server last sent anything before the gap.",

@@ -114,14 +114,18 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	}
 	i.missed(now)
 	var notices []*store.Notice
-	if l := i.store.View().Loss; l != nil {
+	l := i.store.View().Loss
+	if l != nil {
 		notices = append(notices, i.store.Gap(rv, nil))
 		i.log.Warn("history was lost: publishing a gap and reading the objects again", "scope", i.name,
 			"from_rv", l.From, "to_rv", rv, "reason", l.Reason, "since", l.Since)
 	}
-	if i.spec.Snapshots == SnapshotNever {
+	switch {
+	case i.spec.Snapshots == SnapshotNever:
 		notices = append(notices, i.store.Adopt())
-	} else {
+	case l == nil: // no gap says what is missing, if the bus has events of an earlier run
+		notices = append(notices, i.store.NewInitialSnapshot(rv))
+	default:
 		notices = append(notices, i.store.NewSnapshot(rv))
 	}
 	i.store.EndList(rv, notices...)

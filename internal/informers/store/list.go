@@ -187,6 +187,7 @@ func (s *Store) startReadsLocked(snap *snapshot) {
 	}
 	s.sortPendingLocked()
 	s.snaps.current = snap
+	snap.initial = s.snaps.initial && snap.namespace == ""
 	snap.reads.Notify(s.mu.Notify)
 	if snap.resumed {
 		return

@@ -60,6 +60,7 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	m, acked := s.pos.ledger.Mark()
 	p.Acked = acked
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.pos.history, s.snaps.began
+	p.Initial = s.snaps.initial
 	p.Log, p.Filtered, p.Where = s.log.announced, s.filtered.Load(), s.Where()
 	shown := s.snaps.current
 	if shown != nil && m.rv < shown.rv {
@@ -101,6 +102,7 @@ func (s *Store) Continue(c *checkpoint.Scope) {
 	defer s.mu.Unlock()
 	s.pos.previous = &checkpoint.Position{Scope: *c}
 	s.pos.history, s.snaps.began, s.snaps.lastAsked = c.History, c.SnapshotBegan, c.SnapshotBegan
+	s.snaps.initial = c.Initial
 }
 
 // RaiseHistory sets the history number to at least n.

@@ -20,6 +20,7 @@ type snapshot struct {
 	namespace string // the only one, "" for the whole scope
 	rv        uint64
 	began     time.Time
+	initial   bool                       // see snapshots
 	objects   int                        // total number to read; guarded by the store's mu
 	reads     *checkpoint.Ledger[string] // its mark is the key up to which all reads are acknowledged
 	done      <-chan struct{}            // closed when all are acknowledged; nil until all are sent
@@ -42,9 +43,18 @@ type snapshot struct {
 type snapshots struct {
 	current   *snapshot    // the one that the bus has not acknowledged completely
 	due       bool         // another one must follow
+	initial   bool         // the scope began without a position, and no snapshot of it is complete: the bus may have records of an earlier run
 	began     time.Time    // of the last snapshot of the whole scope
 	lastAsked time.Time    // time in the id of the last requested one
 	orphan    acknowledged // closed when the bus has the start of the last one that was given up; nil if there is none
+}
+
+// NewInitialSnapshot returns the first snapshot of a scope that has no position, as NewSnapshot does.
+func (s *Store) NewInitialSnapshot(rv uint64) *Notice {
+	s.mu.Lock()
+	s.snaps.initial = true
+	s.mu.Unlock()
+	return s.NewSnapshot(rv)
 }
 
 // NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList.
@@ -91,7 +101,10 @@ func (s *snapshot) takes(o *object.Object) bool {
 }
 
 func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
-	return &object.StreamEvent{Kind: kind, Resource: r, Scope: s.scope, Snapshot: s.id, ResourceVersion: s.rv, Objects: s.objects}
+	return &object.StreamEvent{
+		Kind: kind, Resource: r, Scope: s.scope, Snapshot: s.id, ResourceVersion: s.rv, Objects: s.objects,
+		Initial: s.initial && kind == object.SnapshotStarted,
+	}
 }
 
 // begins reports whether the snapshot is about to begin, and can be given up. It is false for nil.
@@ -137,6 +150,7 @@ func (s *Store) complete(ctx context.Context) error {
 	defer s.mu.Unlock()
 	if s.snaps.current == snap {
 		s.snaps.current = nil
+		s.snaps.initial = s.snaps.initial && snap.namespace != ""
 	}
 	return nil
 }
