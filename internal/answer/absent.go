@@ -105,6 +105,11 @@ func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
 	r := q.Wanted.Resources[0]
 	var last, next *timeline.Version
 	if err := q.During(ctx, func(ctx context.Context) error {
+		if q.Record.Seek { // a name that never existed costs no stream events
+			if has, err := q.Record.Has(ctx, q.Wanted); err != nil || !has {
+				return err
+			}
+		}
 		_, _, err := q.Record.Versions(ctx, q.Wanted, timeline.Now(time.Now()), func(v *timeline.Version, e *consume.Event) error {
 			switch {
 			case v == nil:

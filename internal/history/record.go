@@ -117,6 +117,17 @@ func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment,
 	return fold.Scopes(), reading, err
 }
 
+// Has reports whether the record has events of the objects of a selection. If the source can seek, it reads no stream events.
+func (r *Record) Has(ctx context.Context, s *Selection) (bool, error) {
+	found := false
+	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
+	_, err := r.read(ctx, q, s.Takes, func(e *consume.Event) (bool, error) {
+		found = found || e.Data != nil
+		return found, nil
+	})
+	return found, err
+}
+
 // errEnough ends a read.
 var errEnough = errors.New("enough")
 
