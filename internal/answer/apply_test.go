@@ -1,0 +1,130 @@
+package answer_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/answer"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// applied is what GetForApply prints of one object, and its error.
+func applied(t *testing.T, resource, apiVersion, kind, object string) (out, stderr string, err error) {
+	t.Helper()
+	lines := ""
+	for _, line := range []struct{ typ, id, members, data string }{
+		{"snapshot.started", "s1/started", `"scope":"` + resource + `"`, `"snapshot":"s1","objects":1,"resourceVersion":"5"`},
+		{"object.read", "u1/1/r/s1", `"namespace":"shop","name":"it","uid":"u1","op":"r"`, `"op":"r","resourceVersion":"5","snapshot":"s1","after":` + object},
+		{"snapshot.completed", "s1/completed", `"scope":"` + resource + `"`, `"snapshot":"s1","objects":1,"resourceVersion":"5"`},
+	} {
+		plural, _, _ := strings.Cut(resource, ".")
+		lines += `{"specversion":"1.0","id":"` + resource + "/" + line.id + `","source":"/kubernetes/x","type":"dev.kubecdc.` + line.typ +
+			`","time":"2026-11-20T14:00:00Z","cluster":"x","apiversion":"` + apiVersion + `","kind":"` + kind + `","resource":"` + plural + `",` + line.members +
+			`,"resourceversion":"5","sequence":"00000000000000000005","partitionkey":"k","data":{` + line.data + "}}\n"
+	}
+	path := filepath.Join(t.TempDir(), "record.jsonl")
+	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wanted, err := history.NewSelection([]string{resource, "it"}, "shop", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, errors strings.Builder
+	q := &answer.Question{
+		Record: &history.Record{Source: &consume.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: printer.YAML},
+		Stdout: &terminal.Output{Writer: &stdout}, Stderr: &terminal.Output{Writer: &errors},
+	}
+	if err := q.Resolve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err = q.GetForApply(t.Context(), timeline.Now(time.Date(2026, 11, 20, 14, 1, 0, 0, time.UTC)))
+	return stdout.String(), errors.String(), err
+}
+
+// What the server or a controller fills in is left out, and nothing else.
+func TestForApply(t *testing.T) {
+	const filled = `"uid":"u1","resourceVersion":"5","generation":3,"creationTimestamp":"2026-11-20T13:00:00Z","selfLink":"/x","managedFields":[{}]`
+	for _, c := range []struct{ name, resource, apiVersion, kind, object, want string }{
+		{
+			"what the server fills in", "deployments.apps", "apps/v1", "Deployment",
+			`{"metadata":{"name":"it",` + filled + `,"labels":{"a":"b"},"annotations":{"deployment.kubernetes.io/revision":"2","mine":"x"}},"spec":{"replicas":3},"status":{"replicas":3}}`,
+			"metadata:\n  annotations:\n    mine: x\n  labels:\n    a: b\n  name: it\nspec:\n  replicas: 3\n",
+		},
+		{
+			"annotations that are all the server's", "configmaps", "v1", "ConfigMap",
+			`{"metadata":{"name":"it","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{}"}},"data":{"key":"1"}}`,
+			"data:\n  key: \"1\"\nmetadata:\n  name: it\n",
+		},
+		{
+			"an address that was assigned", "services", "v1", "Service",
+			`{"metadata":{"name":"it"},"spec":{"clusterIP":"10.0.0.7","clusterIPs":["10.0.0.7"],"type":"ClusterIP"}}`,
+			"metadata:\n  name: it\nspec:\n  type: ClusterIP\n",
+		},
+		{
+			"a headless Service", "services", "v1", "Service",
+			`{"metadata":{"name":"it"},"spec":{"clusterIP":"None","clusterIPs":["None"]}}`,
+			"metadata:\n  name: it\nspec:\n  clusterIP: None\n  clusterIPs:\n  - None\n",
+		},
+		{
+			"the node of a Pod", "pods", "v1", "Pod", `{"metadata":{"name":"it"},"spec":{"nodeName":"n1","hostNetwork":true}}`,
+			"metadata:\n  name: it\nspec:\n  hostNetwork: true\n",
+		},
+		{
+			"the volume of a claim, and a spec that is empty then", "persistentvolumeclaims", "v1", "PersistentVolumeClaim",
+			`{"metadata":{"name":"it"},"spec":{"volumeName":"pv-1"}}`, "metadata:\n  name: it\n",
+		},
+		{
+			"the selector of a Job", "jobs.batch", "batch/v1", "Job",
+			`{"metadata":{"name":"it","labels":{"batch.kubernetes.io/job-name":"it","a":"b"}},"spec":{"selector":{"matchLabels":{"x":"y"}},"template":{"metadata":{"labels":{"controller-uid":"u1"}},"spec":{}}}}`,
+			"metadata:\n  labels:\n    a: b\n  name: it\nspec:\n  template:\n    metadata: {}\n    spec: {}\n",
+		},
+		{
+			"a Job with a selector of its own", "jobs.batch", "batch/v1", "Job",
+			`{"metadata":{"name":"it"},"spec":{"manualSelector":true,"selector":{"matchLabels":{"x":"y"}}}}`,
+			"metadata:\n  name: it\nspec:\n  manualSelector: true\n  selector:\n    matchLabels:\n      x: \"y\"\n",
+		},
+		{
+			"a number that is no float", "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it"},"n":9007199254740993}`,
+			"metadata:\n  name: it\n\"n\": 9007199254740993\n",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if !json.Valid([]byte(c.object)) {
+				t.Fatal("the object is no JSON")
+			}
+			out, _, err := applied(t, c.resource, c.apiVersion, c.kind, c.object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := gocmp.Diff(c.want, out); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestForApplyLeavesOut(t *testing.T) {
+	t.Run("owner references, and says so", func(t *testing.T) {
+		out, stderr, err := applied(t, "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u0"}]}}`)
+		if err != nil || out != "metadata:\n  name: it\n" || !strings.Contains(stderr, "without owner references") || !strings.Contains(stderr, "configmap/it -n shop") {
+			t.Errorf("got %q, %q, %v", out, stderr, err)
+		}
+	})
+	t.Run("objects with redacted values", func(t *testing.T) {
+		out, _, err := applied(t, "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it"},"data":{"key":"hmac-sha256:00c0ffee:x"}}`)
+		if err == nil || !strings.Contains(err.Error(), "configmap/it -n shop") || out != "" {
+			t.Errorf("got %q, %v, want an error that names the object", out, err)
+		}
+	})
+}
