@@ -32,7 +32,7 @@ func agentInTrouble() admin.Status {
 		Started: now.Add(-51 * time.Hour), Now: now,
 		Checks: []admin.Check{
 			{Name: "leader", OK: true, Since: now.Add(-51 * time.Hour)},
-			{Name: "informers", Detail: "the API server has been silent for too long: [nodes]", Since: now.Add(-200 * time.Second)},
+			{Name: "informers", Detail: "the API server has been silent for too long: nodes", Since: now.Add(-200 * time.Second)},
 			{Name: "bus", OK: true, Since: now.Add(-3 * time.Hour)},
 			{Name: "queue", Detail: "full", Aside: true, Since: now.Add(-4 * time.Second)},
 		},
@@ -57,7 +57,7 @@ secrets      waiting     forbidden       -       -         0       0 B         0
 configmaps   live        ok            59s   250ms     4,321   3.0 MiB        17
 `
 	const head = `kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: not ready
-! informers: the API server has been silent for too long: [nodes] (for 3m20s)
+! informers: the API server has been silent for too long: nodes (for 3m20s)
 ! queue: full (for 4s)
 leader      this agent, epoch 4
 bus         NATS nats://nats:4222, stream KUBECDC: connected for 3h0m; the identity of 1 of 1 logs is unknown: look up stream KUBECDC: timeout
