@@ -111,6 +111,7 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 	var others sync.WaitGroup
 	others.Go(func() { i.store.Run(ctx, i.spec.Every) })
 	others.Go(func() { i.sendProgress(ctx) })
+	defer i.store.Settle() // last: the owner too has sent what was pending
 	defer others.Wait()
 	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but with a delay if every watch ends so.
 	for b := retry.New(); ; {

@@ -42,7 +42,7 @@ func (s *Store) catchUp(ctx context.Context) {
 func (s *Store) review() (completed <-chan struct{}, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sent := s.list.at == listed && len(s.gate.notices) == 0 && s.known.next == len(s.known.order)
+	sent := s.list.at == listed && len(s.gate.notices) == 0 && s.known.pendingKeys == 0
 	if b := s.pos.barrier; sent && b != nil {
 		b.due.Seal(func() { // the position passes the gap once everything sent so far is acknowledged
 			for _, r := range b.receipts {
@@ -65,6 +65,10 @@ func (s *Store) review() (completed <-chan struct{}, first bool) {
 	}
 	return s.snaps.current.done, false
 }
+
+// Settle makes the position pass gaps once the bus has everything sent, if nothing is pending. It follows the end of Run and of the owner:
+// live deltas may have taken the last pending ones while the cursor waited for room.
+func (s *Store) Settle() { _, _ = s.review() }
 
 // sendPending sends everything pending, or returns when a new list begins. BeginList cancels its waits for room and for the API server,
 // because live deltas then wait for an announcement that only the cursor can send.
