@@ -243,13 +243,14 @@ func (k *machine) restarts(crash bool) {
 	if crash {
 		k.bus.crash()
 	}
+	set := k.life.set
 	k.ends()
 	if !crash {
 		if err := k.bus.drained(k.t.Context(), time.Minute); err != nil {
 			k.fail("the bus does not get everything: %v", err)
 		}
 		_ = k.memory.Flush(k.t.Context())
-		k.stops = append(k.stops, stop{k.bus.count(), k.memory.unfinished()})
+		k.stops = append(k.stops, stop{k.bus.count(), k.memory.unfinished(), k.memory.behind(set.Status())})
 	}
 	k.write(6)
 	if rapid.IntRange(0, 3).Draw(k.rt, "something happens meanwhile") == 0 {

@@ -34,6 +34,9 @@ func TestMachine(t *testing.T) {
 		t.Run(fmt.Sprint(half), func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(rt *rapid.T) {
+				for range half { // else both halves have the same cases if a seed is given
+					rapid.Uint64().Draw(rt, "half")
+				}
 				var failure any // rapid works by panics, which have to leave the bubble by hand, see TestModel of package queue
 				synctest.Test(t, func(t *testing.T) {
 					k := newMachine(t, rt)

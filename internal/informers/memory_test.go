@@ -111,6 +111,18 @@ func (m *memory) unfinished() (out []string) {
 	return out
 }
 
+// behind returns the saved resourceVersions of scopes that have not sent all that their last list found.
+func (m *memory) behind(all []scope.Status) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, st := range all {
+		c, ok := m.saved(st.Scope)
+		if ok && (st.Pending > 0 || st.Phase != scope.PhaseLive && st.Phase != scope.PhaseBlocked) {
+			out[st.Scope] = c.ResourceVersion
+		}
+	}
+	return out
+}
+
 // life is one run of a set.
 type life struct {
 	*recorder

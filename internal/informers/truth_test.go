@@ -30,15 +30,43 @@ type truth struct {
 type stop struct {
 	at         int      // how much was on record
 	unfinished []string // scopes with a tombstone, and ids of snapshots, that the bus does not have completely: the next run sends them again
+	// behind has the saved resourceVersions of scopes that had not sent all that their last list found. The next run finds the gap again, and
+	// sends again what follows it (guarantees.md).
+	behind map[string]uint64
 }
 
-// repeats reports whether the run after the stop may send d again.
-func (s *stop) repeats(d *object.Delta) bool {
-	return d.Op == object.Read && slices.Contains(s.unfinished, d.Snapshot) || d.Op == object.Left && slices.Contains(s.unfinished, d.Scope)
+// repeats reports whether the run after the stop may send d again, which scope sent before it.
+func (s *stop) repeats(d *object.Delta, scope string) bool {
+	if d.Op == object.Read {
+		return slices.Contains(s.unfinished, d.Snapshot)
+	}
+	from, ok := s.behind[scope]
+	return ok && d.ResourceVersion > from || d.Op == object.Left && slices.Contains(s.unfinished, d.Scope)
 }
 
 // point is a version's place in the order of histories.
 func point(d *object.Delta) uint64 { return uint64(d.History)<<48 | d.ResourceVersion }
+
+// forgets reports whether the events of a resource on the log have a lower history number than another one on record. n: how much is on record.
+func (x *truth) forgets(resource string, n int) bool {
+	log, known, highest := 0, uint32(0), uint32(0)
+	for _, at := range x.logs {
+		if at <= n {
+			log = max(log, at)
+		}
+	}
+	for k, d := range x.record[:n] {
+		number := d.History
+		if d.Stream != nil {
+			number = d.Stream.History
+		}
+		highest = max(highest, number)
+		if k >= log && d.Stream != nil && d.Stream.Resource.String() == resource {
+			known = number
+		}
+	}
+	return log == n || known < highest
+}
 
 // problems compares what is on record of a resource with history.
 func (x *truth) problems(resource string) (problems []string) {
@@ -86,9 +114,9 @@ func (x *truth) problems(resource string) (problems []string) {
 			clear(states)
 			clear(seen)
 			clear(highest)
-			if slices.Contains(x.blank, n) { // neither the checkpoint nor the log has the history number (guarantees.md)
-				clear(histories)
-			}
+		}
+		if slices.Contains(x.blank, n) && x.forgets(resource, n) { // neither the checkpoint nor the log has the history number (guarantees.md)
+			clear(histories)
 		}
 		if d.Stream != nil {
 			if d.Stream.Resource.String() != resource {
@@ -137,7 +165,7 @@ func (x *truth) problems(resource string) (problems []string) {
 			if was.content != content && was.scope == d.Scope && !d.Inferred && !strings.HasPrefix(was.content, "~") { // what was found once may be seen at another time
 				fault("%s is the id of %s, and of %s", id, was.content, content)
 			}
-			again := slices.ContainsFunc(x.stops, func(s stop) bool { return was.at < s.at && s.at <= n && s.repeats(d) })
+			again := slices.ContainsFunc(x.stops, func(s stop) bool { return was.at < s.at && s.at <= n && s.repeats(d, was.scope) })
 			if !x.repeats && !again && !crashed(was.at, n) && (d.Op != object.Left || was.scope == d.Scope) {
 				fault("%s is on record twice, the agent did not crash in between, and had finished what it belongs to: %s", id, content)
 			}
