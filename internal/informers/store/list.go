@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -215,6 +216,9 @@ func (s *Store) Restart(l Loss) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known {
+		if l.Reason == object.Rewound && p.Resource == "" { // nothing else may show a restart that etcd was restored: its objects at p may be the same
+			p.State, p.History = math.MaxUint64, s.pos.history+1
+		}
 		s.pos.previous = &p
 	}
 	s.pos.own, s.caughtUp = false, false
