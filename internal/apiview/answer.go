@@ -8,9 +8,9 @@ import (
 	"net/url"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/printer"
 )
 
 // answer writes objects in the form that a client asked for.
@@ -41,7 +41,7 @@ func (f form) write(w http.ResponseWriter, body []byte) error {
 	if f.yaml {
 		kind = "application/yaml"
 		var err error
-		if body, err = yaml.JSONToYAML(body); err != nil {
+		if body, err = printer.ToYAML(body); err != nil {
 			return err
 		}
 	}

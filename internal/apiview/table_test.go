@@ -150,6 +150,19 @@ func TestYAML(t *testing.T) {
 	}
 }
 
+// YAML has no raw control characters, and takes some for the end of a line.
+func TestYAMLOfControlCharacters(t *testing.T) {
+	t.Parallel()
+	const value = "a\u0085b\u009bc\u007fd"
+	r := &record{next: 100}
+	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", "odd", `"data":{"k":"`+value+`"}`))
+	w := ask(t.Context(), &apiview.Server{Root: r.view(), Token: token}, "GET", "/api/v1/namespaces/shop/configmaps/odd", "application/yaml", "")
+	var got struct{ Data map[string]string }
+	if err := yaml.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Data["k"] != value {
+		t.Errorf("%d: %q, %v", w.Code, got.Data, err)
+	}
+}
+
 // The columns of a resource are those of its Table, without the name.
 func TestColumnsAreThoseOfTheTable(t *testing.T) {
 	t.Parallel()

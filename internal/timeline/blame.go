@@ -8,12 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
-	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -204,7 +203,7 @@ func (b *Blame) Lines() ([]Line, error) {
 	if b.after == nil || b.last.Gone() || b.hole {
 		return nil, nil
 	}
-	text, err := sigsyaml.JSONToYAML(escape(b.after))
+	text, err := printer.ToYAML(b.after)
 	if err != nil {
 		return nil, fmt.Errorf("blame: %w", err)
 	}
@@ -226,19 +225,6 @@ func (b *Blame) Lines() ([]Line, error) {
 		}
 	}
 	return lines, nil
-}
-
-// escape returns the JSON with escapes for the characters that YAML's parsers refuse or take for the end of a line.
-func escape(object []byte) []byte {
-	out := make([]byte, 0, len(object))
-	for _, r := range string(object) {
-		if r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffe || r == 0xffff {
-			out = fmt.Appendf(out, "\\u%04x", r)
-		} else {
-			out = utf8.AppendRune(out, r)
-		}
-	}
-	return out
 }
 
 // withoutBreaks replaces the characters that end a line for the parser alone.

@@ -364,6 +364,19 @@ func TestBlameOfAnyObject(t *testing.T) {
 	})
 }
 
+// JSON may have a character as escapes of two surrogates, which YAML does not have.
+func TestBlameOfEscapedSurrogates(t *testing.T) {
+	v := version(0, consume.Created, nil)
+	v.After = json.RawMessage(`{"a":"\ud83d\ude80"}`)
+	var b timeline.Blame
+	if err := b.Add(v); err != nil {
+		t.Fatal(err)
+	}
+	if lines, err := b.Lines(); err != nil || len(lines) != 1 || lines[0].Text != `a: "\U0001F680"` {
+		t.Errorf("%+v, %v", lines, err)
+	}
+}
+
 // ascii escapes what is not ASCII: YAML takes a raw U+0085 for the end of a line, and refuses control characters.
 func ascii(object []byte) []byte {
 	var out []byte
