@@ -3,6 +3,7 @@ package informers
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -65,11 +66,9 @@ func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, furth
 			n.observe(ctx)
 		}
 		if err == nil {
-			for gr := range n.undecided {
-				if n.set.active.drains[selection.Canonical(gr)] == nil { // otherwise it is observed after the drain
-					delete(n.undecided, gr)
-				}
-			}
+			maps.DeleteFunc(n.undecided, func(gr schema.GroupResource, _ bool) bool {
+				return n.set.active.drains[selection.Canonical(gr)] == nil // otherwise it is observed after the drain
+			})
 		}
 	})
 	return again, further, cmp.Or(err, ended)
@@ -106,11 +105,10 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 				again = append(again, q)
 			}
 		}
-		for name, a := range t.access {
-			if _, absent := n.there.AbsentAt(name); absent && s.active.informers[a.scope] == nil {
-				delete(t.access, name)
-			}
-		}
+		maps.DeleteFunc(t.access, func(name string, a *access) bool {
+			_, absent := n.there.AbsentAt(name)
+			return absent && s.active.informers[a.scope] == nil
+		})
 	}
 	if now.Sub(n.again) < discovery.DiscoverEvery {
 		return out, wait // new namespaces cause frequent calls
@@ -152,11 +150,10 @@ func (n *namespaces) observe(ctx context.Context) {
 
 // replaced records that informers have replaced others of the same objects. It must be called with mu held.
 func (n *namespaces) replaced(objects schema.GroupResource, added []*running) {
-	for gr := range n.undecided {
-		if t := n.resources[gr]; t != nil && t.split && selection.Canonical(gr) == objects {
-			delete(n.undecided, gr)
-		}
-	}
+	maps.DeleteFunc(n.undecided, func(gr schema.GroupResource, _ bool) bool {
+		t := n.resources[gr]
+		return t != nil && t.split && selection.Canonical(gr) == objects
+	})
 	n.logObserved(added)
 }
 

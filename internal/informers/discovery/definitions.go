@@ -3,6 +3,7 @@ package discovery
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -162,11 +163,7 @@ func (x *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
 func (x *Extensions) deleteLocked(name string) {
 	delete(x.mu.definitions, name)
 	now := time.Now()
-	for of, at := range x.mu.deleted {
-		if now.Sub(at) > deletedFor {
-			delete(x.mu.deleted, of)
-		}
-	}
+	maps.DeleteFunc(x.mu.deleted, func(_ string, at time.Time) bool { return now.Sub(at) > deletedFor })
 	x.mu.deleted[name] = now
 }
 

@@ -120,13 +120,10 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 		i.log.Warn("history was lost: publishing a gap and reading the objects again", "scope", i.name,
 			"from_rv", l.From, "to_rv", rv, "reason", l.Reason, "since", l.Since)
 	}
-	switch {
-	case i.spec.Snapshots == SnapshotNever:
+	if i.spec.Snapshots == SnapshotNever {
 		notices = append(notices, i.store.Adopt())
-	case l == nil: // no gap says what is missing, if the bus has events of an earlier run
-		notices = append(notices, i.store.NewInitialSnapshot(rv))
-	default:
-		notices = append(notices, i.store.NewSnapshot(rv))
+	} else { // without a gap, it says that versions may be missing, if the bus has events of an earlier run
+		notices = append(notices, i.store.NewSnapshot(rv, l == nil))
 	}
 	i.store.EndList(rv, notices...)
 	return rv, nil
@@ -225,7 +222,7 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		if i.spec.Snapshots == SnapshotNever {
 			i.store.EndList(from)
 		} else {
-			i.store.EndList(from, i.store.NewSnapshot(from))
+			i.store.EndList(from, i.store.NewSnapshot(from, false))
 		}
 	}
 	i.store.BeginList(store.Relist)

@@ -126,7 +126,7 @@ func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 		s.Restart(store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: object.Expired})
 		notices := []*store.Notice{s.Gap(at, nil)}
 		if i.spec.Snapshots != SnapshotNever {
-			notices = append(notices, s.NewSnapshot(at))
+			notices = append(notices, s.NewSnapshot(at, false))
 		}
 		s.EndList(at, notices...)
 	case i.created != 0 && i.created < at: // removed before it was listed: its objects are not known

@@ -102,7 +102,7 @@ func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	case i.spec.Snapshots == SnapshotNever:
 		return nil
 	case c.Inherited, c.Sweep, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.lastEvent == nil): // the bus lacks some of it
-		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion)}
+		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion, false)}
 	case c.Snapshot == nil:
 		return nil
 	}

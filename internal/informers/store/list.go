@@ -188,6 +188,7 @@ func (s *Store) startReadsLocked(snap *snapshot) {
 	}
 	s.sortPendingLocked()
 	s.snaps.current = snap
+	s.snaps.initial = s.snaps.initial || snap.initial
 	snap.initial = s.snaps.initial && snap.namespace == ""
 	snap.reads.Notify(s.mu.Notify)
 	if snap.resumed {

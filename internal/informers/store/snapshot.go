@@ -49,17 +49,10 @@ type snapshots struct {
 	orphan    acknowledged // closed when the bus has the start of the last one that was given up; nil if there is none
 }
 
-// NewInitialSnapshot returns the first snapshot of a scope that has no position, as NewSnapshot does.
-func (s *Store) NewInitialSnapshot(rv uint64) *Notice {
-	s.mu.Lock()
-	s.snaps.initial = true
-	s.mu.Unlock()
-	return s.NewSnapshot(rv)
-}
-
-// NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList.
-func (s *Store) NewSnapshot(rv uint64) *Notice {
+// NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList. initial: the scope has no position.
+func (s *Store) NewSnapshot(rv uint64, initial bool) *Notice {
 	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
+	snap.initial = initial
 	s.o.Log.Debug("snapshot started", "scope", s.o.Scope, "snapshot", snap.id, "rv", rv)
 	return s.started(snap)
 }
@@ -91,13 +84,10 @@ func newCursor(at string) *checkpoint.Ledger[string] {
 }
 
 func (s *snapshot) takes(o *object.Object) bool {
-	switch {
-	case s.namespace != "" && o.Ref.Namespace() != s.namespace:
+	if s.namespace != "" && o.Ref.Namespace() != s.namespace {
 		return false
-	case s.resumed:
-		return o.Ref.Key > s.cursor && (s.filtered || o.ResourceVersion <= s.rv)
 	}
-	return true
+	return !s.resumed || o.Ref.Key > s.cursor && (s.filtered || o.ResourceVersion <= s.rv)
 }
 
 func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
