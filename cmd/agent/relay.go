@@ -105,27 +105,20 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	case len(cfg.Relays) == 0:
 		return nil, usageError{fmt.Errorf("%s: has no relays: list them under the key relays, see docs/guides/relay.md", f.config)}
 	}
-	if f.cluster != "" {
-		cfg.Cluster = f.cluster
-	}
+	cfg.Cluster = cmp.Or(f.cluster, cfg.Cluster)
 	if len(args) == 0 {
 		return cfg, nil
 	}
-	var meant []config.Relay
+	names := make([]string, len(cfg.Relays))
+	for i := range cfg.Relays {
+		names[i] = cfg.Relays[i].Name
+	}
 	for _, name := range args {
-		i := slices.IndexFunc(cfg.Relays, func(r config.Relay) bool { return r.Name == name })
-		if i < 0 {
-			names := make([]string, len(cfg.Relays))
-			for k := range cfg.Relays {
-				names[k] = cfg.Relays[k].Name
-			}
+		if !slices.Contains(names, name) {
 			return nil, usageError{fmt.Errorf("%s: has no relay %q, there are %s", f.config, name, strings.Join(names, ", "))}
 		}
-		if !slices.ContainsFunc(meant, func(r config.Relay) bool { return r.Name == name }) {
-			meant = append(meant, cfg.Relays[i])
-		}
 	}
-	cfg.Relays = meant
+	cfg.Relays = slices.DeleteFunc(cfg.Relays, func(r config.Relay) bool { return !slices.Contains(args, r.Name) })
 	return cfg, nil
 }
 
@@ -151,12 +144,8 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 		return nil, usageError{err}
 	}
 	cfg.UseBus(b)
-	r := config.Relay{Name: f.name, Start: config.RelayLive, Refused: config.RelayStop}
-	if f.start != "" {
-		r.Start = config.RelayStart(f.start)
-	}
-	if f.refuse != "" {
-		r.Refused = config.RelayRefused(f.refuse)
+	r := config.Relay{
+		Name: f.name, Start: cmp.Or(config.RelayStart(f.start), config.RelayLive), Refused: cmp.Or(config.RelayRefused(f.refuse), config.RelayStop),
 	}
 	if r.To, ok = config.TargetOf(f.to); !ok {
 		return nil, usageError{errors.New("--to: must be " + drivers.URLs(drivers.Targets()))} // not repeated: it may be a secret

@@ -97,12 +97,8 @@ func objectsOf(r *config.Relay) []consume.Objects {
 // operations are configured: without some operations, their statements would be wrong.
 func MatchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
 	return func(e *consume.Event) bool {
-		if cluster != "" && e.Cluster != "" && e.Cluster != cluster {
-			return false
-		}
-		group := e.Group()
-		version := strings.TrimPrefix(strings.TrimPrefix(e.APIVersion, group), "/")
-		if !r.Takes(group, version, e.Resource) {
+		version := strings.TrimPrefix(strings.TrimPrefix(e.APIVersion, e.Group()), "/")
+		if cluster != "" && e.Cluster != "" && e.Cluster != cluster || !r.Takes(e.Group(), version, e.Resource) {
 			return false
 		}
 		if e.Data == nil {
