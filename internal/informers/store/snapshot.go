@@ -43,7 +43,7 @@ type snapshot struct {
 type snapshots struct {
 	current   *snapshot    // the one that the bus has not acknowledged completely
 	due       bool         // another one must follow
-	initial   bool         // the scope began without a position, and no snapshot of it is complete: the bus may have records of an earlier run
+	initial   bool         // the scope began without a position, and has no complete snapshot: the bus may have records of an earlier run
 	began     time.Time    // of the last snapshot of the whole scope
 	lastAsked time.Time    // time in the id of the last requested one
 	orphan    acknowledged // closed when the bus has the start of the last one that was given up; nil if there is none

@@ -25,8 +25,8 @@ type Load struct {
 	stuck func() []publish.Stuck
 }
 
-// StartLoad publishes versions of 64 objects of one resource to a bus until Stop, each object's one after the other: one event each pace, or as
-// many as the bus takes if that is 0. add adds a delta to the source, in one lane.
+// StartLoad publishes versions of 64 objects of one resource to a bus until Stop, those of each object one after the other. It publishes one
+// event each pace, or as many as the bus takes if pace is 0. add adds a delta to the source, in one lane.
 func StartLoad[I comparable](tb testing.TB, bus publish.Bus, source publish.Source[I], delta func(I) *object.Delta, add func(ctx context.Context, d *object.Delta) error, pace time.Duration) *Load {
 	tb.Helper()
 	l := &Load{add: add}
