@@ -32,6 +32,7 @@ type agent struct {
 
 	child *process.Child
 	bus   string // URL
+	http  string // URL of the agent's HTTP server
 }
 
 // start returns when the agent watches: what changes from then on is told as a change.
@@ -60,7 +61,7 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 	})
 	select {
 	case <-ready:
-		a.bus, err = busOf(a.data)
+		err = a.findAddresses()
 	case <-a.child.Done():
 		return a.child.Failed(errEnded)
 	case <-late.C:
@@ -107,15 +108,17 @@ func (a *agent) follow(r io.Reader, ready func()) error {
 	}
 }
 
-// busOf is the URL that the agent wrote to its data directory.
-func busOf(data string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(data, "bus.json"))
+// findAddresses reads the URLs that the agent wrote to its data directory.
+func (a *agent) findAddresses() error {
+	path := filepath.Join(a.data, "bus.json")
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", err
+		return err
 	}
-	var bus struct{ URL string }
-	if err := json.Unmarshal(text, &bus); err != nil || bus.URL == "" {
-		return "", fmt.Errorf("%s names no URL: %s", filepath.Join(data, "bus.json"), text)
+	var written struct{ URL, Agent string }
+	if err := json.Unmarshal(text, &written); err != nil || written.URL == "" || written.Agent == "" {
+		return fmt.Errorf("%s lacks a URL: %s", path, text)
 	}
-	return bus.URL, nil
+	a.bus, a.http = written.URL, written.Agent
+	return nil
 }

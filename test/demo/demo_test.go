@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -119,7 +120,7 @@ func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 }
 
 // TestRunsWithTheBinariesOfEnvtest runs the demo with etcd, kube-apiserver and kubectl, which is what setup-envtest installs. Without a
-// controller manager, the Pods of the Deployment still come and go.
+// controller manager, the Pods of the Deployment still come and go. Another process has the agent's default port.
 func TestRunsWithTheBinariesOfEnvtest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane and the demo, which takes seconds")
@@ -136,6 +137,9 @@ func TestRunsWithTheBinariesOfEnvtest(t *testing.T) {
 		}
 	}
 	t.Setenv("KUBEBUILDER_ASSETS", assets)
+	if taken, err := net.Listen("tcp", "127.0.0.1:8080"); err == nil {
+		defer taken.Close()
+	} // else it is taken already
 	d, err := fromEnvironment(func(name string) string {
 		return map[string]string{"DEMO_STARTED": "1764200000", "DEMO_STAGES": "agent compiled=1764200002.5"}[name]
 	})

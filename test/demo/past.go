@@ -51,6 +51,6 @@ func (p *past) show(ctx context.Context, args ...string) error {
 
 func (p *past) run(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.binary, args...)
-	cmd.Env = append(append(os.Environ(), p.screen.environment()...), "XDG_RUNTIME_DIR="+filepath.Dir(p.agent.data))
+	cmd.Env = append(append(os.Environ(), p.screen.environment()...), "XDG_RUNTIME_DIR="+filepath.Dir(p.agent.data), "KUBECDC_AGENT="+p.agent.http)
 	return cmd
 }
