@@ -104,10 +104,8 @@ func MatchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
 		if e.Data == nil {
 			return len(r.Operations) == 0
 		}
-		if !r.Namespaces.Match(e.Namespace) {
-			return false
-		}
-		return len(r.Operations) == 0 || slices.Contains(r.Operations, config.Operation(strings.TrimPrefix(e.Type, consume.TypePrefix+"object.")))
+		op := config.Operation(strings.TrimPrefix(e.Type, consume.TypePrefix+"object."))
+		return r.Namespaces.Match(e.Namespace) && (len(r.Operations) == 0 || slices.Contains(r.Operations, op))
 	}
 }
 

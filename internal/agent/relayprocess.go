@@ -32,7 +32,9 @@ func RunRelays(ctx context.Context, cfg *config.Config, p *RelayProcess) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := relay.NewMetrics(reg)
-	open := func(r *config.Relay) (Runner, error) { return NewRelay(cfg, r, cfg.Cluster, p.Stdout, nil, log, metrics) }
+	open := func(r *config.Relay) (Runner, error) {
+		return NewRelay(cfg, r, cfg.Cluster, p.Stdout, nil, log, metrics)
+	}
 	var only Runner
 	for i := range cfg.Relays { // report invalid settings before the first relay starts
 		var err error
