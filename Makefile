@@ -68,7 +68,7 @@ help: ## List the targets
 build: ## Build the agent: bin/kubecdc
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubecdc ./cmd/agent
 
-# Three tiers of tests, on two cores with warm caches: check (4 minutes), test (10 minutes), test-long (hours).
+# Three tiers of tests, on two cores with warm caches: check (4 minutes), test (14 minutes), test-long (hours).
 .PHONY: check
 check: export GOTEST_FLAKY = 0
 check: export KUBECDC_KAFKA = skip
