@@ -71,6 +71,35 @@ func TestTableOfAReplayIsTheStateAtItsEnd(t *testing.T) {
 	})
 }
 
+// A replay that ends after any of its lines, in its snapshot or after it, leaves out nothing when it is continued.
+func TestContinuedReplayLeavesOutNothing(t *testing.T) {
+	raw, err := os.ReadFile("../../cmd/agent/testdata/record.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := string(raw)
+	var o replay.Options
+	for text, moment := range map[string]*timeline.Moment{"2026-11-20T14:02:00Z": &o.From, "2026-11-20T14:30:00Z": &o.To} {
+		if *moment, err = timeline.ParseMoment(text, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids := func(out string) map[string]bool {
+		all := map[string]bool{}
+		for _, e := range parse(t, out) {
+			all[e.Type+" "+e.ID] = true
+		}
+		return all
+	}
+	whole := run(t, t.TempDir(), record, o, nil)
+	want := ids(whole)
+	for after := range strings.Count(whole, "\n") {
+		if diff := cmp.Diff(want, ids(run(t, t.TempDir(), record, o, []int{after}))); diff != "" {
+			t.Errorf("ended after %d lines: -whole +continued\n%s", after, diff)
+		}
+	}
+}
+
 // run runs a replay, which is ended after so many lines and continued.
 func run(tb rapid.TB, dir, record string, o replay.Options, kills []int) string {
 	file := filepath.Join(dir, "position")
