@@ -167,7 +167,7 @@ func TestABusIsItsStream(t *testing.T) {
 	}
 }
 
-// A person is told what a command waits for, and it does not wait for ever.
+// At a terminal, a command prints what it waits for. It waits for a limited time.
 func TestACheckpointOfAClusterThatDoesNotAnswer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "dev", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],

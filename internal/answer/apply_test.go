@@ -52,7 +52,7 @@ func applied(t *testing.T, resource, apiVersion, kind, object string) (out, stde
 	return stdout.String(), errors.String(), err
 }
 
-// What the server or a controller fills in is left out, and nothing else.
+// --for-apply removes only fields that the server or a controller sets.
 func TestForApply(t *testing.T) {
 	const filled = `"uid":"u1","resourceVersion":"5","generation":3,"creationTimestamp":"2026-11-20T13:00:00Z","selfLink":"/x","managedFields":[{}]`
 	for _, c := range []struct{ name, resource, apiVersion, kind, object, want string }{

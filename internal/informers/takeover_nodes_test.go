@@ -107,7 +107,7 @@ func TestNoNodesAreFollowedForAWholeCluster(t *testing.T) {
 	})
 }
 
-// Of a Node that goes, what the rules take of Nodes is told, and nothing else; what it has left is looked after all the same.
+// After a Node is deleted, only the deltas of Nodes that the rules take are sent. The take-over of its objects does not depend on that.
 func TestTakeoverOfANodeOfNoRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2", "n3"), newMemory()

@@ -172,7 +172,7 @@ func (b *Bus) end(err error) {
 	e.Done(err)
 }
 
-// Config is the settings of the bus, of which there are none.
+// Config has no settings.
 type Config struct{}
 
 // Driver returns the driver of the bus "stdout".
