@@ -381,3 +381,55 @@ func TestFinishTellsProgress(t *testing.T) {
 		}
 	})
 }
+
+// A crash after a gap, and before the checkpoint has passed it, does not put reads of old versions after newer ones on the bus.
+func TestSweepAfterACrashReadsTheLastVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("kept", "1", nil)
+		first := live(t, s, m, nil)
+		first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1")
+		eventually(t, "the snapshot to be saved as complete", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.Snapshot == nil
+		})
+		first.end()
+		before := s.put("kept", "2", nil).rv
+		s.gone(s.put("other", "1", nil).rv)
+		second := live(t, s, m, func(_ *informers.Options, r *recorder) { r.held = true })
+		second.wait(t, "gap 0 expired", "u kept uid-1 1→2", "c other uid-2 -→1")
+		_ = m.Flush(t.Context())
+		second.end() // without a save: a crash
+		if c, _ := m.saved("configmaps"); !c.Sweep || c.ResourceVersion >= before {
+			t.Fatalf("the checkpoint is not before the gap: %+v", c)
+		}
+		s.do(func() { s.fault = nil })
+		live(t, s, m, nil).wait(t, "u kept uid-1 1→2", "c other uid-2 -→1", "snapshot.started 2", "r kept uid-1 -→2", "r other uid-2 -→1", "snapshot.completed 2")
+	})
+}
+
+// A resumed snapshot may be complete on the bus. If its reads are still pending when history is lost, another snapshot replaces it: no read of a
+// later version follows its end.
+func TestResumedSnapshotEndsWithLostHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		s.put("b", "1", nil)
+		first := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.held = true })
+		first.wait(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1")
+		_ = m.Flush(t.Context())
+		first.acknowledge()
+		first.wait(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
+		first.end() // without a save: a crash
+		s.put("a", "2", nil)
+		s.gone(s.put("b", "2", nil).rv)
+
+		second := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.room = 1 })
+		second.wait(t, "snapshot.started 2")
+		pass(10 * time.Second)
+		second.setRoom(unbounded)
+		second.wait(t, "snapshot.started 2", "gap 0 expired", "u a uid-1 1→2", "u b uid-2 1→2",
+			"snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→2", "snapshot.completed 2")
+	})
+}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
@@ -128,7 +127,7 @@ func allFaults() []faultKind {
 			}
 			s.Etcd[i].Hold(false)
 			if cut { // It may have to read etcd anew then, and has no history of before.
-				s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t)})
+				s.LoseHistory(t, i)
 			}
 		}},
 		{"API server killed", 4, func(t testing.TB, s *world.Stage) {

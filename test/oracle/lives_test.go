@@ -308,3 +308,34 @@ func TestOracleKnowsWhatNobodyCanTell(t *testing.T) {
 		t.Errorf("nothing was forgotten, and the faults are only %v", got.Faults)
 	}
 }
+
+// A run sends the first of an object, the next run begins before it, and a gap takes the object's end: the object after it is entered, as far as
+// anybody knows.
+func TestOracleJudgesWhatFollowsAGap(t *testing.T) {
+	w := &fakeWorld{history: make(map[ObjectKey][]*Version), objects: make(map[uint64][]byte)}
+	key := ObjectKey{Resource: "configmaps", Namespace: "shop", Name: "a"}
+	w.put(t, key, "1", nil, "x")
+	w.remove(key)
+	w.put(t, key, "2", nil, "y")
+	v := w.view(1)
+	v.Selects = func(map[string]string) bool { return true }
+	v.Forgotten = 3
+	want := Expect(w.history, v)
+	events := w.events(t, want, 1)
+	sent, entered := events[:len(events)-2], events[len(events)-1] // without the deletion
+	entered["op"], entered["type"] = Entered, typePrefix+"object.entered"
+	data := entered["data"].(map[string]any)
+	data["op"], data["inferred"] = Entered, true
+	delete(data, "before")
+	delete(data, "changedBy")
+	gap := w.envelope("configmaps/gap/1-2", Gap, "/api/v1/configmaps", map[string]any{
+		"fromResourceVersion": "1", "toResourceVersion": "2", "since": "2026-11-20T15:00:00Z", "reason": "expired", "recovered": false,
+	})
+	gap["scope"] = "configmaps"
+	if got := Judge(want, readAll(messages(t, append(slices.Clone(sent), gap, entered))), v); len(got.Faults) > 0 {
+		t.Errorf("faults %v", got.Faults)
+	}
+	if got := Judge(want, readAll(messages(t, append(slices.Clone(sent), entered))), v); FaultKinds(got.Faults)["chain"] != 1 {
+		t.Errorf("there is no gap, and the faults are only %v", got.Faults)
+	}
+}

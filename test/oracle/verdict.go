@@ -290,12 +290,16 @@ func (j *judgement) content(rec *Record, member string, got, want Presence, dige
 }
 
 // chain compares a record with the one before it, as a consumer would who has nothing but the bus. A gap in between
-// breaks the chain, except for inferred deltas, which start from what was known: on the bus, or where the gap begins.
+// breaks the chain, except for the gap's inferred deltas, which start from what was known: on the bus, or where the gap begins.
 func (j *judgement) chain(rec *Record, s *state) {
-	if s == nil || (s.gaps != j.gapsOf(rec.Key) && !rec.Inferred) {
+	if s == nil {
 		return
 	}
-	if g := j.gapAround(rec.Key, rec.Rev); rec.Inferred && g != nil && s.gaps != j.gapsOf(rec.Key) {
+	if s.gaps != j.gapsOf(rec.Key) {
+		g := j.gapAround(rec.Key, rec.Rev)
+		if !rec.Inferred || g == nil {
+			return
+		}
 		base := j.at(rec.Key, g.From)
 		if (base == nil || base.UID != rec.UID) && (rec.Op == Created || rec.Op == Entered) ||
 			base != nil && rec.Before == Present && rec.BeforeDigest == base.Digest {

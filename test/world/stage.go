@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kubecdc/kubecdc/test/controlplane"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/oracle"
@@ -170,6 +172,26 @@ func (s *Stage) StartServer(t testing.TB, i int) {
 	t.Helper()
 	if err := s.StartAPIServer(t.Context(), i); err != nil {
 		t.Fatal(err)
+	}
+	s.LoseHistory(t, i)
+}
+
+// LoseHistory records that API server i begins its history anew. The cache of a custom resource begins only with the first request.
+func (s *Stage) LoseHistory(t testing.TB, i int) {
+	t.Helper()
+	api, err := NewAPI(s.ConfigFor(i, controlplane.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := s.Now(t)
+	for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets", "/apis/" + oracle.WidgetsGroup + "/v1/widgets"} {
+		wait.Eventually(t, time.Minute, func() error {
+			_, err := api.Get(t.Context(), fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=NotOlderThan", path, from))
+			if apierrors.IsNotFound(err) { // the stage has no such resource
+				return nil
+			}
+			return err
+		})
 	}
 	s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t)})
 }

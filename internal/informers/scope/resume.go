@@ -42,8 +42,12 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if lost != "" || i.busHasMore(now) {
 		return 0, i.giveUp(ctx, now, cmp.Or(lost, object.Rewound))
 	}
+	if !c.Continued {
+		i.replayed = now
+		i.store.AwaitReplay(now)
+	}
 	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c)...)
-	i.resume, i.resumed, i.replayed = nil, c, now
+	i.resume, i.resumed = nil, c
 	i.created = 0 // the store has what was before it
 	i.state.resumed.Store(true)
 	i.log.Debug("resumed", "scope", i.name, "rv", c.ResourceVersion, "last_seen", c.LastSeen)
@@ -101,8 +105,11 @@ func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 		return nil
-	case c.Inherited, c.Sweep, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.lastEvent == nil): // the bus lacks some of it
+	case c.Inherited, !c.Continued && i.asked && i.lastEvent == nil: // the bus has nothing of this scope
 		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion, false)}
+	case c.Sweep, c.Where != i.store.Where(), !c.Continued && i.spec.Snapshots == SnapshotAlways:
+		i.store.RequireSnapshot()
+		return nil
 	case c.Snapshot == nil:
 		return nil
 	}

@@ -62,6 +62,10 @@ func (s *Store) beginListLocked(at ListState) {
 		s.forgetLocked()
 		return
 	}
+	if snap := s.snaps.current; snap != nil && snap.resumed { // it may be complete on the bus: it takes no later versions
+		s.dropSnapshotLocked()
+		s.snaps.due = true
+	}
 	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.gap })
 	s.list.unseen, s.list.backwards, s.list.unread = make(map[string]struct{}, len(s.known.objects)), false, false
 	for key := range s.known.objects {
@@ -87,7 +91,7 @@ func (s *Store) showGateLocked() {
 func (s *Store) forgetLocked() {
 	s.known = known{objects: map[string]entry{}, pending: map[string]*pending{}}
 	s.pos.ledger, s.pos.barrier = s.newLedger(mark{}), nil
-	s.gate.notices, s.snaps.current = nil, nil
+	s.gate.notices, s.snaps.current, s.snaps.after = nil, nil, 0
 }
 
 // Load takes one object of a Fresh or AtCheckpoint list.

@@ -43,6 +43,7 @@ type snapshot struct {
 type snapshots struct {
 	current   *snapshot    // the one that the bus has not acknowledged completely
 	due       bool         // another one must follow
+	after     uint64       // see AwaitReplay; 0 if none
 	initial   bool         // the scope began without a position, and has no complete snapshot: the bus may have records of an earlier run
 	began     time.Time    // of the last snapshot of the whole scope
 	lastAsked time.Time    // time in the id of the last requested one
@@ -68,6 +69,39 @@ func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
 		return s.started(snap)
 	}
 	return &Notice{opens: snap}
+}
+
+// replayWithin is the limit of a snapshot's wait for the replay: without bookmarks, nothing shows its end.
+const replayWithin = 2 * time.Minute
+
+// AwaitReplay makes snapshots wait until the watch has sent everything up to rv. The bus may have events up to rv of an earlier run. An older
+// read would follow them, and consumers would sweep what was created in between.
+func (s *Store) AwaitReplay(rv uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snaps.after = rv
+	time.AfterFunc(replayWithin, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.snaps.after == rv {
+			s.snaps.after = 0
+		}
+	})
+}
+
+func (s *Store) awaitReplayed(ctx context.Context) error {
+	return s.mu.Wait(ctx, func() bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		return s.known.rv >= s.snaps.after
+	})
+}
+
+// RequireSnapshot makes a snapshot of the whole scope follow.
+func (s *Store) RequireSnapshot() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snaps.due = true
 }
 
 // newSnapshot returns a snapshot with a unique id, because the bus drops reads with known ids. Another scope of the resource may begin a
@@ -254,6 +288,9 @@ func (s *Store) clearTheWay(ctx context.Context, rv uint64, orphan acknowledged)
 			return fmt.Errorf("the bus has not acknowledged the start of the previous snapshot: %w", err)
 		}
 	}
+	if err := s.awaitReplayed(ctx); err != nil {
+		return fmt.Errorf("the API server has not repeated the changes since the checkpoint: %w", err)
+	}
 	if err := s.awaitAcknowledged(ctx, rv); err != nil {
 		return err
 	}
@@ -360,9 +397,14 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 			return
 		case <-again:
 			again = nil
-			_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // if it is refused, the next attempt follows a minute later
+			if s.awaitReplayed(ctx) == nil {
+				_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // if it is refused, the next attempt follows a minute later
+			}
 		case <-s.kick:
-			for due, _ := s.due(); due; due, _ = s.due() {
+			for s.awaitReplayed(ctx) == nil {
+				if due, _ := s.due(); !due {
+					break
+				}
 				if _, err := s.TakeSnapshot(ctx, s.o.Scope, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
 					return
 				}
