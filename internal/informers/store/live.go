@@ -247,6 +247,9 @@ func (s *Store) rest() {
 	defer s.mu.Unlock()
 	s.applying = false
 	s.gaugeLocked()
+	if s.snaps.due { // it may have waited for the replay
+		broadcast.Wake(s.kick)
+	}
 }
 
 type filtering struct {

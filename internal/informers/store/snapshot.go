@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -85,15 +86,8 @@ func (s *Store) AwaitReplay(rv uint64) {
 		defer s.mu.Unlock()
 		if s.snaps.after == rv {
 			s.snaps.after = 0
+			broadcast.Wake(s.kick)
 		}
-	})
-}
-
-func (s *Store) awaitReplayed(ctx context.Context) error {
-	return s.mu.Wait(ctx, func() bool {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		return s.known.rv >= s.snaps.after
 	})
 }
 
@@ -232,7 +226,7 @@ var ErrNotBegun = errors.New("the snapshot cannot begin")
 var (
 	errEnded     = errors.New("informer has ended")
 	errNotLoaded = errors.New("its first list is not loaded yet: try again later")
-	errCatchUp   = errors.New("it is still catching up after a gap: try again in a moment")
+	errCatchUp   = errors.New("it is still catching up: try again in a minute")
 )
 
 // TakeSnapshot starts a snapshot of the last-known objects in a namespace ("": of all). scope is the name of that part. It returns once the
@@ -288,9 +282,6 @@ func (s *Store) clearTheWay(ctx context.Context, rv uint64, orphan acknowledged)
 			return fmt.Errorf("the bus has not acknowledged the start of the previous snapshot: %w", err)
 		}
 	}
-	if err := s.awaitReplayed(ctx); err != nil {
-		return fmt.Errorf("the API server has not repeated the changes since the checkpoint: %w", err)
-	}
 	if err := s.awaitAcknowledged(ctx, rv); err != nil {
 		return err
 	}
@@ -311,7 +302,7 @@ func (s *Store) refusalLocked() *begun {
 		return &begun{started: s.snaps.current.status(true)}
 	case s.list.at != listed:
 		return &begun{err: errNotLoaded}
-	case s.known.pendingKeys > 0 || len(s.gate.notices) > 0 || s.pos.barrier != nil:
+	case s.known.pendingKeys > 0 || len(s.gate.notices) > 0 || s.pos.barrier != nil || s.known.rv < s.snaps.after:
 		return &begun{err: errCatchUp}
 	}
 	return nil
@@ -397,14 +388,9 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 			return
 		case <-again:
 			again = nil
-			if s.awaitReplayed(ctx) == nil {
-				_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // if it is refused, the next attempt follows a minute later
-			}
+			_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // if it is refused, the next attempt follows a minute later
 		case <-s.kick:
-			for s.awaitReplayed(ctx) == nil {
-				if due, _ := s.due(); !due {
-					break
-				}
+			for due, _ := s.due(); due; due, _ = s.due() {
 				if _, err := s.TakeSnapshot(ctx, s.o.Scope, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
 					return
 				}
