@@ -2,20 +2,19 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
 )
 
 // shownAt runs a command at a terminal and returns what the person sees.
 func shownAt(t *testing.T, args ...string) (screen, said string, code int) {
 	t.Helper()
-	program, person := openPTY(t)
+	program, person := ptytest.Open(t, 0, 0)
 	var seen bytes.Buffer
 	done := make(chan struct{})
 	go func() {
@@ -90,27 +89,4 @@ func TestPagerThatIsLeft(t *testing.T) {
 	if code != exitOK || !strings.Contains(screen, "web") || !strings.Contains(said, `pager "no-such-pager -x": `) {
 		t.Errorf("does not exist: code %d, screen %q, standard error %q", code, screen, said)
 	}
-}
-
-// openPTY opens a pseudo terminal; both ends are closed with the test.
-func openPTY(t *testing.T) (program, person *os.File) {
-	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("no pseudo terminals here: %v", err)
-	}
-	t.Cleanup(func() { person.Close() })
-	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { program.Close() })
-	return program, person
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
 )
 
 // slowRecord is a file that has a part of a record at first, and the rest later.
@@ -67,7 +69,7 @@ func TestProgressOfAQuestion(t *testing.T) {
 	piped.begin(t, lines)
 
 	streaming, streamed := newSlowRecord(t), bytes.Buffer{}
-	answer, person := openPTY(t)
+	answer, person := ptytest.Open(t, 0, 0)
 	commands.Go(func() {
 		run(t.Context(), []string{"history", "deploy", "--no-pager", "--until", "rv:145", "--bus", "file:" + streaming.path}, answer, answer)
 		answer.Close()
@@ -77,7 +79,7 @@ func TestProgressOfAQuestion(t *testing.T) {
 
 	// The last command shows progress after a second, so the others have read for longer.
 	shown := newSlowRecord(t)
-	stderr, screen := openPTY(t)
+	stderr, screen := ptytest.Open(t, 0, 0)
 	commands.Go(func() {
 		run(t.Context(), get(shown), io.Discard, stderr)
 		stderr.Close()

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
 )
 
 // hostile is text in a JSON string: a window title, an erased screen, hidden text, a CSI of one character, a reversed direction, and a
@@ -102,7 +104,7 @@ func TestNothingHarmfulReachesATerminal(t *testing.T) {
 // everythingAt runs a command whose standard output and standard error are a terminal, and returns all that it writes.
 func everythingAt(t *testing.T, args ...string) string {
 	t.Helper()
-	program, person := openPTY(t)
+	program, person := ptytest.Open(t, 0, 0)
 	var seen bytes.Buffer
 	done := make(chan struct{})
 	go func() {

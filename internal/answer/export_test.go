@@ -2,5 +2,5 @@ package answer
 
 import "encoding/json"
 
-// Of returns an object that contains only the value of the path, nil if there is none.
+// Of returns object reduced to the value of the path, or nil if the object has no such value.
 func (p Path) Of(object json.RawMessage) json.RawMessage { return p.of(object) }

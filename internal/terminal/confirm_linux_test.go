@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
 )
 
 func TestConfirm(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	for answer, want := range map[string]bool{"y\n": true, "Yes\n": true, "n\n": false, "\n": false, "\x04": false} {
-		program, person := openPTY(t, 80, 24)
+		program, person := ptytest.Open(t, 80, 24)
 		if _, err := person.WriteString(answer); err != nil {
 			t.Fatal(err)
 		}
@@ -23,7 +24,7 @@ func TestConfirm(t *testing.T) {
 // Whoever is asked may end the command instead.
 func TestConfirmEndsWithCtrlC(t *testing.T) {
 	t.Setenv("TERM", "xterm")
-	program, _ := openPTY(t, 80, 24)
+	program, _ := ptytest.Open(t, 80, 24)
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	if terminal.Confirm(ctx, "Remove?", program, program) {

@@ -1,49 +1,14 @@
 package terminal_test
 
 import (
-	"fmt"
-	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
 )
 
-// openPTY opens a pseudo terminal; both ends are closed with the test.
-func openPTY(t *testing.T, columns, rows int) (program, person *os.File) {
-	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("no pseudo terminals here: %v", err)
-	}
-	t.Cleanup(func() { person.Close() })
-	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { program.Close() })
-	resizePTY(t, person, columns, rows)
-	return program, person
-}
-
-func resizePTY(t *testing.T, person *os.File, columns, rows int) {
-	t.Helper()
-	size := &unix.Winsize{Col: uint16(columns), Row: uint16(rows)}
-	if err := unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, size); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestDetectTerminal(t *testing.T) {
-	program, person := openPTY(t, 132, 43)
+	program, person := ptytest.Open(t, 132, 43)
 	for _, test := range []struct {
 		name               string
 		env                []string
@@ -61,7 +26,7 @@ func TestDetectTerminal(t *testing.T) {
 		})
 	}
 	o := terminal.Detect(program, env())
-	resizePTY(t, person, 77, 20)
+	ptytest.Resize(t, person, 77, 20)
 	if width, height := o.Size(); width != 77 || height != 20 {
 		t.Errorf("after a resize: %d×%d, want 77×20", width, height)
 	}

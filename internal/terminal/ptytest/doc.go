@@ -1,0 +1,2 @@
+// Package ptytest opens pseudo terminals for tests.
+package ptytest
