@@ -22,9 +22,7 @@ import (
 type drain struct{ informers []*running }
 
 // objectsOf returns one name for the objects of a resource, which may be served under two names.
-func objectsOf(r *object.Resource) schema.GroupResource {
-	return selection.Canonical(groupResource(r))
-}
+func objectsOf(r *object.Resource) schema.GroupResource { return selection.Canonical(groupResource(r)) }
 
 // drain drains an informer. again: its scope is still selected. It must be called with mu held.
 func (s *Manager) drain(ctx context.Context, r *running, again bool) {

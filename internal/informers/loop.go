@@ -301,11 +301,9 @@ func (s *Manager) applyExtension(ctx context.Context, ev discovery.Event) {
 		}
 		s.startCreated(ctx)
 	case discovery.DefinitionUpdated:
-		if ev.SchemaChanged {
-			for _, i := range s.active.informers {
-				if i.Resource().String() == ev.Name {
-					i.NewGeneration(ev.StorageChanged)
-				}
+		for _, i := range s.active.informers {
+			if ev.SchemaChanged && i.Resource().String() == ev.Name {
+				i.NewGeneration(ev.StorageChanged)
 			}
 		}
 		s.kick(func(i *running) bool { return i.Resource().String() == ev.Name && i.IsFailing() })

@@ -207,11 +207,10 @@ func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) uint64 {
 		return at
 	}
 	for _, r := range n.set.observing() {
-		if !r.ObservesResource(o.Resource()) {
-			continue
-		}
-		if rv, err := r.Latest(ctx); err == nil {
-			return rv
+		if r.ObservesResource(o.Resource()) {
+			if rv, err := r.Latest(ctx); err == nil {
+				return rv
+			}
 		}
 	}
 	return 0

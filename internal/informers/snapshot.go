@@ -70,6 +70,6 @@ func (s *Manager) Finish(ctx context.Context) error {
 // Rebase makes each scope whose log was replaced send a gap and a snapshot on the new one (store/log.go). It does not wait.
 func (s *Manager) Rebase() {
 	for _, i := range s.observing() {
-		i.Rebase()
+		i.Store().Rebase()
 	}
 }

@@ -16,11 +16,7 @@ func (s *Manager) heldBack(waiting **running) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	holds := func(i *running) bool {
-		if i == nil || s.active.informers[i.Name()] != i {
-			return false
-		}
-		st := i.Status()
-		return st.HoldsBack()
+		return i != nil && s.active.informers[i.Name()] == i && i.Status().HoldsBack()
 	}
 	if len(s.namespaces.undecided) > 0 || holds(*waiting) {
 		return true
@@ -66,8 +62,7 @@ func newConditions(s *Manager) *conditions {
 		set: s,
 		silence: desc("kubecdc_informer_silence_seconds",
 			"Watch age: time since the API server last sent anything (a watch frame, the response to a new watch, a page of a list); 0 while the watch is stopped because the queue is full.", "scope"),
-		lag: desc("kubecdc_informer_lag_seconds",
-			"Age of the oldest unacknowledged change; 0: the bus has acknowledged all.", "scope"),
+		lag: desc("kubecdc_informer_lag_seconds", "Age of the oldest unacknowledged change; 0: the bus has acknowledged all.", "scope"),
 		pending: desc("kubecdc_informer_pending_deltas",
 			"Events from lists that are not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
 		scopes: desc("kubecdc_informer_scopes",

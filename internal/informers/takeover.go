@@ -29,11 +29,10 @@ const (
 
 // takeovers observes the objects of deleted nodes. It is the lane of the informer of Nodes.
 type takeovers struct {
-	set    *Manager
-	lasts  time.Duration   // minimum duration
-	events chan *nodeEvent // deletions and creations of Nodes. Never closed; a store call waits while it is full
-	// received is notified after an event was received from events.
-	received broadcast.Signal
+	set      *Manager
+	lasts    time.Duration    // minimum duration
+	events   chan *nodeEvent  // deletions and creations of Nodes. Never closed; a store call waits while it is full
+	received broadcast.Signal // notified after an event was received from events
 	rules    atomic.Pointer[nodeRules]
 
 	// Guarded by the manager's mu; resource and lane are set before there is an informer of Nodes.

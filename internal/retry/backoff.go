@@ -37,9 +37,7 @@ func (b *Backoff) Next(err error) time.Duration {
 }
 
 // Wait waits for Next(err). It returns false if ctx ended first.
-func (b *Backoff) Wait(ctx context.Context, err error) bool {
-	return Sleep(ctx, b.Next(err))
-}
+func (b *Backoff) Wait(ctx context.Context, err error) bool { return Sleep(ctx, b.Next(err)) }
 
 // Do calls f until it returns nil. After an error it calls failed, with the delay until the next attempt, unless ctx has ended. If failed
 // returns false, another attempt cannot help, and Do returns the error of f. If ctx has ended, Do returns its cause.

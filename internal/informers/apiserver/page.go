@@ -215,14 +215,14 @@ type limited struct {
 
 // open sends the request for a list or a watch, and returns the body of the response. within limits the whole request.
 func open(ctx context.Context, within time.Duration, c *rest.RESTClient, r *object.Resource, namespace, accept string, o *metav1.ListOptions,
-) (*limited, error) {
+) (_ *limited, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	l := &limited{
 		ctx: ctx, end: end,
 		silence: time.AfterFunc(Silence, func() { end(fmt.Errorf("%w for %v", ErrSilent, Silence)) }),
 		within:  time.AfterFunc(within, func() { end(fmt.Errorf("%w within %v", errSlow, within)) }),
 	}
-	body, err := c.Get().AbsPath(path(r, namespace)).SetHeader("Accept", accept).
+	l.body, err = c.Get().AbsPath(path(r, namespace)).SetHeader("Accept", accept).
 		SpecificallyVersionedParams(o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
 	l.silence.Stop()
 	if err != nil {
@@ -230,7 +230,6 @@ func open(ctx context.Context, within time.Duration, c *rest.RESTClient, r *obje
 		l.stop()
 		return nil, err
 	}
-	l.body = body
 	return l, nil
 }
 

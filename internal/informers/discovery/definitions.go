@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -30,6 +31,8 @@ type definition struct {
 	createdSeen time.Time              // when created was set
 	served      *selection.APIResource // the resource that it serves, while created is not 0
 }
+
+func (d *definition) isEstablished() bool { return d != nil && d.established }
 
 func (o *item) definition() definition {
 	d := definition{uid: o.Metadata.UID, generation: o.Metadata.Generation, deleting: o.Metadata.DeletionTimestamp != nil}
@@ -87,12 +90,12 @@ func (x *Extensions) definitionFollower(handle Handler) *follower {
 			handle(ctx, ev)
 		}
 		if !first {
-			x.rediscover()
+			broadcast.Wake(x.changed)
 		}
 	}
 	f.apply = func(ctx context.Context, typ watch.EventType, o *item) {
 		handle(ctx, x.applyDefinition(typ, o))
-		x.rediscover()
+		broadcast.Wake(x.changed)
 	}
 	return f
 }
@@ -191,8 +194,7 @@ func (x *Extensions) UID(r *object.Resource) string {
 func (x *Extensions) IsEstablished(name string) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	d := x.mu.definitions[name]
-	return d != nil && d.established
+	return x.mu.definitions[name].isEstablished()
 }
 
 // CreatedAt returns the resourceVersion of the creation of a resource's definition, and when that was seen. All objects of the resource are

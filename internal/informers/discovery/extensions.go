@@ -135,22 +135,15 @@ func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// rediscover makes Wait return soon.
-func (x *Extensions) rediscover() { broadcast.Wake(x.changed) }
-
 // AwaitDefinitions waits, for at most 5 s, until the watch has shown that the definitions of the discovered resources are established.
 // CreatedAt then returns since when their objects can exist. It waits only for definitions that exist according to the API server.
 func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIResource) {
-	established := func(r *object.Resource) bool {
-		d := x.mu.definitions[r.String()]
-		return d != nil && d.established
-	}
 	var missing []*object.Resource
 	x.mu.RLock()
 	if x.mu.version != 0 {
 		for i := range all {
 			r := &all[i].Versions[0]
-			if !IsBuiltIn(r.Group) && !x.isAggregatedLocked(r) && !established(r) {
+			if !IsBuiltIn(r.Group) && !x.isAggregatedLocked(r) && !x.mu.definitions[r.String()].isEstablished() {
 				missing = append(missing, r)
 			}
 		}
@@ -165,7 +158,7 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 		if !x.exists(ctx, r.String()) {
 			continue
 		}
-		if x.await(ctx, func() bool { return established(r) }) != nil {
+		if x.await(ctx, func() bool { return x.mu.definitions[r.String()].isEstablished() }) != nil {
 			return // the resource is listed like one that has always existed
 		}
 	}
@@ -251,7 +244,7 @@ func (x *Extensions) changeServices(ctx context.Context, handle Handler, change 
 			handle(ctx, APIServiceAvailable{Name: name})
 		}
 	}
-	x.rediscover()
+	broadcast.Wake(x.changed)
 }
 
 // IsAggregated reports whether another API server serves a resource. known: there is an APIService or a definition of the resource.

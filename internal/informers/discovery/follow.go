@@ -190,11 +190,9 @@ type Event any
 
 // DefinitionUpdated reports that a definition was created or changed. Changes include its status and a request to delete it.
 type DefinitionUpdated struct {
-	Name string // plural.group
-	// SchemaChanged: its spec has changed. This is false for a new definition.
-	SchemaChanged bool
-	// StorageChanged: SchemaChanged, and the version in which objects are stored may have changed.
-	StorageChanged bool
+	Name           string // plural.group
+	SchemaChanged  bool   // its spec has changed. This is false for a new definition.
+	StorageChanged bool   // SchemaChanged, and the version in which objects are stored may have changed
 }
 
 // DefinitionDeleted reports that a definition no longer existed at a resourceVersion. One of the same name may exist now.

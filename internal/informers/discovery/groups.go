@@ -21,8 +21,7 @@ import (
 // resources may be served.
 func Discover(ctx context.Context, c *apiserver.Client) (served []selection.APIResource, unknown []string, err error) {
 	groups, lists, err := c.Discovery.ServerGroupsAndResourcesWithContext(ctx)
-	var partial *discovery.ErrGroupDiscoveryFailed
-	if errors.As(err, &partial) {
+	if partial, ok := errors.AsType[*discovery.ErrGroupDiscoveryFailed](err); ok {
 		for gv := range partial.Groups {
 			unknown = append(unknown, gv.String())
 		}
@@ -100,14 +99,12 @@ func Review(ctx context.Context, c *apiserver.Client, all []*Access) error {
 // IsBuiltIn reports whether the API server itself serves a group, according to one release of Kubernetes. This decides which resources are
 // watched and which permissions are needed. It never decides whether objects were deleted; see Extensions.DeletedAt.
 func IsBuiltIn(group string) bool {
-	switch group {
-	case "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "authentication.k8s.io",
+	return slices.Contains([]string{
+		"", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "authentication.k8s.io",
 		"authorization.k8s.io", "autoscaling", "batch", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
 		"extensions", "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "policy",
-		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io":
-		return true
-	}
-	return false
+		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io",
+	}, group)
 }
 
 // SomeExtension is a group that no API server has. It stands for any extension.

@@ -67,6 +67,4 @@ func (i *Informer) Definition() string {
 }
 
 // isCustom reports whether the resource comes from a definition, as far as is known.
-func (i *Informer) isCustom() bool {
-	return !i.spec.BuiltIn && !i.IsAggregated()
-}
+func (i *Informer) isCustom() bool { return !i.spec.BuiltIn && !i.IsAggregated() }

@@ -226,14 +226,13 @@ func (i *Informer) pause(ctx context.Context, err error, d time.Duration) bool {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
 	case <-i.kicked:
-		return true
 	case <-answers:
 		return retry.Sleep(ctx, min(d, retry.First+rand.N(wakeWithin)))
 	case <-ctx.Done():
 		return false
 	}
+	return true
 }
 
 // IsFailing reports whether requests fail for a reason that a new definition may remove.

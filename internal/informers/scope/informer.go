@@ -163,9 +163,6 @@ func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
 	return i.resume, i.created, i.createdAt
 }
 
-// Rebase makes the scope resend everything if the log of its events was replaced: a gap (checkpoint-lost) and a snapshot. It does not wait.
-func (i *Informer) Rebase() { i.store.Rebase() }
-
 // Drain stops the Informer from taking changes, until it has ended. again: its scope is still selected, and another Informer resumes at its
 // position.
 func (i *Informer) Drain(again bool) {
@@ -264,9 +261,8 @@ const progressEvery = time.Minute
 // sendProgress sends a progress event each minute while the scope is alive: it distinguishes an idle cluster from a dead agent. It waits
 // for each acknowledgement, so that at most one is in flight while the bus is unreachable.
 func (i *Informer) sendProgress(ctx context.Context) {
-	wait := progressEvery/2 + rand.N(progressEvery/2) // scopes that started together do not send at the same time
-	for retry.Sleep(ctx, wait) {
-		wait = progressEvery
+	// At random: scopes that started together do not send at the same time.
+	for wait := progressEvery/2 + rand.N(progressEvery/2); retry.Sleep(ctx, wait); wait = progressEvery {
 		if i.alive(time.Now()) && i.store.SendProgress(ctx) != nil {
 			return
 		}
@@ -281,20 +277,18 @@ func (i *Informer) ObservesResource(r *object.Resource) bool {
 // View is the state of an informer at one moment, for goroutines that wait for a condition.
 type View struct {
 	store.View
-	Phase     Phase
-	Ended     bool   // the informer has ended
-	Failing   bool   // the last request failed
-	Forbidden bool   // it failed because it is not permitted
-	RemovedAt uint64 // resourceVersion at which the resource was removed; 0 if it exists
-	// LostNamespace: its namespace was removed, and with it the permission to read it.
-	LostNamespace bool
+	Ended         bool   // the informer has ended
+	Failing       bool   // the last request failed
+	Forbidden     bool   // it failed because it is not permitted
+	RemovedAt     uint64 // resourceVersion at which the resource was removed; 0 if it exists
+	LostNamespace bool   // its namespace was removed, and with it the permission to read it
 	EmptyAt       uint64 // resourceVersion at which the informer found that no object exists any more; 0 if it has not
 }
 
 // View returns the current view, and a channel that is closed by the next change of the informer.
 func (i *Informer) View() (View, <-chan struct{}) {
 	changed := i.store.Changed() // must precede all reads
-	v := View{Ended: i.HasEnded(), EmptyAt: i.removal.emptyAt.Load(), Phase: i.Phase(), View: i.store.View()}
+	v := View{Ended: i.HasEnded(), EmptyAt: i.removal.emptyAt.Load(), View: i.store.View()}
 	i.removal.mu.Lock()
 	v.RemovedAt, v.LostNamespace = i.removal.at, i.removal.namespace
 	i.removal.mu.Unlock()
@@ -324,12 +318,9 @@ type Spec struct {
 // Origin is the position from which an Informer resumes.
 type Origin struct {
 	checkpoint.Scope
-	// Inherited: it belongs to another selection of the same resource. Nothing of this scope was sent.
-	Inherited bool
-	// Continued: an informer of this run left that position, and the bus has everything sent before it.
-	Continued bool
-	// Lost is the unobserved history before it, or nil.
-	Lost *store.Loss
+	Inherited bool        // it belongs to another selection of the same resource. Nothing of this scope was sent.
+	Continued bool        // an informer of this run left that position, and the bus has everything sent before it
+	Lost      *store.Loss // the unobserved history before it, or nil
 }
 
 // SnapshotMode selects which existing objects are sent at the start.

@@ -75,20 +75,17 @@ func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error
 	if at, gone := i.decideRemoval(); gone {
 		return 0, "gone", i.loadRemoved(ctx, at)
 	}
+	cause, load := "start", i.loadFresh
 	switch {
 	case i.resume == nil && i.created != 0:
-		rv, err = i.loadCreated(ctx)
-		return rv, "birth", err
+		cause, load = "birth", i.loadCreated
 	case i.store.View().Loaded:
-		rv, err = i.loadAgain(ctx)
-		return rv, "expired", err
+		cause, load = "expired", i.loadAgain
 	case i.resume != nil:
-		rv, err = i.loadCheckpoint(ctx)
-		return rv, "resume", err
-	default:
-		rv, err = i.loadFresh(ctx)
-		return rv, "start", err
+		cause, load = "resume", i.loadCheckpoint
 	}
+	rv, err = load(ctx)
+	return rv, cause, err
 }
 
 // restart gives up the known history.
@@ -231,9 +228,9 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	i.state.unlisted.Store(false)
+	i.created = 0
 	if rv < from || i.store.View().WentBack {
 		// Etcd was restored, or there were objects before: read it like any other resource.
-		i.created = 0
 		reason := object.Expired
 		if rv < from {
 			reason = object.Rewound
@@ -247,6 +244,5 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		i.store.Lose(store.Loss{From: from, Since: i.createdAt, Reason: object.Expired, SkipIfRecovered: true})
 		i.store.EndList(rv, i.store.Gap(rv, i.find))
 	}
-	i.created = 0
 	return rv, nil
 }

@@ -35,8 +35,7 @@ type reader struct {
 	// applied meanwhile. The store has all older ones.
 	unapplied [2][]unapplied
 
-	// scanned is the metadata of the last object.
-	scanned *object.Scanned
+	scanned *object.Scanned // metadata of the last object
 }
 
 // unapplied has the parts of a version with which the object's next version is compared.

@@ -38,7 +38,7 @@ const firstListFailures = 6
 // HoldsBack reports whether the first snapshot must wait for the informer. It waits for a loaded list, whatever happens to the watch, and
 // while the API server is unreachable. It does not wait forever for a list that fails for its own reason, such as a missing conversion
 // webhook.
-func (s *Status) HoldsBack() bool {
+func (s Status) HoldsBack() bool {
 	hopeless := s.Health == HealthNotServed || apiserver.NeedsOperator(s.Reason) // until an operator intervenes
 	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !hopeless && (s.Failures < firstListFailures || apiserver.IsShared(s.Reason)))
 }
@@ -122,9 +122,7 @@ func (s *state) stale(now time.Time) (since time.Time, stale bool) {
 		return since, false
 	case now.Sub(s.waits) > staleUnanswered && !s.waits.IsZero():
 		return s.waits, true
-	case !s.phase.isListed(), !s.waits.IsZero():
-		return since, false
-	case s.err != nil && apiserver.NeedsOperator(apiserver.Reason(s.err)):
+	case !s.phase.isListed(), !s.waits.IsZero(), s.err != nil && apiserver.NeedsOperator(apiserver.Reason(s.err)):
 		return since, false
 	case s.err != nil:
 		since, within = s.failing, staleAfter
@@ -139,14 +137,12 @@ func (s *state) health(now time.Time) (Health, time.Time) {
 	since, stale := s.stale(now)
 	switch {
 	case s.phase.IsLeaving(): // no rule selects it any more
-		return HealthOK, time.Time{}
 	case stale:
 		return HealthStale, since
 	case s.err != nil:
 		return HealthOf(apiserver.Reason(s.err)), s.failing
-	default:
-		return HealthOK, time.Time{}
 	}
+	return HealthOK, time.Time{}
 }
 
 // silence returns the time since the last response, 0 if there was none yet or the watch is not read. It must be called with mu held.

@@ -155,15 +155,13 @@ func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error
 	switch c := t.resume; {
 	case now < c.ResourceVersion: // etcd was restored
 		t.store.RaiseHistory(c.History + 1)
-		return false, nil
 	// Consumers may still have objects that no longer exist: only the sweep of a snapshot removes them.
 	case t.store.LogNumber() > c.Log, c.Sweep, c.Snapshot != nil && c.Snapshot.Namespace == "":
-		return false, nil
 	case c.Where != "", t.blind: // withheld objects must not be sent now
-		return false, nil
 	default:
 		return t.collect(ctx, now)
 	}
+	return false, nil
 }
 
 // collect loads the objects that the scope had at its checkpoint, except those that another scope had then or has now. If another scope

@@ -25,9 +25,7 @@ type Match struct {
 }
 
 // Match finds the clause that takes an object.
-func (s *Scope) Match(raw []byte) (Match, error) {
-	return s.match(raw, new(object.Head))
-}
+func (s *Scope) Match(raw []byte) (Match, error) { return s.match(raw, new(object.Head)) }
 
 // match is Match with a reused head, which refers to raw until the next call.
 func (s *Scope) match(raw []byte, h *object.Head) (Match, error) {

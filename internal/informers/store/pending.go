@@ -118,9 +118,7 @@ func (s *Store) arrival(from *object.Object, outside, linked bool) object.Op {
 	switch {
 	case from == nil && (s.o.Selector == nil || linked):
 		return object.Created
-	case from == nil: // it may have been created, or changed to match the selectors
-		return object.Entered
-	case outside:
+	case from == nil, outside: // if nil, it may have been created, or changed to match the selectors
 		return object.Entered
 	}
 	return object.Updated
