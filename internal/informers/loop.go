@@ -275,9 +275,7 @@ func (s *Manager) remove(r *running, f fate) {
 			delete(t.access, r.Selection().Namespace) // if its namespace is created again, the access is reviewed again
 		}
 	case ok:
-		// An informer that has not begun has not sent the events of an informer's start.
-		origin, _, _ := r.NotBegun()
-		a.origins[r.Name()] = scope.Origin{Scope: p.Scope, Continued: f == succeeded && (origin == nil || origin.Continued)}
+		a.origins[r.Name()] = scope.Origin{Scope: p.Scope, Continued: f == succeeded && r.IsContinuable()}
 	case f == succeeded && r.Spec().Origin != nil && r.Spec().Origin.Lost != nil: // it could not begin the take-over of its scope
 		a.origins[r.Name()] = *r.Spec().Origin
 	}

@@ -2,6 +2,7 @@ package informers_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -431,5 +432,45 @@ func TestResumedSnapshotEndsWithLostHistory(t *testing.T) {
 		second.setRoom(unbounded)
 		second.wait(t, "snapshot.started 2", "gap 0 expired", "u a uid-1 1→2", "u b uid-2 1→2",
 			"snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→2", "snapshot.completed 2")
+	})
+}
+
+// So does the successor of an informer that a reload ends before the watch has repeated the changes.
+func TestSweepAfterACrashAndAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("kept", "1", nil)
+		first := live(t, s, m, nil)
+		first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1")
+		eventually(t, "the snapshot to be saved as complete", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.Snapshot == nil
+		})
+		first.end()
+		s.put("kept", "2", nil)
+		s.gone(s.put("other", "1", nil).rv)
+		second := live(t, s, m, func(_ *informers.Options, r *recorder) { r.held = true })
+		second.wait(t, "gap 0 expired", "u kept uid-1 1→2", "c other uid-2 -→1")
+		_ = m.Flush(t.Context())
+		second.end() // without a save: a crash
+		s.do(func() {
+			s.fault = func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Get("watch") == "" {
+					return false
+				}
+				<-r.Context().Done()
+				return true
+			}
+		})
+		third := live(t, s, m, nil)
+		pass(time.Second)
+		third.reload(t, specOf(rule(redacted("metadata.labels"))))
+		third.wait(t, "gap 0 content-changed")
+		pass(10 * time.Second)
+		s.do(func() { s.fault = nil })
+		s.CloseClientConnections()
+		third.wait(t, "gap 0 content-changed", "u kept uid-1 1→2", "c other uid-2 -→1",
+			"snapshot.started 2", "r kept uid-1 -→2", "r other uid-2 -→1", "snapshot.completed 2")
 	})
 }

@@ -163,6 +163,13 @@ func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
 	return i.resume, i.created, i.createdAt
 }
 
+// IsContinuable reports whether a successor continues this run of the scope. Otherwise it starts like one of the next run: this Informer has
+// not begun, or the bus may have later events of the last run.
+func (i *Informer) IsContinuable() bool {
+	origin, _, _ := i.NotBegun()
+	return (origin == nil || origin.Continued) && !i.store.View().Replaying
+}
+
 // Drain stops the Informer from taking changes, until it has ended. again: its scope is still selected, and another Informer resumes at its
 // position.
 func (i *Informer) Drain(again bool) {
@@ -319,7 +326,7 @@ type Spec struct {
 type Origin struct {
 	checkpoint.Scope
 	Inherited bool        // it belongs to another selection of the same resource. Nothing of this scope was sent.
-	Continued bool        // an informer of this run left that position, and the bus has everything sent before it
+	Continued bool        // an informer of this run left that position, and the bus has nothing later
 	Lost      *store.Loss // the unobserved history before it, or nil
 }
 

@@ -43,11 +43,10 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, i.giveUp(ctx, now, cmp.Or(lost, object.Rewound))
 	}
 	if !c.Continued {
-		i.replayed = now
 		i.store.AwaitReplay(now)
 	}
 	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c)...)
-	i.resume, i.resumed = nil, c
+	i.resume, i.resumed, i.replayed = nil, c, now
 	i.created = 0 // the store has what was before it
 	i.state.resumed.Store(true)
 	i.log.Debug("resumed", "scope", i.name, "rv", c.ResourceVersion, "last_seen", c.LastSeen)

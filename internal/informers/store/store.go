@@ -191,6 +191,7 @@ type View struct {
 	Pending      int    // deltas, including reads that the bus has not acknowledged
 	CaughtUp     bool   // the bus has everything that the first list made pending
 	Sweeping     bool   // a snapshot is being sent, or must follow
+	Replaying    bool   // the bus may have later events of an earlier run
 	Loss         *Loss  // lost history that is not announced; nil if there is none. It must not be changed.
 	History      uint32 // how often etcd was restored so far
 	Adopted      bool   // the store has a position of its own to resume from
@@ -211,8 +212,8 @@ func (s *Store) View() View {
 	v := View{
 		Loaded: s.list.at == listed || s.list.at == Relist, WentBack: s.list.backwards, Loss: s.list.lost, History: s.pos.history,
 		Objects: len(s.known.objects), Bytes: s.known.bytes, Pending: s.known.pendingKeys, CaughtUp: s.caughtUp,
-		Sweeping: s.snaps.due || s.snaps.current != nil,
-		Adopted:  s.pos.own, InFlight: outstanding, Reached: s.known.rv, Acknowledged: m.rv,
+		Sweeping: s.snaps.due || s.snaps.current != nil, Replaying: s.known.rv < s.snaps.after,
+		Adopted: s.pos.own, InFlight: outstanding, Reached: s.known.rv, Acknowledged: m.rv,
 	}
 	if b := s.pos.barrier; b != nil {
 		v.InFlight += b.due.Outstanding() - len(b.receipts)
