@@ -383,30 +383,124 @@ func TestFinishTellsProgress(t *testing.T) {
 	})
 }
 
-// A crash after a gap, and before the checkpoint has passed it, does not put reads of old versions after newer ones on the bus.
+// crashedAfterGap has the last run crash after it sent changes that follow a gap, and before the checkpoint passed the gap.
+func crashedAfterGap(t *testing.T, s *apiServer, m *memory) {
+	t.Helper()
+	s.put("kept", "1", nil)
+	first := live(t, s, m, nil)
+	first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1")
+	eventually(t, "the snapshot to be saved as complete", func() bool {
+		_ = m.Flush(t.Context())
+		c, _ := m.saved("configmaps")
+		return c.Snapshot == nil
+	})
+	first.end()
+	before := s.put("kept", "2", nil).rv
+	s.gone(s.put("other", "1", nil).rv)
+	second := live(t, s, m, func(_ *informers.Options, r *recorder) { r.held = true })
+	second.wait(t, "gap 0 expired", "u kept uid-1 1→2", "c other uid-2 -→1")
+	_ = m.Flush(t.Context())
+	second.end() // without a save: a crash
+	if c, _ := m.saved("configmaps"); !c.Sweep || c.ResourceVersion >= before {
+		t.Fatalf("the checkpoint is not before the gap: %+v", c)
+	}
+	s.do(func() { s.fault = nil })
+}
+
+// waitWithoutProgress is wait for more than a minute.
+func (l *life) waitWithoutProgress(t *testing.T, want ...string) {
+	t.Helper()
+	pass(2 * time.Minute)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var got []string
+	for _, d := range l.deltas {
+		if s := short(d); !strings.HasPrefix(s, "progress") {
+			got = append(got, s)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// noWatch makes watches fail.
+func (s *apiServer) noWatch() {
+	s.do(func() {
+		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("watch") == "" {
+				return false
+			}
+			fail(w, http.StatusInternalServerError, "InternalError")
+			return true
+		}
+	})
+}
+
+// The snapshot that follows does not put reads of old versions after newer ones on the bus, however late the changes are repeated.
 func TestSweepAfterACrashReadsTheLastVersions(t *testing.T) {
+	repeated := []string{
+		"u kept uid-1 1→2", "c other uid-2 -→1", "snapshot.started 2", "r kept uid-1 -→2", "r other uid-2 -→1", "snapshot.completed 2",
+	}
+	t.Run("at once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := newAPIServer(t), newMemory()
+			crashedAfterGap(t, s, m)
+			live(t, s, m, nil).wait(t, repeated...)
+		})
+	})
+	t.Run("no watch for a while", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := newAPIServer(t), newMemory()
+			crashedAfterGap(t, s, m)
+			s.noWatch()
+			third := live(t, s, m, nil)
+			pass(5 * time.Minute)
+			third.wait(t)
+			s.do(func() { s.fault = nil })
+			third.waitWithoutProgress(t, repeated...)
+		})
+	})
+	t.Run("queue full for a while", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := newAPIServer(t), newMemory()
+			crashedAfterGap(t, s, m)
+			third := live(t, s, m, func(_ *informers.Options, r *recorder) { r.room = 0 })
+			pass(5 * time.Minute)
+			third.setRoom(unbounded)
+			third.waitWithoutProgress(t, repeated...)
+		})
+	})
+	t.Run("reload", func(t *testing.T) { // its successor waits too
+		synctest.Test(t, func(t *testing.T) {
+			s, m := newAPIServer(t), newMemory()
+			crashedAfterGap(t, s, m)
+			s.noWatch()
+			third := live(t, s, m, nil)
+			pass(time.Second)
+			third.reload(t, specOf(rule(redacted("metadata.labels"))))
+			third.wait(t, "gap 0 content-changed")
+			pass(10 * time.Second)
+			s.do(func() { s.fault = nil })
+			third.wait(t, append([]string{"gap 0 content-changed"}, repeated...)...)
+		})
+	})
+}
+
+// Without bookmarks, an open watch that is silent for two minutes counts as having repeated all changes.
+func TestSweepAfterACrashWithoutBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
-		s.put("kept", "1", nil)
-		first := live(t, s, m, nil)
-		first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1")
-		eventually(t, "the snapshot to be saved as complete", func() bool {
-			_ = m.Flush(t.Context())
-			c, _ := m.saved("configmaps")
-			return c.Snapshot == nil
-		})
-		first.end()
-		before := s.put("kept", "2", nil).rv
-		s.gone(s.put("other", "1", nil).rv)
-		second := live(t, s, m, func(_ *informers.Options, r *recorder) { r.held = true })
-		second.wait(t, "gap 0 expired", "u kept uid-1 1→2", "c other uid-2 -→1")
-		_ = m.Flush(t.Context())
-		second.end() // without a save: a crash
-		if c, _ := m.saved("configmaps"); !c.Sweep || c.ResourceVersion >= before {
-			t.Fatalf("the checkpoint is not before the gap: %+v", c)
+		crashedAfterGap(t, s, m)
+		s.do(func() { s.rv++ }) // the watch does not show it
+		third := live(t, s, m, nil)
+		third.wait(t, "u kept uid-1 1→2", "c other uid-2 -→1")
+		pass(time.Minute)
+		third.wait(t, "u kept uid-1 1→2", "c other uid-2 -→1")
+		pass(2 * time.Minute)
+		if !third.has("snapshot.completed 2") {
+			t.Error("no snapshot after three minutes")
 		}
-		s.do(func() { s.fault = nil })
-		live(t, s, m, nil).wait(t, "u kept uid-1 1→2", "c other uid-2 -→1", "snapshot.started 2", "r kept uid-1 -→2", "r other uid-2 -→1", "snapshot.completed 2")
 	})
 }
 
@@ -432,45 +526,5 @@ func TestResumedSnapshotEndsWithLostHistory(t *testing.T) {
 		second.setRoom(unbounded)
 		second.wait(t, "snapshot.started 2", "gap 0 expired", "u a uid-1 1→2", "u b uid-2 1→2",
 			"snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→2", "snapshot.completed 2")
-	})
-}
-
-// So does the successor of an informer that a reload ends before the watch has repeated the changes.
-func TestSweepAfterACrashAndAReload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, m := newAPIServer(t), newMemory()
-		s.put("kept", "1", nil)
-		first := live(t, s, m, nil)
-		first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1")
-		eventually(t, "the snapshot to be saved as complete", func() bool {
-			_ = m.Flush(t.Context())
-			c, _ := m.saved("configmaps")
-			return c.Snapshot == nil
-		})
-		first.end()
-		s.put("kept", "2", nil)
-		s.gone(s.put("other", "1", nil).rv)
-		second := live(t, s, m, func(_ *informers.Options, r *recorder) { r.held = true })
-		second.wait(t, "gap 0 expired", "u kept uid-1 1→2", "c other uid-2 -→1")
-		_ = m.Flush(t.Context())
-		second.end() // without a save: a crash
-		s.do(func() {
-			s.fault = func(_ http.ResponseWriter, r *http.Request) bool {
-				if r.URL.Query().Get("watch") == "" {
-					return false
-				}
-				<-r.Context().Done()
-				return true
-			}
-		})
-		third := live(t, s, m, nil)
-		pass(time.Second)
-		third.reload(t, specOf(rule(redacted("metadata.labels"))))
-		third.wait(t, "gap 0 content-changed")
-		pass(10 * time.Second)
-		s.do(func() { s.fault = nil })
-		s.CloseClientConnections()
-		third.wait(t, "gap 0 content-changed", "u kept uid-1 1→2", "c other uid-2 -→1",
-			"snapshot.started 2", "r kept uid-1 -→2", "r other uid-2 -→1", "snapshot.completed 2")
 	})
 }

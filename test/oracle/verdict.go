@@ -297,13 +297,15 @@ func (j *judgement) chain(rec *Record, s *state) {
 	}
 	if s.gaps != j.gapsOf(rec.Key) {
 		g := j.gapAround(rec.Key, rec.Rev)
-		if !rec.Inferred || g == nil {
+		begins := rec.Op == Created || rec.Op == Entered
+		if !rec.Inferred || g == nil && begins { // the latter is of a change after the gap
 			return
 		}
-		base := j.at(rec.Key, g.From)
-		if (base == nil || base.UID != rec.UID) && (rec.Op == Created || rec.Op == Entered) ||
-			base != nil && rec.Before == Present && rec.BeforeDigest == base.Digest {
-			return
+		if g != nil {
+			base := j.at(rec.Key, g.From)
+			if (base == nil || base.UID != rec.UID) && begins || base != nil && rec.Before == Present && rec.BeforeDigest == base.Digest {
+				return
+			}
 		}
 	}
 	if rec.Op == Read { // Of a later snapshot: a stream event lies between, yet nothing happened.

@@ -183,13 +183,17 @@ func (s *Stage) LoseHistory(t testing.TB, i int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	paths := []string{"/api/v1/configmaps", "/api/v1/secrets"}
+	_, err = api.Get(t.Context(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+oracle.Widgets)
+	if err == nil {
+		paths = append(paths, "/apis/"+oracle.WidgetsGroup+"/v1/widgets")
+	} else if !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
 	from := s.Now(t)
-	for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets", "/apis/" + oracle.WidgetsGroup + "/v1/widgets"} {
+	for _, path := range paths {
 		wait.Eventually(t, time.Minute, func() error {
 			_, err := api.Get(t.Context(), fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=NotOlderThan", path, from))
-			if apierrors.IsNotFound(err) { // the stage has no such resource
-				return nil
-			}
 			return err
 		})
 	}

@@ -176,6 +176,9 @@ func (f *follower) triesAgain(ctx context.Context) bool {
 	return f.again.Wait(ctx, nil)
 }
 
+// replayWithin is the silence of an open watch after which it counts as having sent all former changes. Without bookmarks, nothing shows that.
+const replayWithin = 2 * time.Minute
+
 // watch opens one HTTP watch and applies its events until it ends. The error is nil if it ended cleanly.
 func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	i := f.informer
@@ -197,7 +200,10 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		defer close(s.batches)
 		s.err = s.read()
 	})
+	quiet := time.AfterFunc(replayWithin, func() { i.store.AwaitReplay(0) })
+	defer quiet.Stop()
 	for b := range s.batches {
+		quiet.Stop()
 		if f.rewoundBefore(ctx, b, got.objects == 0) {
 			return got, errRewound
 		}
@@ -205,6 +211,7 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 			return got, context.Cause(ctx) // then the probe had no answer, and the next run reads the batch again
 		}
 		f.apply(ctx, s, b)
+		quiet.Reset(replayWithin)
 		got.frames += len(b.events)
 		got.objects += b.objects
 		f.generation = got.generation

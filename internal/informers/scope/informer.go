@@ -164,10 +164,11 @@ func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
 }
 
 // IsContinuable reports whether a successor continues this run of the scope. Otherwise it starts like one of the next run: this Informer has
-// not begun, or the bus may have later events of the last run.
+// not begun, or the bus may have later events than its position.
 func (i *Informer) IsContinuable() bool {
 	origin, _, _ := i.NotBegun()
-	return (origin == nil || origin.Continued) && !i.store.View().Replaying
+	v := i.store.View()
+	return (origin == nil || origin.Continued) && !v.Replaying && v.Acknowledged >= v.Reached
 }
 
 // Drain stops the Informer from taking changes, until it has ended. again: its scope is still selected, and another Informer resumes at its

@@ -42,7 +42,7 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if lost != "" || i.busHasMore(now) {
 		return 0, i.giveUp(ctx, now, cmp.Or(lost, object.Rewound))
 	}
-	if !c.Continued {
+	if !c.Continued && (!i.asked || i.lastEvent != nil) { // otherwise the bus has no later event
 		i.store.AwaitReplay(now)
 	}
 	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c)...)
@@ -99,7 +99,7 @@ func (i *Informer) announceCheckpoint(c *Origin) []*store.Notice {
 	return append([]*store.Notice{recovered}, notices...)
 }
 
-// snapshotBehind returns the snapshot to send after resuming from a checkpoint, if any.
+// snapshotBehind returns the snapshot to send right after resuming from a checkpoint, if any, or makes one follow the replay.
 func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:

@@ -62,7 +62,7 @@ func (s *Store) beginListLocked(at ListState) {
 		s.forgetLocked()
 		return
 	}
-	if snap := s.snaps.current; snap != nil && snap.resumed { // it may be complete on the bus: it takes no later versions
+	if snap := s.snaps.current; snap != nil && snap.resumed && snap.done == nil { // it may be complete on the bus: it takes no later versions
 		s.dropSnapshotLocked()
 		s.snaps.due = true
 	}
@@ -148,6 +148,7 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.list.at == Relist {
+		s.snaps.after = 0 // this list is later
 		for key := range s.list.unseen {
 			switch e := s.known.objects[key]; {
 			case e.pending == pendingRead:

@@ -72,26 +72,16 @@ func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
 	return &Notice{opens: snap}
 }
 
-// replayWithin is the limit of a snapshot's wait for the replay: without bookmarks, nothing shows its end.
-const replayWithin = 2 * time.Minute
-
-// AwaitReplay makes snapshots wait until the watch has sent everything up to rv. The bus may have events up to rv of an earlier run. An older
-// read would follow them, and consumers would sweep what was created in between.
+// AwaitReplay makes snapshots of the last-known objects wait until the watch has sent everything up to rv; 0 ends the wait. The bus may have
+// events up to rv of an earlier run. An older read would follow them, and consumers would sweep what was created in between.
 func (s *Store) AwaitReplay(rv uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.snaps.after = rv
-	time.AfterFunc(replayWithin, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.snaps.after == rv {
-			s.snaps.after = 0
-			broadcast.Wake(s.kick)
-		}
-	})
+	broadcast.Wake(s.kick)
 }
 
-// RequireSnapshot makes a snapshot of the whole scope follow.
+// RequireSnapshot makes a snapshot of the whole scope follow the replay.
 func (s *Store) RequireSnapshot() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

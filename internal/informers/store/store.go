@@ -131,7 +131,7 @@ func New(o Options) *Store {
 }
 
 // Run sends pending deltas and takes snapshots until ctx ends. Snapshots are taken on demand, at the interval every (0: never) from start
-// to start, and after a gap or a changed condition. It must be called at most once.
+// to start, and after a gap, a changed condition or a restart that requires one. It must be called at most once.
 func (s *Store) Run(ctx context.Context, every time.Duration) {
 	var cursor sync.WaitGroup
 	cursor.Go(func() { s.catchUp(ctx) })
