@@ -32,7 +32,8 @@ prints the id.
 
 A snapshot begins after the bus has acknowledged the changes before it and the checkpoint is saved. If that takes
 longer than 20 s, the agent gives the snapshot up and the command fails (exit code 1) with the reason. Changes do
-not wait for it.
+not wait for it. After a start, while the agent receives the changes since its checkpoint, the command fails too: for
+about a minute if nothing changes.
 
 RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.example.com.
 
