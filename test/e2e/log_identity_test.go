@@ -373,7 +373,7 @@ func TestStreamIsRestored(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.Start(t)
-			wait.Eventually(t, time.Minute, func() error {
+			wait.Eventually(t, 5*time.Minute, func() error { // the writers share the machine with other tests
 				if len(s.All()) < n+500 {
 					return errors.New("too few records behind the backup")
 				}
