@@ -157,14 +157,7 @@ func TestResumeWalksBack(t *testing.T) {
 func TestSweepAfterAGapSurvivesACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
-		s.put("kept", "1", nil)
-		first := live(t, s, m, nil)
-		first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1")
-		eventually(t, "the snapshot to be saved as complete", func() bool {
-			_ = m.Flush(t.Context())
-			c, _ := m.saved("configmaps")
-			return c.Snapshot == nil
-		})
+		first := keptIsSaved(t, s, m)
 		s.put("short", "1", nil)
 		first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1", "c short uid-2 -→1")
 		first.end() // without a save: a crash
@@ -383,17 +376,24 @@ func TestFinishTellsProgress(t *testing.T) {
 	})
 }
 
-// crashedAfterGap has the last run crash after it sent changes that follow a gap, and before the checkpoint passed the gap.
-func crashedAfterGap(t *testing.T, s *apiServer, m *memory) {
+// keptIsSaved returns a run whose checkpoint has the complete snapshot of the object "kept".
+func keptIsSaved(t *testing.T, s *apiServer, m *memory) *life {
 	t.Helper()
 	s.put("kept", "1", nil)
-	first := live(t, s, m, nil)
-	first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1")
+	l := live(t, s, m, nil)
+	l.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1")
 	eventually(t, "the snapshot to be saved as complete", func() bool {
 		_ = m.Flush(t.Context())
 		c, _ := m.saved("configmaps")
 		return c.Snapshot == nil
 	})
+	return l
+}
+
+// crashedAfterGap has the last run crash after it sent changes that follow a gap, and before the checkpoint passed the gap.
+func crashedAfterGap(t *testing.T, s *apiServer, m *memory) {
+	t.Helper()
+	first := keptIsSaved(t, s, m)
 	first.end()
 	before := s.put("kept", "2", nil).rv
 	s.gone(s.put("other", "1", nil).rv)
