@@ -2,6 +2,8 @@ package informers_test
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -95,4 +97,36 @@ func TestDefinitionDeletedWhileDown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The definition is listed after the last save, and deleted at once. The next run must know which definition the resource came from.
+func TestDefinitionDeletedBeforeItIsSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newCustoms(t), newMemory()
+		s.define(true)
+		s.put("a", "1", nil)
+		listed := make(chan struct{})
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, "/customresourcedefinitions") {
+					<-listed
+				}
+				return s.answer(w, r)
+			}
+		})
+		l := live(t, s.apiServer, m, takes(widgets(nil)))
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		_ = m.Flush(t.Context())
+		if c, ok := m.saved("widgets.shop.test"); !ok || c.Definition != "" {
+			t.Fatalf("saved: %t, definition %q; want none before it is listed", ok, c.Definition)
+		}
+		close(listed)
+		synctest.Wait()
+		s.define(false)
+		synctest.Wait()
+		_ = m.Flush(t.Context())
+		l.end()
+		l = live(t, s.apiServer, m, takes(widgets(nil)))
+		l.wait(t, "gap 0 expired", "snapshot.started 0", "snapshot.completed 0")
+	})
 }

@@ -32,6 +32,12 @@ type definition struct {
 	served      *selection.APIResource // the resource that it serves, while created is not 0
 }
 
+// deletion has the uid of a deleted definition, and when its deletion was seen.
+type deletion struct {
+	uid  string
+	seen time.Time
+}
+
 func (d *definition) isEstablished() bool { return d != nil && d.established }
 
 func (o *item) definition() definition {
@@ -111,7 +117,7 @@ func (x *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, 
 	}
 	for name, was := range x.mu.definitions {
 		if uids[name] != was.uid {
-			x.deleteLocked(name)
+			x.deleteLocked(name, was.uid)
 			events = append(events, DefinitionDeleted{Name: name, ResourceVersion: rv})
 		}
 	}
@@ -141,7 +147,7 @@ func (x *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
 	defer x.mu.Unlock()
 	x.mu.version = max(x.mu.version, rv)
 	if typ == watch.Deleted {
-		x.deleteLocked(name)
+		x.deleteLocked(name, o.Metadata.UID)
 		return DefinitionDeleted{Name: name, ResourceVersion: rv}
 	}
 	now := o.definition()
@@ -163,11 +169,10 @@ func (x *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
 	return ev
 }
 
-func (x *Extensions) deleteLocked(name string) {
+func (x *Extensions) deleteLocked(name, uid string) {
 	delete(x.mu.definitions, name)
-	now := time.Now()
-	maps.DeleteFunc(x.mu.deleted, func(_ string, at time.Time) bool { return now.Sub(at) > deletedFor })
-	x.mu.deleted[name] = now
+	maps.DeleteFunc(x.mu.deleted, func(_ string, d deletion) bool { return time.Since(d.seen) > deletedFor })
+	x.mu.deleted[name] = deletion{uid: uid, seen: time.Now()}
 }
 
 // exists asks the API server whether a definition exists.
@@ -180,14 +185,18 @@ func (x *Extensions) exists(ctx context.Context, name string) bool {
 	return err == nil && found
 }
 
-// UID returns the uid of the definition of a resource, "" if none is known.
+// UID returns the uid of the definition of a resource, or of its last one if that was deleted within the last 10 minutes. It returns "" if
+// none is known.
 func (x *Extensions) UID(r *object.Resource) string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if d := x.mu.definitions[r.String()]; d != nil && !x.isAggregatedLocked(r) {
+	switch d := x.mu.definitions[r.String()]; {
+	case x.isAggregatedLocked(r):
+		return ""
+	case d != nil:
 		return d.uid
 	}
-	return ""
+	return x.mu.deleted[r.String()].uid
 }
 
 // IsEstablished reports whether a definition of that name (plural.group) exists and is established.

@@ -47,7 +47,7 @@ type Extensions struct {
 		listed         bool                   // definitions were listed, or a list has failed
 		servicesListed bool                   // the same for APIServices
 		definitions    map[string]*definition // by name: plural.group
-		deleted        map[string]time.Time   // when definitions were deleted, for deletedFor
+		deleted        map[string]deletion    // by name, for deletedFor
 		version        uint64                 // the resourceVersion of the known definitions, 0 if there was no list
 		services       map[string]apiService  // by name: version.group; nil: unknown
 	}
@@ -56,7 +56,7 @@ type Extensions struct {
 // NewExtensions returns an Extensions, which is empty before Run.
 func NewExtensions(c *apiserver.Client, log *slog.Logger) *Extensions {
 	x := &Extensions{client: c, log: log, changed: make(chan struct{}, 1)}
-	x.mu.definitions, x.mu.deleted = map[string]*definition{}, map[string]time.Time{}
+	x.mu.definitions, x.mu.deleted = map[string]*definition{}, map[string]deletion{}
 	return x
 }
 
@@ -149,16 +149,10 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 		}
 	}
 	x.mu.RUnlock()
-	if len(missing) == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, definedWithin)
 	defer cancel()
 	for _, r := range missing {
-		if !x.exists(ctx, r.String()) {
-			continue
-		}
-		if x.await(ctx, func() bool { return x.mu.definitions[r.String()].isEstablished() }) != nil {
+		if x.exists(ctx, r.String()) && x.await(ctx, func() bool { return x.mu.definitions[r.String()].isEstablished() }) != nil {
 			return // the resource is listed like one that has always existed
 		}
 	}
