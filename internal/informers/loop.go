@@ -199,7 +199,6 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	s.namespaces.forgetUnserved()
 	s.observeChosen(ctx, chosen, nil)
 	s.retireUndefined(ctx)
-	s.startCreated(ctx)
 }
 
 // drainOutdated drains the informers of versions that are no longer served. It must be called with mu held.
@@ -231,6 +230,7 @@ func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, 
 		added = append(added, s.resumeTakeovers(ctx)...)
 	}
 	s.start(ctx, added, s.tombstonesOf(added))
+	s.startCreated(ctx)
 	return added
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
@@ -232,5 +234,40 @@ func TestReloadWhileAnEventIsApplied(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.awaitPhases(t, "configmaps live")
+	})
+}
+
+// The definition is deleted and created again while the bus takes nothing, and a reload replaces the informer that waits for the bus. The
+// creation must not be the start of a scope of a later reload: it has objects.
+func TestReloadsAfterADefinitionIsCreatedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newCustoms(t), newMemory()
+		l := live(t, s.apiServer, m, takes(widgets(nil)))
+		l.awaitPhases(t, "widgets.shop.test waiting notserved")
+		l.mu.Lock()
+		l.holds = func(*object.Delta) bool { return true }
+		l.mu.Unlock()
+		s.define(true)
+		wait(t.Context(), time.Second)
+		s.define(false)
+		wait(t.Context(), time.Second)
+		s.define(true)
+		wait(t.Context(), 10*time.Second)
+		l.reload(t, specOf(widgets(redacted("metadata.annotations"))))
+		l.acknowledge()
+		s.put("a", "1", map[string]string{"in": "1"})
+		eventually(t, "the creation", func() bool { return l.has("c a uid-1 -→1") })
+		_ = m.Flush(t.Context())
+		s.do(func() { s.compacted = s.rv + 1 }) // a watch cannot resume, so the objects are listed
+		l.reload(t, specOf(widgets(selected("in=1", ""))))
+		s.put("later", "1", nil)
+		wait(t.Context(), 10*time.Second)
+		var got []string
+		for _, d := range l.ofScope("widgets.shop.test?labelSelector=in=1") {
+			got = append(got, short(d))
+		}
+		if diff := cmp.Diff([]string{"gap 0 compacted", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}, got); diff != "" {
+			t.Errorf("the scope of the second reload (-want +got):\n%s", diff)
+		}
 	})
 }
