@@ -40,9 +40,6 @@ func (i *Informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exis
 		return false, true, true // no object outlives its definition
 	}
 	v, err := i.answer(ctx, backfill.Question{Ref: ref, At: rv})
-	if i.RemovedAt() != 0 && apierrors.IsNotFound(err) {
-		return false, true, true
-	}
 	return v != nil && v.Object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
 }
 
