@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -69,7 +70,7 @@ func TestEachClusterHasADirectoryByDefault(t *testing.T) {
 			t.Errorf("%v: the directory remembers %+v, without credentials it is %s", err, m, api.URL)
 		}
 	}
-	if got := defaultBus(); got != urls[1] {
+	if got := agent.FindBus(io.Discard); got != urls[1] {
 		t.Errorf("tail reads %s, the latest of %v is up", got, urls)
 	}
 }

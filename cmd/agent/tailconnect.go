@@ -20,8 +20,7 @@ func (f *tailFlags) connect(stderr io.Writer) (source consume.Source, explain fu
 	}
 	chosen, url := cfg.Bus, f.bus
 	if f.embedded() {
-		url = defaultBus()
-		noteOthers(stderr)
+		url = agent.FindBus(stderr)
 	}
 	if url != "" {
 		var ok bool

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -21,7 +22,7 @@ func (f *tailFlags) addBus(cmd *cobra.Command) {
 		last = " file:PATH, or - for standard input"
 	}
 	fl.StringVar(&f.bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, kafka://host:port/topic,"+last+"\n"+
-		"(default: the bus of a kubecdc that runs here, else "+defaultURL+")")
+		"(default: the bus of a kubecdc that runs here, else "+agent.DefaultBus+")")
 	fl.StringVar(&f.config, "config", "", "read the bus of this configuration `file`: bus.nats or bus.kafka, with credentials and certificates")
 	fl.StringVar(&f.creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
 	fl.StringVar(&f.tlsCA, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; requires TLS")
