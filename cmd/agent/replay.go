@@ -18,7 +18,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/replaytarget"
@@ -122,7 +121,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.Options, stdout, stderr io.Writer) (err error) {
 	o.Record, o.Selection, o.Stderr = q.Record, q.Wanted, q.Stderr
 	if q.Record.Partitioned {
-		if o.Copies, err = f.copies(); err != nil {
+		if o.Copies, err = f.ask.bus.CopiesOf(); err != nil {
 			return err
 		}
 	}
@@ -157,29 +156,9 @@ func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.
 	return errors.Join(f.send(ctx, q, r, to.Target, o, log), to.Close())
 }
 
-// copies returns a function that returns how many partitions have a copy of a stream event.
-func (f *replayFlags) copies() (func([]consume.Position, *consume.Event) int, error) {
-	cfg, err := f.ask.bus.configured()
-	if err != nil {
-		return nil, err
-	}
-	bus := cfg.Bus
-	if f.ask.bus.bus != "" {
-		if bus, err = agent.BusFromURL(f.ask.bus.bus, cfg.Bus); err != nil {
-			return nil, err
-		}
-	}
-	_, settings := bus.Chosen()
-	partitioned, ok := settings.(driver.Partitioned)
-	if !ok {
-		return func([]consume.Position, *consume.Event) int { return 1 }, nil
-	}
-	return partitioned.CopiesOf, nil
-}
-
 // sourceFile returns the file of the record, "" if the record is on a bus.
 func (f *replayFlags) sourceFile() string {
-	path, ok := strings.CutPrefix(f.ask.bus.bus, "file:")
+	path, ok := strings.CutPrefix(f.ask.bus.Bus, "file:")
 	if !ok {
 		return ""
 	}
@@ -266,9 +245,9 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 	}
 	p, err := replay.OpenPosition(ctx, f.position, map[string]string{
 		"resources": strings.Join(args, " "), "--namespace": strings.Join(f.namespaces, ","), "--op": strings.Join(f.ops, ","),
-		"--from": f.from, "--to": f.to, "--source-cluster": f.ask.cluster, "--cluster": f.cluster, "--config": f.ask.bus.config,
-		"--stream": f.ask.bus.stream, "--target-config": f.target.Config, "--target-stream": f.target.Stream,
-	}, map[string]string{"--bus": f.ask.bus.bus, "--target": f.target.URL}, o.From.String(), o.To.String())
+		"--from": f.from, "--to": f.to, "--source-cluster": f.ask.cluster, "--cluster": f.cluster, "--config": f.ask.bus.Config,
+		"--stream": f.ask.bus.access.Stream, "--target-config": f.target.Config, "--target-stream": f.target.Stream,
+	}, map[string]string{"--bus": f.ask.bus.Bus, "--target": f.target.URL}, o.From.String(), o.To.String())
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--position %w", err)}
 	}

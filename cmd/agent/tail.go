@@ -17,22 +17,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/console/tail"
 	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 type tailFlags struct {
-	bus, config, creds, tlsCA string
-	stream, since             string
-	inboxPrefix, domain       string
-	diff, noFollow            bool
-	stdin                     bool // --bus may be - for standard input
-	limit                     int
-	selection                 console.Selection
-	output                    output
+	agent.Options // Config, Bus and Overrides
 
-	agent.Overrides
+	access         driver.Access
+	since          string
+	diff, noFollow bool
+	stdin          bool // --bus may be - for standard input
+	limit          int
+	selection      console.Selection
+	output         output
 }
 
 func newTailCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -179,7 +179,7 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 	if err != nil {
 		return nil, false, usageError{err}
 	}
-	if f.bus == "-" || f.bus == "stdin:" {
+	if f.Bus == "-" || f.Bus == "stdin:" {
 		return consume.NewLines("standard input", stdin, q), true, nil
 	}
 	source, explain, err := f.source(stderr)
