@@ -78,7 +78,7 @@ func (s explained) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 
 // open returns the record that the flags name. It does not read the record yet.
 func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
-	if f.bus.bus == "-" || f.bus.bus == "stdin:" {
+	if f.bus.Bus == "-" || f.bus.Bus == "stdin:" {
 		return nil, usageError{errors.New("--bus -: standard input can be read only once; write the events to a file and name it: --bus file:PATH")}
 	}
 	source, explain, err := f.bus.source(stderr)

@@ -12,10 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 )
 
 func newDeadLetterCommand(stdout io.Writer) *cobra.Command {
-	var agent string
+	var named string
 	var out output
 	cmd := &cobra.Command{
 		Use:   "dead-letter [EVENT-ID]",
@@ -38,7 +39,7 @@ bus then gets a gap in its place, which names the dead letter, and the later cha
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at, err := findSocket(cmd.Context(), agent)
+			at, err := agent.FindSocket(cmd.Context(), named)
 			if err != nil {
 				return err
 			}
@@ -48,7 +49,7 @@ bus then gets a gap in its place, which names the dead letter, and the later cha
 			return listStuck(cmd.Context(), at, &out, stdout)
 		},
 	}
-	cmd.Flags().StringVar(&agent, "agent", "", agentOfOrders)
+	cmd.Flags().StringVar(&named, "agent", "", agentOfOrders)
 	out.add(cmd, reportFormats())
 	return cmd
 }

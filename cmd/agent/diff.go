@@ -100,8 +100,8 @@ func (f *diffFlags) findCluster() (*answer.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := f.bus.configured()
-	return &answer.Cluster{Client: client, From: found.From, Agent: cfg, Known: f.bus.config != ""}, err
+	cfg, err := (&agent.Options{Config: f.bus.Config, Overrides: f.bus.Overrides}).LoadConfig()
+	return &answer.Cluster{Client: client, From: found.From, Agent: cfg, Known: f.bus.Config != ""}, err
 }
 
 // parseMoments parses the first two arguments. to is nil for the running cluster.

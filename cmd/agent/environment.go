@@ -15,7 +15,7 @@ func variableOf(flag string) string {
 	return "KUBECDC_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// hasVariable reports whether a variable sets the flag. Not for --agent: findAgent applies its variables in its own order.
+// hasVariable reports whether a variable sets the flag. Not for --agent: agent.FindServer applies its variables in its own order.
 func hasVariable(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "agent" && !f.Hidden }
 
 // documentVariables adds the name of its variable to the usage of each flag.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -69,7 +70,7 @@ func TestEachClusterHasADirectoryByDefault(t *testing.T) {
 			t.Errorf("%v: the directory remembers %+v, without credentials it is %s", err, m, api.URL)
 		}
 	}
-	if got := defaultBus(); got != urls[1] {
+	if got := agent.FindBus(io.Discard); got != urls[1] {
 		t.Errorf("tail reads %s, the latest of %v is up", got, urls)
 	}
 }
@@ -158,31 +159,6 @@ func TestAStreamThatWouldLoseRecords(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	c.says(t, `(?s)kubecdc: .*KUBECDC.*discards old records when it is full.*nats stream edit KUBECDC --discard=new`)
-}
-
-func TestATakenServerAddress(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if _, err := agent.Listen(t.Context(), l.Addr().String(), true); err == nil ||
-		!strings.Contains(err.Error(), "server.address: "+l.Addr().String()+" is in use: ") {
-		t.Errorf("configured: got %v", err)
-	}
-	// Without a configuration the port is of no importance.
-	var taken []net.Listener
-	for range 3 {
-		l, err := agent.Listen(t.Context(), ":8080", false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		taken = append(taken, l)
-	}
-	if a := taken[0].Addr().(*net.TCPAddr); !a.IP.IsLoopback() || a.String() == taken[1].Addr().String() {
-		t.Errorf("listens on %s", a)
-	}
 }
 
 func TestAUIDThatIsAPathNamesNoDirectory(t *testing.T) {

@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
 func newProfileCommand(stdout io.Writer) *cobra.Command {
-	var agent string
+	var named string
 	var seconds float64
 	var debug int
 	cmd := &cobra.Command{
@@ -38,7 +39,7 @@ allocs, or profile (of the CPU) or trace, which take some seconds.
 			if debug == 0 && terminal.Detect(stdout, os.Getenv).Interactive {
 				return usageError{errors.New("profile: a profile is binary: write it to a file, or choose text with --debug 1")}
 			}
-			at, err := findSocket(cmd.Context(), agent)
+			at, err := agent.FindSocket(cmd.Context(), named)
 			if err != nil {
 				return err
 			}
@@ -52,7 +53,7 @@ allocs, or profile (of the CPU) or trace, which take some seconds.
 			return admin.NewSocketClient(at).Profile(cmd.Context(), args[0], query, stdout)
 		},
 	}
-	cmd.Flags().StringVar(&agent, "agent", "", agentOfOrders)
+	cmd.Flags().StringVar(&named, "agent", "", agentOfOrders)
 	cmd.Flags().Float64Var(&seconds, "seconds", 0, "how many `seconds` of profile and trace, up to "+strconv.FormatFloat(admin.MaxProfile.Seconds(), 'f', 0, 64)+" (default: 30 of profile, 1 of trace)")
 	cmd.Flags().IntVar(&debug, "debug", 0, "`level` of the text to write instead, of goroutine up to 2; 0: binary")
 	completeWords(cmd, "debug", "0", "1", "2")

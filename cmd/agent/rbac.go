@@ -84,7 +84,7 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	var served *rbac.Discovery
 	if f.discover {
 		var host string
-		if served, host, err = discoverSelected(ctx, cfg, &f.Options); err != nil {
+		if served, host, err = f.DiscoverResources(ctx, cfg); err != nil {
 			return err
 		}
 		header += fmt.Sprintf(" Wildcards are replaced by the resources that %s serves now: print this again after new resources are defined.", host)
@@ -98,27 +98,4 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 		return m.WriteJSON(stdout)
 	}
 	return m.WriteYAML(stdout)
-}
-
-// discoverSelected reads the resources that the cluster serves, and applies the selection of the agent's own informers.
-func discoverSelected(ctx context.Context, cfg *config.Config, o *agent.Options) (_ *rbac.Discovery, host string, _ error) {
-	c, err := o.FindCluster()
-	if err != nil {
-		return nil, "", err
-	}
-	set, err := agent.NewIdleInformers(cfg, c.REST)
-	if err != nil {
-		return nil, "", usageError{err}
-	}
-	host = c.Host()
-	plan, err := set.Plan(ctx)
-	if err != nil {
-		return nil, "", fmt.Errorf("discover the resources of %s: %w", host, err)
-	}
-	d := &rbac.Discovery{Unserved: plan.Unserved, Unknown: plan.Unknown}
-	for _, p := range plan.Resources {
-		r := p.Resource
-		d.Resources = append(d.Resources, rbac.Resource{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced, Rules: p.Rules})
-	}
-	return d, host, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,36 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/rest"
-
-	"github.com/kubecdc/kubecdc/internal/admin"
-	"github.com/kubecdc/kubecdc/internal/agent"
-	"github.com/kubecdc/kubecdc/internal/config"
 )
-
-// What is aside is shown in /readyz, and does not make the agent unready.
-func TestReadyWithoutRelay(t *testing.T) {
-	set, err := agent.NewIdleInformers(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	failing := func() error { return errors.New("no receiver") }
-	for _, aside := range []bool{true, false} {
-		w := httptest.NewRecorder()
-		admin.New(admin.Options{
-			Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil, admin.Probe{Name: "relay x", Ready: failing, Aside: aside}), Informers: set,
-		}).Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody))
-		want := http.StatusServiceUnavailable
-		if aside {
-			want = http.StatusOK
-		}
-		if w.Code != want || !strings.HasPrefix(w.Body.String(), "[-] relay x: no receiver\n") {
-			t.Errorf("aside %v: %d %s", aside, w.Code, w.Body)
-		}
-	}
-}
 
 // An agent hosts its relays: a record that comes to the bus goes on, one relay that cannot be is shown, and the agent is ready.
 func TestRunHostsRelays(t *testing.T) {

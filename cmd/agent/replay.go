@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/replaytarget"
@@ -106,6 +104,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 	if err != nil {
 		return err
 	}
+	o.Asked = []string{strings.Join(args, " "), strings.Join(f.namespaces, ","), strings.Join(f.ops, ","), f.ask.cluster}
 	if o.Position, err = f.openPosition(ctx, args, o); err != nil {
 		return err
 	}
@@ -120,9 +119,9 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 
 // replay resends the events of a question.
 func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.Options, stdout, stderr io.Writer) (err error) {
-	o.Record, o.Selection = q.Record, q.Wanted
+	o.Record, o.Selection, o.Stderr = q.Record, q.Wanted, q.Stderr
 	if q.Record.Partitioned {
-		if o.Copies, err = f.copies(); err != nil {
+		if o.Copies, err = f.ask.bus.CopiesOf(); err != nil {
 			return err
 		}
 	}
@@ -157,29 +156,9 @@ func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.
 	return errors.Join(f.send(ctx, q, r, to.Target, o, log), to.Close())
 }
 
-// copies returns a function that returns how many partitions have a copy of a stream event.
-func (f *replayFlags) copies() (func([]consume.Position, *consume.Event) int, error) {
-	cfg, err := f.ask.bus.configured()
-	if err != nil {
-		return nil, err
-	}
-	bus := cfg.Bus
-	if f.ask.bus.bus != "" {
-		if bus, err = agent.BusFromURL(f.ask.bus.bus, cfg.Bus); err != nil {
-			return nil, err
-		}
-	}
-	_, settings := bus.Chosen()
-	partitioned, ok := settings.(driver.Partitioned)
-	if !ok {
-		return func([]consume.Position, *consume.Event) int { return 1 }, nil
-	}
-	return partitioned.CopiesOf, nil
-}
-
 // sourceFile returns the file of the record, "" if the record is on a bus.
 func (f *replayFlags) sourceFile() string {
-	path, ok := strings.CutPrefix(f.ask.bus.bus, "file:")
+	path, ok := strings.CutPrefix(f.ask.bus.Bus, "file:")
 	if !ok {
 		return ""
 	}
@@ -259,53 +238,30 @@ func readSpeed(text string) (float64, error) {
 	return speed, nil
 }
 
-// openPosition opens the position file, if there is one, and applies its moments. It also sets the id of the snapshot.
+// openPosition opens the position file, if there is one, and applies its moments.
 func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay.Options) (*replay.Position, error) {
-	what := map[string]string{
-		"resources": strings.Join(args, " "), "--namespace": strings.Join(f.namespaces, ","), "--op": strings.Join(f.ops, ","), "--from": f.from, "--to": f.to,
-		"--source-cluster": f.ask.cluster, "--cluster": f.cluster,
+	if f.position == "" {
+		return nil, nil
 	}
-	var selected strings.Builder
-	for _, flag := range []string{"resources", "--namespace", "--op", "--source-cluster"} {
-		fmt.Fprintf(&selected, "%q", what[flag])
+	p, err := replay.OpenPosition(ctx, f.position, map[string]string{
+		"resources": strings.Join(args, " "), "--namespace": strings.Join(f.namespaces, ","), "--op": strings.Join(f.ops, ","),
+		"--from": f.from, "--to": f.to, "--source-cluster": f.ask.cluster, "--cluster": f.cluster, "--config": f.ask.bus.Config,
+		"--stream": f.ask.bus.access.Stream, "--target-config": f.target.Config, "--target-stream": f.target.Stream,
+	}, map[string]string{"--bus": f.ask.bus.Bus, "--target": f.target.URL}, o.From.String(), o.To.String())
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--position %w", err)}
 	}
-	var p *replay.Position
-	if f.position != "" {
-		for flag, secret := range map[string]string{"--bus": f.ask.bus.bus, "--target": f.target.URL} {
-			what[flag] = fmt.Sprintf("%x", sha256.Sum256([]byte(secret)))[:12]
-		}
-		for flag, value := range map[string]string{
-			"--config": f.ask.bus.config, "--stream": f.ask.bus.stream, "--target-config": f.target.Config, "--target-stream": f.target.Stream,
-		} {
-			what[flag] = value
-		}
-		var err error
-		if p, err = replay.OpenPosition(ctx, f.position, what, o.From.String(), o.To.String()); err != nil {
-			return nil, usageError{fmt.Errorf("--position %w", err)}
-		}
-		if o.From, o.To, err = readSpan(p.Moments()); err != nil {
-			return nil, errors.Join(fmt.Errorf("--position %s: %w", f.position, err), p.Close())
-		}
+	if o.From, o.To, err = readSpan(p.Moments()); err != nil {
+		return nil, errors.Join(fmt.Errorf("--position %s: %w", f.position, err), p.Close())
 	}
-	o.ID = fmt.Sprintf("replay-%s-%x", strings.ReplaceAll(o.From.String(), "/", "-"), sha256.Sum256([]byte(selected.String())))[:len("replay-")+len(o.From.String())+9]
 	return p, nil
 }
 
-// send runs the replay and shows its progress.
+// send runs the replay and prints its result.
 func (f *replayFlags) send(ctx context.Context, q *answer.Question, r *replay.Replay, to relay.Target, o *replay.Options, log *slog.Logger) error {
 	began := time.Now()
-	shown := &progressLine{from: o.From.Time(), to: o.To.Time(), began: began, progress: r.Progress}
-	showing, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		shown.show(showing, q.Stderr)
-	}()
 	err := r.Run(ctx, to, log)
-	stop()
-	<-done
-	sent, _ := r.Progress()
-	took := time.Since(began)
+	sent, took := r.Sent(), time.Since(began)
 	if err != nil {
 		advice := ""
 		if f.position != "" {
@@ -315,49 +271,6 @@ func (f *replayFlags) send(ctx context.Context, q *answer.Question, r *replay.Re
 	}
 	scopes, reading := r.End()
 	q.Say(o.To, scopes, reading)
-	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", terminal.Count(int(sent)), took.Round(time.Millisecond), terminal.Count(int(float64(sent)/took.Seconds())))
+	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", terminal.Count(sent), took.Round(time.Millisecond), terminal.Count(int(float64(sent)/took.Seconds())))
 	return nil
-}
-
-// progressLine formats the progress of a replay.
-type progressLine struct {
-	from, to time.Time // zero if unknown
-	began    time.Time
-	progress func() (sent int64, at time.Time)
-}
-
-// progressInterval is the interval of progress lines if standard error is not a terminal.
-const progressInterval = 10 * time.Second
-
-func (p *progressLine) show(ctx context.Context, out *terminal.Output) {
-	if out.Interactive {
-		terminal.NewCounter(out, func() (string, bool) { return p.text(time.Now()), false }).Run(ctx)
-		return
-	}
-	tick := time.NewTicker(progressInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			fmt.Fprintln(out, p.text(now))
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// text returns the progress in one line: number of events, events per second, position in the record, and estimated time left.
-func (p *progressLine) text(now time.Time) string {
-	sent, at := p.progress()
-	took := now.Sub(p.began)
-	text := fmt.Sprintf("replay: %s events, %s a second", terminal.Count(int(sent)), terminal.Count(int(float64(sent)/took.Seconds())))
-	if at.IsZero() {
-		return text + ", snapshot"
-	}
-	text += ", at " + at.Local().Format(time.RFC3339)
-	if span := p.to.Sub(p.from); !p.from.IsZero() && !p.to.IsZero() && span > 0 && at.After(p.from) {
-		passed := min(float64(at.Sub(p.from))/float64(span), 1)
-		text += fmt.Sprintf(", %d%%, %s left", int(passed*100), time.Duration(float64(took)*(1-passed)/passed).Round(time.Second))
-	}
-	return text
 }

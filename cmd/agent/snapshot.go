@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
@@ -57,7 +58,7 @@ RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.exam
 					return usageError{fmt.Errorf("snapshot: %w", err)}
 				}
 			}
-			at, err := findSocket(cmd.Context(), f.agent)
+			at, err := agent.FindSocket(cmd.Context(), f.agent)
 			if err != nil {
 				return err
 			}
@@ -77,10 +78,10 @@ const quietWait = 800 * time.Millisecond
 const (
 	aboutSocket = `The agent accepts commands at a Unix socket on its own machine, which only its own user and root can open:
 $` + admin.SocketVariable + `, which the chart sets in its pods. Without that variable, the command asks the agent's HTTP server for
-the socket: the server at $` + agentVariable + `, else the one of the 'kubecdc run' of this machine that runs with an embedded
+the socket: the server at $` + agent.ServerVariable + `, else the one of the 'kubecdc run' of this machine that runs with an embedded
 JetStream, or 127.0.0.1:8080. In a pod: kubectl exec.`
-	agentOfOrders = "`path` of the agent's socket, or URL of its HTTP server (default: $" + admin.SocketVariable + ", else the server at $" + agentVariable +
-		", else that of a kubecdc that runs here, else " + defaultAgent + ")"
+	agentOfOrders = "`path` of the agent's socket, or URL of its HTTP server (default: $" + admin.SocketVariable + ", else the server at $" + agent.ServerVariable +
+		", else that of a kubecdc that runs here, else " + agent.DefaultServer + ")"
 )
 
 // resourceNamed returns the agent's name for a resource in the user's words, without its version.
@@ -91,10 +92,10 @@ func resourceNamed(text string) (string, error) {
 }
 
 // snapshot starts snapshots and prints them.
-func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, out *output, stdout, stderr io.Writer) error {
-	slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
+func snapshot(ctx context.Context, socket string, request admin.SnapshotRequest, out *output, stdout, stderr io.Writer) error {
+	slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", socket) })
 	defer slow.Stop()
-	a, err := admin.NewSocketClient(agent).Snapshot(ctx, request)
+	a, err := admin.NewSocketClient(socket).Snapshot(ctx, request)
 	if ctx.Err() != nil {
 		return errors.New("snapshot: interrupted; snapshots that have begun continue")
 	}
@@ -109,7 +110,7 @@ func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, 
 		writeSnapshots(stdout, a.Snapshots)
 	}
 	if len(a.Errors) > 0 {
-		return fmt.Errorf("the agent at %s: %s", agent, strings.Join(a.Errors, "\n  "))
+		return fmt.Errorf("the agent at %s: %s", socket, strings.Join(a.Errors, "\n  "))
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 )
 
 // agentAnswering is the socket of what listens where an agent should, and answers to POST /snapshot.
@@ -109,14 +110,14 @@ func TestTheAgentOfThisMachineIsFound(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	dir := shortDir(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
-	if agent, err := findAgent(""); agent != defaultAgent || err != nil {
-		t.Errorf("got %s, %v", agent, err)
+	if server, err := agent.FindServer(""); server != agent.DefaultServer || err != nil {
+		t.Errorf("got %s, %v", server, err)
 	}
 	first := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL))
 	address := first.says(t, `"server_address":"([^"]+)"`)[1]
 	first.says(t, "connected to bus")
-	if agent, err := findAgent(""); agent != "http://"+address || err != nil {
-		t.Errorf("got %s, %v, want %s", agent, err, address)
+	if server, err := agent.FindServer(""); server != "http://"+address || err != nil {
+		t.Errorf("got %s, %v, want %s", server, err, address)
 	}
 	// Until it has discovered what there is, it is loading.
 	var answer string
@@ -132,22 +133,7 @@ func TestTheAgentOfThisMachineIsFound(t *testing.T) {
 
 	second := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidB, nil).URL))
 	second.says(t, "connected to bus")
-	if _, err := findAgent(""); err == nil || !strings.Contains(err.Error(), "2 agents run here; name one with --agent:\n") || !strings.Contains(err.Error(), "http://"+address+" of ") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// In a pod of the chart the environment has the agent's port; what is named on the command line counts more.
-func TestTheAgentOfThePodIsFound(t *testing.T) {
-	t.Setenv("XDG_DATA_HOME", t.TempDir())
-	t.Setenv("KUBECDC_AGENT", "127.0.0.1:9090")
-	for named, want := range map[string]string{"": "http://127.0.0.1:9090", "http://127.0.0.1:1": "http://127.0.0.1:1"} {
-		if agent, err := findAgent(named); agent != want || err != nil {
-			t.Errorf("named %q: got %s, %v, want %s", named, agent, err, want)
-		}
-	}
-	t.Setenv("KUBECDC_AGENT", "ftp://nowhere")
-	if _, err := findAgent(""); err == nil || !strings.HasPrefix(err.Error(), "KUBECDC_AGENT: must be http://host:port") {
+	if _, err := agent.FindServer(""); err == nil || !strings.Contains(err.Error(), "2 agents run here; name one with --agent:\n") || !strings.Contains(err.Error(), "http://"+address+" of ") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -156,8 +142,8 @@ func TestTheAgentOfThePodIsFound(t *testing.T) {
 func TestAnAgentThatIsLoading(t *testing.T) {
 	api := fakeAPI(t, "", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	c := launch(t, "run", "--kubeconfig", kubeconfig(t, api.URL), "--data-dir", t.TempDir())
-	agent := c.says(t, `"server_address":"([^"]+)"`)[1]
-	at, err := findSocket(t.Context(), agent)
+	server := c.says(t, `"server_address":"([^"]+)"`)[1]
+	at, err := agent.FindSocket(t.Context(), server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,37 +153,6 @@ func TestAnAgentThatIsLoading(t *testing.T) {
 	}
 	if got := strings.Join(a.Errors, "\n"); !strings.Contains(got, "it is still loading: resources are not discovered yet") {
 		t.Errorf("got %q", got)
-	}
-}
-
-// The order goes to the agent whose HTTP server was named, or to none: a port that is forwarded leads to another machine, and its
-// socket may have the name of one that is here.
-func TestOrdersGoToTheAgentThatIsMeant(t *testing.T) {
-	dir := shortDir(t)
-	t.Setenv("XDG_RUNTIME_DIR", dir)
-	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL))
-	here := c.says(t, `"server_address":"([^"]+)"`)[1]
-	if at, err := findSocket(t.Context(), here); err != nil || at != filepath.Join(dir, "kubecdc", "agent.sock") {
-		t.Errorf("got %s, %v", at, err)
-	}
-	for path, want := range map[string]string{
-		filepath.Join(dir, "kubecdc", "agent.sock"): "on its own machine and from its own user only: for a pod, use kubectl exec POD -- /kubecdc: another agent is there",
-		"/run/kubecdc/agent.sock":                   "no such file or directory",
-		"":                                          "has no socket for commands",
-	} {
-		forwarded := agentWithStatus(t, func() admin.Status { return admin.Status{Started: time.Now().Add(-time.Hour), Socket: path} })
-		if _, err := findSocket(t.Context(), forwarded.URL); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("socket %q: got %v, want %s", path, err, want)
-		}
-	}
-	for _, named := range []string{"/run/a.sock", "unix:/run/a.sock"} {
-		if at, err := findSocket(t.Context(), named); at != "/run/a.sock" || err != nil {
-			t.Errorf("%s: got %s, %v", named, at, err)
-		}
-	}
-	t.Setenv(admin.SocketVariable, "/run/b.sock")
-	if at, err := findSocket(t.Context(), ""); at != "/run/b.sock" || err != nil {
-		t.Errorf("got %s, %v", at, err)
 	}
 }
 

@@ -109,14 +109,6 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 	}
 }
 
-// agentWithStatus is the HTTP server of an agent with a status.
-func agentWithStatus(t *testing.T, status func() admin.Status) *httptest.Server {
-	t.Helper()
-	s := httptest.NewServer(admin.New(admin.Options{Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil), Status: status}).Handler())
-	t.Cleanup(s.Close)
-	return s
-}
-
 func textOf(lines []terminal.Line) string {
 	var b strings.Builder
 	for _, l := range lines {

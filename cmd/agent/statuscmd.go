@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -55,8 +56,8 @@ namespaces and selectors). Scopes with a problem come first:
 The first ` + strconv.Itoa(shownScopes) + ` scopes are shown, with -o wide all of them, and how each began and failed. -o json and
 -o yaml print the agent's response at /status.
 
-Without --agent, the command asks the agent at $` + agentVariable + `, which the chart sets in its Pods. Without that
-variable, it asks the 'kubecdc run' of this machine that has an embedded JetStream, or ` + strings.TrimPrefix(defaultAgent, "http://") + `.
+Without --agent, the command asks the agent at $` + agent.ServerVariable + `, which the chart sets in its Pods. Without that
+variable, it asks the 'kubecdc run' of this machine that has an embedded JetStream, or ` + strings.TrimPrefix(agent.DefaultServer, "http://") + `.
 For an agent in a Pod, use kubectl exec or kubectl port-forward.
 Exit code 1: no agent answers.`,
 		Example: `  kubecdc status
@@ -65,12 +66,12 @@ Exit code 1: no agent answers.`,
   kubecdc status -o json | jq '.scopes[] | select(.lagSeconds > 60) | .scope'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			agent, err := findAgent(f.agent)
+			server, err := agent.FindServer(f.agent)
 			if err != nil {
-				return usageError{err}
+				return err
 			}
-			s := &statusView{agent: admin.NewClient(agent), output: &f.output, out: terminal.Detect(stdout, os.Getenv)}
-			slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
+			s := &statusView{agent: admin.NewClient(server), output: &f.output, out: terminal.Detect(stdout, os.Getenv)}
+			slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", server) })
 			first, err := s.ask(cmd.Context())
 			slow.Stop()
 			switch {
@@ -85,7 +86,7 @@ Exit code 1: no agent answers.`,
 			return s.print(first)
 		},
 	}
-	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: $"+agentVariable+", else that of a kubecdc that runs here, else "+defaultAgent+")")
+	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: $"+agent.ServerVariable+", else that of a kubecdc that runs here, else "+agent.DefaultServer+")")
 	f.output.add(cmd, reportFormats())
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "refresh every second until interrupted")
 	return cmd

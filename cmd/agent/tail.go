@@ -16,24 +16,23 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/console/tail"
-	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 type tailFlags struct {
-	bus, config, creds, tlsCA string
-	stream, since             string
-	inboxPrefix, domain       string
-	diff, noFollow            bool
-	stdin                     bool // --bus may be - for standard input
-	limit                     int
-	selection                 console.Selection
-	output                    output
+	agent.Options // Config, Bus and Overrides
 
-	agent.Overrides
+	access         driver.Access
+	since          string
+	diff, noFollow bool
+	stdin          bool // --bus may be - for standard input
+	limit          int
+	selection      console.Selection
+	output         output
 }
 
 func newTailCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -101,41 +100,6 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 // completeWords completes a flag with words.
 func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for flags that do not exist
-}
-
-const defaultURL = "nats://127.0.0.1:4222"
-
-// running returns the buses of this machine, the one that was started last first.
-func running() []localbus.Address {
-	root, err := localbus.DefaultRoot(os.Getenv)
-	if err != nil {
-		return nil
-	}
-	up, err := localbus.Running(root)
-	if err != nil {
-		return nil
-	}
-	return up
-}
-
-// defaultBus returns the bus of the kubecdc that was started last on this machine.
-func defaultBus() string {
-	if up := running(); len(up) > 0 {
-		return up[0].URL
-	}
-	return defaultURL
-}
-
-// noteOthers prints which bus is read if several run.
-func noteOthers(w io.Writer) {
-	up := running()
-	if len(up) < 2 {
-		return
-	}
-	fmt.Fprintf(w, "kubecdc: %d buses run here; this is %s of %s, started last. The others, for --bus:\n", len(up), up[0].URL, up[0].APIServer)
-	for _, a := range up[1:] {
-		fmt.Fprintf(w, "  %s of %s\n", a.URL, a.APIServer)
-	}
 }
 
 // views parses --output and --diff.
@@ -215,7 +179,7 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 	if err != nil {
 		return nil, false, usageError{err}
 	}
-	if f.bus == "-" || f.bus == "stdin:" {
+	if f.Bus == "-" || f.Bus == "stdin:" {
 		return consume.NewLines("standard input", stdin, q), true, nil
 	}
 	source, explain, err := f.source(stderr)

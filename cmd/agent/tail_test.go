@@ -486,7 +486,7 @@ func BenchmarkTailJetStream(b *testing.B) {
 			b.Setenv("COLUMNS", "160")
 			b.SetBytes(int64(len(line)))
 			f := view.f
-			f.bus, f.stream, f.noFollow = s.ClientURL(), fill(b, b.N), true
+			f.Bus, f.access.Stream, f.noFollow = s.ClientURL(), fill(b, b.N), true
 			t := newTailer(&f, io.Discard, io.Discard, b)
 			b.ResetTimer()
 			src, blocks, err := f.open(b.Context(), &console.Filter{}, nil, io.Discard)

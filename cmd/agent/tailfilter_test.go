@@ -205,7 +205,7 @@ func TestTailFilteredByTheServerShowsTheSame(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		src, _, err := (&tailFlags{config: file, noFollow: true}).open(t.Context(), filter, nil, io.Discard)
+		src, _, err := (&tailFlags{Options: agent.Options{Config: file}, noFollow: true}).open(t.Context(), filter, nil, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}

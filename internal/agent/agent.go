@@ -72,7 +72,7 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 	if err := a.prepare(first); err != nil {
 		return err
 	}
-	listener, err := Listen(ctx, cfg.Server.Address, o.Config != "")
+	listener, err := listen(ctx, cfg.Server.Address, o.Config != "")
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func (k *KeptCheckpoint) within(ctx context.Context) (context.Context, context.C
 func (k *KeptCheckpoint) askUID(ctx context.Context, c *Cluster) (string, error) {
 	ctx, cancel := k.within(ctx)
 	defer cancel()
-	set, err := NewIdleInformers(k.Config, c.REST)
+	set, err := newIdleInformers(k.Config, c.REST)
 	if err != nil {
 		return "", ConfigError{err}
 	}

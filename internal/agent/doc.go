@@ -1,5 +1,6 @@
 // Package agent runs an agent: it creates the stages of a configuration, connects them and ends them in order. [Run] is the command run
-// without its flags, which are [Options]. Other commands use the parts that find the cluster, the checkpoint and the configuration.
+// without its flags, which are [Options]. Other commands use the parts that find the cluster, the checkpoint, the
+// configuration, and the agent and the bus of this machine.
 //
 // Invariants:
 //   - A shutdown ends the stages in the order of the data path: watches, queue, checkpoint, bus. The checkpoint is saved after the drain.

@@ -59,9 +59,9 @@ func startLocalBus(ctx context.Context, dataDir, uid, agent string, apiServer *u
 	return b, nil
 }
 
-// Listen opens the port of the HTTP server at the configured address. Without a configuration file, it uses the loopback interface and the
+// listen opens the port of the HTTP server at the configured address. Without a configuration file, it uses the loopback interface and the
 // default port, or one of the next ports.
-func Listen(ctx context.Context, address string, configured bool) (net.Listener, error) {
+func listen(ctx context.Context, address string, configured bool) (net.Listener, error) {
 	var config net.ListenConfig
 	if configured {
 		l, err := config.Listen(ctx, "tcp", address)

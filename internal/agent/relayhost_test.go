@@ -6,12 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -136,5 +142,27 @@ func TestRelayTakesItsCursorBack(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What is aside is shown in /readyz, and does not make the agent unready.
+func TestReadyWithoutRelay(t *testing.T) {
+	set, err := newIdleInformers(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing := func() error { return errors.New("no receiver") }
+	for _, aside := range []bool{true, false} {
+		w := httptest.NewRecorder()
+		admin.New(admin.Options{
+			Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil, admin.Probe{Name: "relay x", Ready: failing, Aside: aside}), Informers: set,
+		}).Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody))
+		want := http.StatusServiceUnavailable
+		if aside {
+			want = http.StatusOK
+		}
+		if w.Code != want || !strings.HasPrefix(w.Body.String(), "[-] relay x: no receiver\n") {
+			t.Errorf("aside %v: %d %s", aside, w.Code, w.Body)
+		}
 	}
 }

@@ -57,7 +57,7 @@ func RunRelays(ctx context.Context, cfg *config.Config, p *RelayProcess) error {
 		host.Run(ctx, nil, open) // a relay that fails must not end the others
 		return nil
 	}
-	listener, err := Listen(ctx, cfg.Server.Address, true)
+	listener, err := listen(ctx, cfg.Server.Address, true)
 	if err != nil {
 		return err
 	}

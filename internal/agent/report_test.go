@@ -47,7 +47,7 @@ func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
 		if err := keeper.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		informers, err := NewIdleInformers(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
+		informers, err := newIdleInformers(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/rbac"
 )
 
 // specOf returns the selection for informers: what they observe and send.
@@ -102,11 +103,34 @@ func NewInformers(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*in
 	return informers.New(o)
 }
 
-// NewIdleInformers returns informers that only answer questions about the cluster and never run.
-func NewIdleInformers(cfg *config.Config, rc *rest.Config) (*informers.Manager, error) {
+// newIdleInformers returns informers that only answer questions about the cluster and never run.
+func newIdleInformers(cfg *config.Config, rc *rest.Config) (*informers.Manager, error) {
 	idle := *cfg
 	idle.Redaction = config.Redaction{Mode: config.RedactRemove} // needs no key
 	return NewInformers(&reload.Loaded{Config: &idle}, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, nil)
+}
+
+// DiscoverResources reads the resources that the cluster serves, and applies the selection of the agent's own informers. host is the API server.
+func (o *Options) DiscoverResources(ctx context.Context, cfg *config.Config) (_ *rbac.Discovery, host string, _ error) {
+	c, err := o.FindCluster()
+	if err != nil {
+		return nil, "", err
+	}
+	set, err := newIdleInformers(cfg, c.REST)
+	if err != nil {
+		return nil, "", ConfigError{err}
+	}
+	host = c.Host()
+	plan, err := set.Plan(ctx)
+	if err != nil {
+		return nil, "", fmt.Errorf("discover the resources of %s: %w", host, err)
+	}
+	d := &rbac.Discovery{Unserved: plan.Unserved, Unknown: plan.Unknown}
+	for _, p := range plan.Resources {
+		r := p.Resource
+		d.Resources = append(d.Resources, rbac.Resource{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced, Rules: p.Rules})
+	}
+	return d, host, nil
 }
 
 // Apply switches running informers to another configuration.

@@ -276,13 +276,14 @@ func (k *machine) chosen() {
 	k.segment.choices = append(k.segment.choices, c)
 }
 
-// isRewound reports whether a scope has not found the last restore of etcd, or may forget that it has, since its checkpoint has the history
-// number before. Until then the guarantees except three things, which the model leaves out (guarantees.md, "What is not guaranteed"):
+// isRewound reports whether the last restore of etcd may be unknown to a scope: the scope has not found it, or its checkpoint still has the
+// previous history number, so that a new run does not know it. Until then, three cases are excepted from the guarantees (guarantees.md, "What
+// is not guaranteed"), and the model leaves them out:
 //
-//   - Changes go on if the API server does not answer within 10 s (falls).
-//   - What the scope saw last may be compacted, and the restore is not found (compacts).
-//   - A scope that begins from the position of another selection compares nothing, and one without a position has the history number of the
-//     scopes that run: both send the new history under the old number (drawChoice, defines).
+//   - If the API server does not answer within 10 s, changes continue (falls).
+//   - If the version that the scope saw last is compacted, the restore may not be found (compacts).
+//   - A scope that begins at the position of another selection compares nothing. A scope without a position gets the history number of the
+//     scopes that run. Both send the new history under the old number (drawChoice, defines).
 func (k *machine) isRewound() bool {
 	maps.DeleteFunc(k.rewound, func(scope string, was uint32) bool {
 		c, ok := k.memory.saved(scope)

@@ -44,15 +44,7 @@ func DefaultRoot(getenv func(string) string) (string, error) {
 // Running lists the local buses below root that are up, the last started first. The lock of a bus decides, not its files:
 // the lock ends with the process. A root that does not exist has none.
 //
-// A command without a configured bus uses the first one, or the default URL if there is none:
-//
-//	root, err := localbus.DefaultRoot(os.Getenv)
-//	if err == nil {
-//		if up, err := localbus.Running(root); err == nil && len(up) > 0 {
-//			return up[0].URL
-//		}
-//	}
-//	return "nats://127.0.0.1:4222"
+// A command without a configured bus uses the first one (agent.FindBus).
 //
 // An agent with its own --data-dir is not below root; it prints the value for --bus on its terminal.
 func Running(root string) ([]Address, error) {

@@ -61,7 +61,7 @@ func BenchmarkReplay(b *testing.B) {
 		}, map[string]any{"op": "u", "resourceVersion": fmt.Sprint(rv), "before": map[string]any{"x": filler}, "after": map[string]any{"x": filler}})
 	}
 	run := func(record *history.Record, target relay.Target) time.Duration {
-		o := replay.Options{Record: record, Selection: &history.Selection{}, ID: "replay", From: timeline.At(from), To: timeline.Now(now)}
+		o := replay.Options{Record: record, Selection: &history.Selection{}, From: timeline.At(from), To: timeline.Now(now)}
 		began := time.Now()
 		r, err := replay.Prepare(context.Background(), o)
 		if err == nil {
@@ -70,7 +70,7 @@ func BenchmarkReplay(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if sent, _ := r.Progress(); sent != events+progress+2 {
+		if sent := r.Sent(); sent != events+progress+2 {
 			b.Fatalf("%d events sent", sent)
 		}
 		return time.Since(began)

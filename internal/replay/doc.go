@@ -34,5 +34,6 @@
 //
 // # Goroutines
 //
-// Run: those of a relay, and one that gives up if the target takes nothing at the start. All have ended when it returns.
+// Run: those of a relay, one that gives up if the target takes nothing at the start, and one that shows the progress. All have ended when it
+// returns.
 package replay

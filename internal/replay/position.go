@@ -2,6 +2,8 @@ package replay
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,9 +42,14 @@ type positionState struct {
 	Done     bool               `json:"done"`
 }
 
-// OpenPosition opens a position file, and creates it if it does not exist. replay says what is asked for, by flag; from and to are the moments of
-// a new replay.
-func OpenPosition(ctx context.Context, path string, replay map[string]string, from, to string) (*Position, error) {
+// OpenPosition opens a position file, and creates it if it does not exist. replay says what is asked for, by flag. The file has hashes of what
+// is in secrets, also by flag. from and to are the moments of a new replay.
+func OpenPosition(ctx context.Context, path string, replay, secrets map[string]string, from, to string) (*Position, error) {
+	replay = maps.Clone(replay)
+	for flag, secret := range secrets {
+		hash := sha256.Sum256([]byte(secret))
+		replay[flag] = hex.EncodeToString(hash[:6])
+	}
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err

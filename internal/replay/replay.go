@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -31,13 +32,15 @@ type Options struct {
 	From, To  timeline.Moment
 	Cluster   string  // the name of the cluster in the events; "": as it is
 	Speed     float64 // of the record's time; 0: as fast as possible
-	// ID is in the ids of the snapshot. It is the same for the same moment and selection.
-	ID string
+	// Asked is the selection in the user's words. The ids of the snapshot follow from it and From.
+	Asked []string
 	// Copies returns how many partitions have a copy of an event about the stream, if the record has several logs.
 	Copies  func(logs []consume.Position, e *consume.Event) int
 	Refused relay.Refused
 	// Position is the file that the replay continues from and saves to; nil: none.
 	Position *Position
+	// Stderr shows the progress of Run; nil: it is not shown.
+	Stderr *terminal.Output
 }
 
 // Replay sends a part of a record again.
@@ -46,6 +49,7 @@ type Replay struct {
 	Sync func() error
 
 	o       Options
+	id      string // in the ids of the snapshot
 	state   *timeline.State
 	reading history.Reading
 	scopes  map[scopeKey]*scope
@@ -57,7 +61,7 @@ type Replay struct {
 	bad       map[consume.Position]bool // records that cannot be read
 
 	sent atomic.Int64
-	at   atomic.Pointer[time.Time]
+	at   atomic.Pointer[time.Time] // of the last event of the record that was sent; nil during the snapshot
 	// delivered reports whether the target has taken anything.
 	delivered atomic.Bool
 }
@@ -82,7 +86,7 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 	}
 	judged := timeline.Options{OtherHistory: histories.Other}
 	r := &Replay{
-		o: o, state: timeline.NewState(o.From, judged), scopes: map[scopeKey]*scope{}, fold: timeline.NewFold(o.To, judged),
+		o: o, id: snapshotID(o.From, o.Asked), state: timeline.NewState(o.From, judged), scopes: map[scopeKey]*scope{}, fold: timeline.NewFold(o.To, judged),
 		bad: map[consume.Position]bool{}, histories: histories,
 	}
 	in, err := r.open(ctx, q)
@@ -195,13 +199,8 @@ func (r *Replay) Clusters() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Progress returns how many events have been sent, and the time of the last one of the record; zero: it is the snapshot's turn.
-func (r *Replay) Progress() (sent int64, at time.Time) {
-	if t := r.at.Load(); t != nil {
-		at = *t
-	}
-	return r.sent.Load(), at
-}
+// Sent returns how many events have been sent.
+func (r *Replay) Sent() int { return int(r.sent.Load()) }
 
 // Run sends the snapshot and the events to a target, until all are delivered or ctx ends. It is called once.
 func (r *Replay) Run(ctx context.Context, to relay.Target, log *slog.Logger) error {
@@ -217,6 +216,10 @@ func (r *Replay) Run(ctx context.Context, to relay.Target, log *slog.Logger) err
 		return context.Cause(running)
 	})
 	g.Go(func() error { return r.await(waiting, to) })
+	g.Go(func() error {
+		r.showProgress(waiting)
+		return nil
+	})
 	if err := g.Wait(); err != nil {
 		return err
 	}

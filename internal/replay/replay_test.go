@@ -130,11 +130,11 @@ func run(tb rapid.TB, dir, record string, o replay.Options, kills []int) string 
 
 func once(ctx context.Context, file, record string, o replay.Options, w io.Writer) error {
 	var err error
-	if o.Position, err = replay.OpenPosition(ctx, file, map[string]string{"--to": o.To.String()}, "", ""); err != nil {
+	if o.Position, err = replay.OpenPosition(ctx, file, map[string]string{"--to": o.To.String()}, nil, "", ""); err != nil {
 		return err
 	}
 	defer o.Position.Close()
-	o.Record, o.Selection, o.ID = &history.Record{Source: lines(record)}, &history.Selection{}, "replay"
+	o.Record, o.Selection = &history.Record{Source: lines(record)}, &history.Selection{}
 	r, err := replay.Prepare(ctx, o)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"iter"
 	"net/url"
@@ -84,6 +85,16 @@ func (r *Replay) snapshot(parts []part) iter.Seq2[*consume.Event, error] {
 	}
 }
 
+// snapshotID returns the id of the snapshots of a moment and a selection.
+func snapshotID(from timeline.Moment, asked []string) string {
+	var selection strings.Builder
+	for _, words := range asked {
+		fmt.Fprintf(&selection, "%q", words)
+	}
+	hash := sha256.Sum256([]byte(selection.String()))
+	return fmt.Sprintf("replay-%s-%x", strings.ReplaceAll(from.String(), "/", "-"), hash[:4])
+}
+
 // time is that of the events of the snapshot.
 func (r *Replay) time() time.Time {
 	if t := r.o.From.Time(); !t.IsZero() {
@@ -99,7 +110,7 @@ func (r *Replay) bound(p part, kind object.StreamKind) (*consume.Event, error) {
 	s := &object.StreamEvent{
 		Kind:     kind,
 		Resource: &object.Resource{Group: last.Group(), Version: version, Name: last.Resource, Kind: last.Kind},
-		Scope:    last.Scope, History: last.History(), Snapshot: r.o.ID, Objects: len(p.objects),
+		Scope:    last.Scope, History: last.History(), Snapshot: r.id, Objects: len(p.objects),
 	}
 	if p.scope.underWay == "" {
 		s.ResourceVersion, _ = strconv.ParseUint(p.scope.floor, 10, 64) // 0: it is no number
@@ -117,10 +128,10 @@ func (r *Replay) cluster(name string) string { return cmp.Or(r.o.Cluster, name) 
 // read returns the read of an object.
 func (r *Replay) read(v *timeline.Version) *consume.Event {
 	e := r.event(v)
-	e.ID = v.Resource + "/" + v.UID + "/" + v.ResourceVersion + "/r/" + r.o.ID + ending(v.History)
+	e.ID = v.Resource + "/" + v.UID + "/" + v.ResourceVersion + "/r/" + r.id + ending(v.History)
 	e.Type, e.Op, e.Time, e.DataRef = consume.TypePrefix+"object.read", consume.Read, r.time(), v.DataRef
 	e.Data = &consume.Data{
-		Op: e.Op, ResourceVersion: v.ResourceVersion, After: v.After, ChangedBy: v.ChangedBy, Snapshot: r.o.ID,
+		Op: e.Op, ResourceVersion: v.ResourceVersion, After: v.After, ChangedBy: v.ChangedBy, Snapshot: r.id,
 		Truncated: v.Truncated, DataRef: v.DataRef,
 	}
 	if v.After != nil {

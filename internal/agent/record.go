@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"errors"
+	"io"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// ErrNotABus is the error of a URL in Options.Bus that names no bus that keeps records.
+var ErrNotABus = errors.New("no bus that keeps records")
+
+// OpenRecord returns the bus of the options, which a command reads with access. explain adds advice to an error of its Read. If the bus is the
+// embedded JetStream and several run, OpenRecord lists the others on stderr.
+func (o *Options) OpenRecord(access *driver.Access, stderr io.Writer) (_ consume.Source, explain func(error) error, _ error) {
+	cfg, err := o.configured()
+	if err != nil {
+		return nil, nil, err
+	}
+	chosen, url := cfg.Bus, o.Bus
+	if o.Embedded() {
+		url = FindBus(stderr)
+	}
+	if url != "" {
+		var ok bool
+		if chosen, ok = config.BusOf(url, cfg.Bus); !ok {
+			return nil, nil, ErrNotABus
+		}
+	}
+	d, settings := chosen.Chosen()
+	bus, ok := settings.(driver.Readable)
+	switch {
+	case !ok && o.Bus != "":
+		return nil, nil, ErrNotABus
+	case !ok:
+		return nil, nil, ConfigError{errors.New("the configured bus keeps no records: give a NATS or Kafka with --bus")}
+	}
+	if err := bus.SetAccess(access); err != nil {
+		return nil, nil, ConfigError{err}
+	}
+	r := &driver.Reading{ConfigFile: o.Config, Creds: access.Creds, Cluster: cfg.Cluster, DeadLetter: cfg.DeadLetter.Of(d)}
+	if o.Config != "" {
+		r.Key = "bus." + d.Name
+	}
+	return bus.Source(r)
+}
+
+// CopiesOf returns a function that returns how many partitions of the bus have a copy of an event about the stream.
+func (o *Options) CopiesOf() (func([]consume.Position, *consume.Event) int, error) {
+	cfg, err := o.configured()
+	if err != nil {
+		return nil, err
+	}
+	chosen := cfg.Bus
+	if o.Bus != "" {
+		if chosen, err = BusFromURL(o.Bus, cfg.Bus); err != nil {
+			return nil, err
+		}
+	}
+	_, settings := chosen.Chosen()
+	partitioned, ok := settings.(driver.Partitioned)
+	if !ok {
+		return func([]consume.Position, *consume.Event) int { return 1 }, nil
+	}
+	return partitioned.CopiesOf, nil
+}
+
+// configured returns the configuration without Bus.
+func (o *Options) configured() (*config.Config, error) {
+	return (&Options{Config: o.Config, Overrides: o.Overrides}).LoadConfig()
+}
