@@ -1,0 +1,122 @@
+package timeline_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+func TestDiff(t *testing.T) {
+	from, to := timeline.NewState(timeline.AtVersion(20, 0), timeline.Options{}), timeline.NewState(timeline.AtVersion(30, 0), timeline.Options{})
+	both := timeline.States{from, to}
+	for _, e := range record(`
+		0 started S1 @10
+		0 r same/1 @5 S1
+		0 r gone/2 @6 S1
+		0 r swept/8 @6 S1
+		0 completed S1 @10
+		1 c changed/3 @12
+		1 c left/4 @13
+		2 u changed/3 @21 was=12
+		1 c again/5 @20
+		2 d gone/2 @22
+		2 l left/4 @23
+		2 d again/5 @24
+		2 c again/6 @25
+		2 gap expired 25-28 since=1
+		3 started S2 @29
+		3 c new/7 @30
+		3 r same/1 @5 S2
+		3 r changed/3 @21 S2
+		3 r again/6 @25 S2
+		3 completed S2 @29
+		3 c later/9 @31
+		4 progress @35`) {
+		both.Add(e)
+	}
+	if !both.Done() {
+		t.Error("the record has passed both moments, and the States are not done")
+	}
+	var got []string
+	for _, d := range timeline.Diff(from, to) {
+		line := ""
+		for _, v := range []*timeline.Version{d.Before, d.After} {
+			if v == nil {
+				line += " -"
+			} else {
+				line += fmt.Sprintf(" %s %s/%s@%s", v.Op, v.Name, v.UID, v.ResourceVersion)
+			}
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		" c again/5@20 -", " - c again/6@25", " c changed/3@12 u changed/3@21", " r gone/2@6 -", " c left/4@13 l left/4@23", " - c new/7@30", " r swept/8@6 -",
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if n := len(to.Left()); n != 1 {
+		t.Errorf("%d objects have left, want 1", n)
+	}
+	same := func(s *timeline.State) *timeline.Version {
+		return s.Objects()[slices.IndexFunc(s.Objects(), func(v *timeline.Version) bool { return v.Name == "same" })]
+	}
+	if same(from) != same(to) {
+		t.Error("an object that is in both States is kept twice")
+	}
+}
+
+// A Fold says what each event adds, and what no event says.
+func TestFoldVersions(t *testing.T) {
+	f := timeline.NewFold(timeline.Moment{}, timeline.Options{})
+	var got []string
+	for _, e := range record(`
+		0 started S1 @10
+		0 r web/1 @5 S1
+		0 completed S1 @10
+		1 u web/1 @11 was=5
+		1 u web/1 @11 was=5
+		1 c api/2 @12
+		2 c api/3 @13
+		3 gap dead-letter 11-14 since=3 letter=pods/1/d
+		4 progress @20
+		5 started S2 @30
+		5 completed S2 @30`) {
+		for _, v := range f.Add(e) {
+			got = append(got, fmt.Sprintf("%s %s/%s @%s inferred=%t event=%t", v.Op, v.Name, v.UID, v.ResourceVersion, v.Inferred, v.ID != ""))
+		}
+	}
+	want := []string{
+		"r web/1 @5 inferred=false event=true",
+		"u web/1 @11 inferred=false event=true",
+		"c api/2 @12 inferred=false event=true",
+		"d api/2 @13 inferred=true event=false",
+		"c api/3 @13 inferred=false event=true",
+		"d web/1 @14 inferred=true event=false",
+		"d api/3 @30 inferred=true event=false",
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// The change of an object after the moment is all that says that a snapshot before it would have shown the object.
+func TestStateWithAChangeAfterTheMoment(t *testing.T) {
+	s := timeline.NewState(timeline.AtVersion(25, 0), timeline.Options{})
+	for _, e := range record(`
+		0 c web/1 @10
+		0 c api/2 @11
+		0 started S1 @20
+		1 u web/1 @26 was=10
+		2 completed S1 @20
+		3 progress @30`) {
+		s.Add(e)
+	}
+	if all := s.Objects(); len(all) != 1 || all[0].Name != "web" || all[0].ResourceVersion != "10" {
+		t.Errorf("%+v, want web as of 10", all)
+	}
+}

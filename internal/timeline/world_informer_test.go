@@ -1,0 +1,285 @@
+package timeline_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// observe queues what a revision means for the scope.
+func (i *informer) observe(w *world, was, o thing) {
+	i.observed = o.rv
+	i.read(w, o.key())
+	switch {
+	case !was.selected() && !o.selected():
+	case o.gone:
+		i.enqueue(w, consume.Deleted, was, o, false)
+	case !o.selected():
+		i.enqueue(w, consume.Left, was, o, false)
+	case was.uid == o.uid && !was.selected():
+		i.enqueue(w, consume.Entered, thing{}, o, false)
+	case was.uid != o.uid:
+		i.enqueue(w, consume.Created, thing{}, o, false)
+	case o.noise:
+		i.withheld[o.uid]++
+	default:
+		i.enqueue(w, consume.Updated, was, o, false)
+	}
+	i.ack(w)
+}
+
+func (i *informer) enqueue(w *world, op consume.Op, was, o thing, inferred bool) {
+	e := &consume.Event{
+		Type: consume.TypePrefix + "object.x", Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Time: w.clock,
+		Namespace: o.namespace, Name: o.name, UID: o.uid, Op: op, ResourceVersion: fmt.Sprint(o.rv), Sequence: fmt.Sprintf("%020d", o.rv),
+		Data: &consume.Data{Op: op, ResourceVersion: fmt.Sprint(o.rv), Inferred: inferred},
+	}
+	if i.scope == labelled {
+		e.Scope = labelled
+	}
+	switch op {
+	case consume.Read:
+		e.Data.Snapshot = i.snapshot.id
+		e.ID = fmt.Sprintf("pods/%s/%d/r/%s", o.uid, o.rv, i.snapshot.id)
+	case consume.Deleted:
+		e.ID = fmt.Sprintf("pods/%s/d", o.uid)
+	case consume.Left:
+		e.ID = fmt.Sprintf("pods/%s/%d/l", o.uid, o.rv)
+	default:
+		e.ID = fmt.Sprintf("pods/%s/%d", o.uid, o.rv)
+	}
+	e.ID += w.suffix()
+	if was.uid != "" {
+		e.Data.Before, e.Data.PreviousResourceVersion = was.json(), fmt.Sprint(was.rv)
+	}
+	if op != consume.Deleted && op != consume.Left {
+		e.Data.After = o.json()
+	}
+	if w.chance(10, "too large") {
+		e.Data.Before, e.Data.After, e.Data.Truncated, e.DataRef = nil, nil, []string{"before", "after"}, "nats-obj://large/"+e.ID
+	}
+	if op != consume.Read {
+		e.Data.Skipped = i.withheld[o.uid]
+		delete(i.withheld, o.uid)
+	}
+	after := o.rv - 1
+	if inferred { // all of what a gap made due is acknowledged, or nothing
+		after = i.acked
+	}
+	i.queue = append(i.queue, queued{e, o, was, after})
+}
+
+func (w *world) suffix() string {
+	if w.history() == 0 {
+		return ""
+	}
+	return fmt.Sprint("/h", w.history())
+}
+
+// send sends the first event of any object, or else goes on with the snapshot.
+func (i *informer) send(w *world) {
+	switch s := i.snapshot; {
+	case w.cut || !w.alive:
+	case len(i.queue) > 0:
+		i.sendFirst(w, rapid.IntRange(0, len(i.queue)-1).Draw(w.t, "send"))
+	case s != nil && len(s.reads) > 0:
+		i.read(w, s.reads[rapid.IntRange(0, len(s.reads)-1).Draw(w.t, "read")].key())
+	case s != nil:
+		i.snapshot, i.initial = nil, false
+		w.marker(consume.TypeSnapshotCompleted, i.scope, s.rv, s.id)
+		i.reach(point{w.history(), s.rv, w.clock})
+		for _, g := range i.gaps[:s.gaps] {
+			if g.right == (point{}) {
+				if g.right = (point{w.history(), s.rv, w.clock}); g.right.before(g.to) {
+					g.right.rv = g.to.rv
+				}
+				g.progress = 2
+			}
+		}
+	}
+}
+
+// sendFirst sends the first event of the object of the nth.
+func (i *informer) sendFirst(w *world, n int) {
+	n = slices.IndexFunc(i.queue, func(q queued) bool { return q.o.key() == i.queue[n].o.key() })
+	q := i.queue[n]
+	i.queue = slices.Delete(i.queue, n, n+1)
+	w.tick()
+	if q.e.Op != consume.Read && w.chance(25, "refused") {
+		i.refuse(w, q)
+	} else {
+		w.log = append(w.log, q.e)
+	}
+	i.ack(w)
+}
+
+// refuse puts an event among the dead letters.
+func (i *informer) refuse(w *world, q queued) {
+	dead := *q.e
+	dead.DeadLetterReason = "refused"
+	w.log = append(w.log, &dead)
+	at := q.e.Time
+	e := w.marker(consume.TypeGap, i.scope, q.o.rv, "")
+	e.ID = fmt.Sprintf("%s/gap/%d-%d/%s", i.scope, q.was.rv, q.o.rv, q.e.ID)
+	e.Time = at
+	e.Stream = &consume.Stream{
+		FromResourceVersion: fmt.Sprint(q.was.rv), ToResourceVersion: fmt.Sprint(q.o.rv), Since: at, Reason: consume.ReasonDeadLetter,
+		DeadLetter: q.e.ID,
+	}
+	if q.e.Op != consume.Deleted {
+		i.letters = append(i.letters, letter{q.o.uid, point{q.e.History(), q.o.rv, at}, len(w.log) - 1})
+	}
+}
+
+// ack moves what a restart remembers.
+func (i *informer) ack(w *world) {
+	i.acked = i.observed
+	for _, q := range i.queue {
+		if q.e.Op != consume.Read {
+			i.acked = min(i.acked, q.after)
+		}
+	}
+	if i.acked == i.observed {
+		i.seen = w.clock
+	}
+}
+
+func (i *informer) reach(at point) {
+	if i.first == (point{}) {
+		i.first = at
+	}
+	if !at.before(i.reached) {
+		i.reached = at
+	}
+}
+
+// begin begins a snapshot of what there is. What was queued before is sent before.
+func (i *informer) begin(w *world, lost bool) {
+	for len(i.queue) > 0 {
+		i.sendFirst(w, 0)
+	}
+	w.rv++ // other resources change too
+	w.ids++
+	s := &snapshot{id: fmt.Sprint("S", w.ids), rv: w.rv, lost: lost, gaps: len(i.gaps)}
+	all := w.upTo(i.scope, w.rv)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if all[key].selected() {
+			s.reads = append(s.reads, all[key])
+		}
+	}
+	i.snapshot, i.observed = s, w.rv
+	i.ack(w)
+	i.due, i.saved, i.said = false, point{}, point{} // the checkpoint is saved before a snapshot begins
+	clear(i.withheld)
+	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id).Stream.Initial = i.initial
+	for _, g := range i.gaps { // one that follows so soon may be because of the gap
+		if g.progress < 2 {
+			g.whole, g.right = true, point{}
+		}
+	}
+}
+
+// goOn continues a snapshot under its id. Whatever has changed since is sent as a change.
+func (i *informer) goOn(w *world) {
+	s := i.snapshot
+	if s == nil {
+		return
+	}
+	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id).Stream.Initial = i.initial
+	all, acked := w.upTo(i.scope, s.rv), w.upTo(i.scope, i.acked)
+	s.reads = nil
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		// The bus has the reads of those that have changed, unless the change was withheld.
+		if o, now := all[key], acked[key]; o.selected() && o.uid == now.uid && (o == now || now.noise) {
+			s.reads = append(s.reads, o)
+		}
+	}
+}
+
+// replay observes the revisions that were made since.
+func (i *informer) replay(w *world, found func(revision) bool) {
+	known := w.upTo(i.scope, i.acked)
+	from := i.acked
+	for _, r := range slices.Clone(w.etcd[w.history()]) {
+		if r.rv > from && scopeOf(r.namespace) == i.scope && found(r) {
+			w.tick()
+			i.observe(w, known[r.key()], r.thing)
+			known[r.key()] = r.thing
+		}
+	}
+	i.observed = w.rv
+	i.ack(w)
+}
+
+// infer compares what is remembered with a list.
+func (i *informer) infer(w *world) {
+	was, is := w.upTo(i.scope, i.acked), w.upTo(i.scope, w.rv)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		a, b := was[key], is[key]
+		w.tick()
+		if a.selected() && a.uid != b.uid || a.selected() && !b.selected() {
+			gone := a
+			gone.rv = w.rv
+			op := consume.Deleted
+			if a.uid == b.uid {
+				op = consume.Left
+			}
+			i.enqueue(w, op, a, gone, true)
+		}
+		switch {
+		case !b.selected():
+		case a.uid != b.uid:
+			i.enqueue(w, consume.Created, thing{}, b, true)
+		case !a.selected():
+			i.enqueue(w, consume.Entered, thing{}, b, true)
+		case a.rv != b.rv:
+			i.enqueue(w, consume.Updated, a, b, true)
+		}
+	}
+	i.observed = w.rv
+	i.ack(w)
+}
+
+// expire loses history of a watch while the agent runs.
+func (w *world) expire(i *informer, recovered bool, lose func()) {
+	if !w.alive || i.first == (point{}) || i.snapshot != nil {
+		return
+	}
+	for len(i.queue) > 0 {
+		i.sendFirst(w, 0)
+	}
+	from := point{w.history(), i.acked, w.clock}
+	i.blind = true
+	lose()
+	i.blind = false
+	i.announce(w, from, consume.ReasonExpired, recovered)
+	if recovered {
+		was, is := w.upTo(i.scope, i.acked), w.upTo(i.scope, w.rv)
+		i.replay(w, func(r revision) bool { return was[r.key()].uid == r.uid || is[r.key()].uid == r.uid })
+	} else {
+		i.infer(w)
+	}
+}
+
+func (i *informer) announce(w *world, from point, reason consume.GapReason, recovered bool) *gap {
+	e := w.marker(consume.TypeGap, i.scope, w.rv, "")
+	e.Stream = &consume.Stream{
+		FromResourceVersion: fmt.Sprint(from.rv), ToResourceVersion: fmt.Sprint(w.rv), Since: from.time, Reason: reason, Recovered: recovered,
+	}
+	i.saved, i.said = point{}, point{}
+	if from.time.Before(i.progressed[1]) {
+		from.time = i.progressed[1]
+	}
+	if from.before(i.reached) { // the bus has more than the agent remembers
+		from.history, from.rv = i.reached.history, i.reached.rv
+	}
+	g := &gap{from: from, to: w.now(), recovered: recovered}
+	i.gaps = append(i.gaps, g)
+	return g
+}
