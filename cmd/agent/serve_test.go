@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -25,11 +26,39 @@ import (
 // served starts `kubecdc serve` and returns the path of its kubeconfig.
 func served(t *testing.T, args ...string) string {
 	t.Helper()
+	return servedTo(t, io.Discard, args...)
+}
+
+// said has what a command has written, one element a write. What is written beyond its capacity blocks the command.
+type said chan string
+
+func (s said) Write(p []byte) (int, error) { s <- string(p); return len(p), nil }
+
+// has waits until a command writes a text. What it writes before is skipped.
+func (s said) has(t *testing.T, want string) {
+	t.Helper()
+	var skipped []string
+	for {
+		select {
+		case got := <-s:
+			if got == want {
+				return
+			}
+			skipped = append(skipped, got)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("the command does not write %q, but %q", want, skipped)
+		}
+	}
+}
+
+// servedTo is served with standard error.
+func servedTo(t *testing.T, stderr io.Writer, args ...string) string {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	read, write := io.Pipe()
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, append([]string{"serve"}, args...), write, io.Discard)
+		ended <- run(ctx, append([]string{"serve"}, args...), write, stderr)
 		_ = write.Close()
 	}()
 	t.Cleanup(func() {
@@ -194,12 +223,13 @@ func foreignAddresses(t *testing.T) []string {
 	return out
 }
 
-// An informer that follows a replay sees every version of the record, in order.
+// An informer that follows a replay sees every version of the record, in order. The command says when the replay begins and ends.
 func TestServeReplay(t *testing.T) {
 	t.Parallel()
 	file, lines := recorded(t)
 	for _, bus := range []string{"file:" + file, recordedBus(t, t.TempDir(), -1, lines)} {
-		config, err := clientcmd.BuildConfigFromFlags("", served(t, "--from", "rv:105", "--to", "rv:170", "--speed", "max", "--bus", bus))
+		stderr := make(said, 100)
+		config, err := clientcmd.BuildConfigFromFlags("", servedTo(t, stderr, "--from", "rv:105", "--to", "rv:170", "--speed", "max", "--bus", bus))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,5 +261,8 @@ func TestServeReplay(t *testing.T) {
 		if want := "105 1: MODIFIED 120,MODIFIED 140,DELETED 150,ADDED 160"; want != fmt.Sprintf("%s %d: %s", list.GetResourceVersion(), len(list.Items), strings.Join(got, ",")) {
 			t.Errorf("%s: want %s, got %s %d: %v", bus, want, list.GetResourceVersion(), len(list.Items), got)
 		}
+		stderr.has(t, "The replay begins 2 s after the first watch.\n")
+		stderr.has(t, "The replay from rv:105 has begun.\n")
+		stderr.has(t, "The replay has reached rv:170, after 5 changes. Watches stay open.\n")
 	}
 }

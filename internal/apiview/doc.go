@@ -15,8 +15,9 @@
 //   - Nothing can be written: any method but GET is answered 405, except for access reviews, which change nothing.
 //   - A request without the token is answered 401, whatever it asks for.
 //   - A View does not change, except that a replay shows what follows its moment: the log is made before the view is served, and a client may
-//     watch from any place of it. A Server holds at most MaxMoments of them, and one more while it reads that; a request that is being
-//     answered, and a watch of a replay, may hold one more. An open watch of a moment holds none.
+//     watch from any place of it.
+//   - A Server holds at most MaxMoments Views of /at/, and one more, while it reads that or while requests use all of them. A request for a
+//     further one waits, and is answered 429 after 10 s. A client that does not read its answer is disconnected. An open watch holds none.
 //   - Answers are those of a kube-apiserver, in JSON, or in YAML if a client accepts only that. Ages are as of the moment. A Warning header
 //     says if the answer is not certain.
 //   - The package knows no bus, logs nothing and starts no goroutine. It does not listen.

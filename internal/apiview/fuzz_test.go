@@ -2,15 +2,24 @@ package apiview_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
 	"github.com/kubecdc/kubecdc/internal/timeline"
@@ -18,7 +27,10 @@ import (
 )
 
 // requests makes requests of the words of real ones, in any order.
-type requests struct{ *rand.Rand }
+type requests struct {
+	*rand.Rand
+	tokens []string // to continue lists, as the server made them
+}
 
 func (r requests) one(words ...string) string { return words[r.IntN(len(words))] }
 
@@ -43,11 +55,38 @@ func (r requests) query() string {
 	for range r.IntN(5) {
 		key := r.one("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "watch", "allowWatchBookmarks",
 			"sendInitialEvents", "timeoutSeconds", "includeObject", "pretty")
+		if key == "continue" && r.IntN(2) == 0 {
+			q.Add(key, r.token())
+			continue
+		}
 		q.Add(key, r.one("", "0", "1", "-1", "true", "false", "a=b", "app=web", "app in (web", "app in (web,db)", "!app", "spec.nodeName=n1", "metadata.name!=x",
 			"spec.containers=1", "status.podIPs=", "spec.color=red", "Exact", "NotOlderThan", "Object", "None", "Table", "9223372036854775807", "18446744073709551616", "abc",
 			"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTA5LCJzdGFydCI6InBvZHMvc2hvcC93ZWItMFx1MDAwMCJ9", "eyJ2IjoxfQ", "e30", "=", ",", "=,!=", "\x00", "\xff"))
 	}
 	return q.Encode()
+}
+
+// token returns a token of the server, or one that differs from it.
+func (r requests) token() string {
+	token := r.one(r.tokens...)
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		return token
+	}
+	at := r.IntN(len(raw))
+	switch r.IntN(6) {
+	case 0:
+		raw[at] ^= 1 << r.IntN(8)
+	case 1:
+		raw = raw[:at]
+	case 2:
+		raw = slices.Insert(raw, at, raw[r.IntN(len(raw)):]...)
+	case 3:
+		raw = regexp.MustCompile(`"rv":[0-9]+`).ReplaceAll(raw, []byte(`"rv":`+r.one("0", "1", "-1", "105", "109", "150", "18446744073709551615", "18446744073709551616", "1.5", "null")))
+	case 4:
+		raw = regexp.MustCompile(`"start":"[a-z.]+/`).ReplaceAll(raw, []byte(`"start":"`+r.one("", "/", "pods/", "pods/shop/web-1/", "podsx/", "secrets/\u0000")))
+	}
+	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
 func (r requests) accept() string {
@@ -67,8 +106,8 @@ func TestRequestsOfAllKinds(t *testing.T) {
 	s := &apiview.Server{Root: r.view(), Token: token, MaxMoments: 3, Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
 		return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
 	}}
-	codes := askAnything(t, s, 10_000)
-	for _, code := range []int{200, 201, 400, 404, 405, 406, 422} {
+	codes := askAnything(t, s, requestsSeed(t), 10_000)
+	for _, code := range []int{200, 201, 400, 404, 405, 406, 410, 422} {
 		if codes[code] == 0 {
 			t.Errorf("no answer %d: the requests show little: %v", code, codes)
 		}
@@ -78,6 +117,7 @@ func TestRequestsOfAllKinds(t *testing.T) {
 // A replay that has not begun, one that has been shown in half, and one that has ended answer alike.
 func TestRequestsDuringAReplay(t *testing.T) {
 	t.Parallel()
+	seed := requestsSeed(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := cluster()
 		from := r.next
@@ -89,7 +129,7 @@ func TestRequestsDuringAReplay(t *testing.T) {
 		r.resource("example.com/v1", "things", objectJSON("Thing", "shop", "new", ""))
 		v := following(t, r, from)
 		s := &apiview.Server{Root: v, Token: token}
-		askAnything(t, s, 2_000)
+		askAnything(t, s, seed, 2_000)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		played := make(chan int)
@@ -98,7 +138,7 @@ func TestRequestsDuringAReplay(t *testing.T) {
 			played <- n
 		}()
 		<-time.After(2*time.Second + time.Duration(from+40)*time.Second + time.Millisecond) // the changes are one second apart
-		askAnything(t, s, 2_000)
+		askAnything(t, s, seed, 2_000)
 		cancel()
 		if n := <-played; n != 40 {
 			t.Errorf("%d changes have been shown", n)
@@ -112,20 +152,52 @@ func TestRequestsDuringAReplay(t *testing.T) {
 	if _, err := v.Play(t.Context(), 0, func() {}); err != nil {
 		t.Fatal(err)
 	}
-	askAnything(t, s, 2_000)
+	askAnything(t, s, seed, 2_000)
 }
 
-// askAnything makes requests of all kinds, and returns how many answers there were by their code.
-func askAnything(t *testing.T, s *apiview.Server, n int) map[int]int {
+// requestsSeed returns what requests are drawn from. REQUESTS_SEED=n draws those of the run that printed it.
+func requestsSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := requests{rand.New(rand.NewPCG(seed, 1))}
+	if text := os.Getenv("REQUESTS_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("REQUESTS_SEED=%q: %v", text, err)
+		}
+	}
+	t.Logf("REQUESTS_SEED=%d", seed)
+	return seed
+}
+
+// pageTokens returns the tokens of the first pages of the lists of a server.
+func pageTokens(t *testing.T, s *apiview.Server) []string {
+	t.Helper()
+	var out []string
+	for _, path := range []string{"/api/v1/pods", "/api/v1/pods", "/api/v1/namespaces", "/api/v1/secrets", "/api/v1/configmaps", "/apis/demo.example.com/v1/widgets"} {
+		var list metav1.PartialObjectMetadataList
+		if err := json.Unmarshal(ask(t.Context(), s, "GET", path+"?limit=1", "", "").Body.Bytes(), &list); err != nil {
+			t.Fatal(err)
+		}
+		if list.Continue != "" {
+			out = append(out, list.Continue)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatal("no list has a second page")
+	}
+	return out
+}
+
+// askAnything makes n requests of all kinds, and returns how many answers there were by their code.
+func askAnything(t *testing.T, s *apiview.Server, seed uint64, n int) map[int]int {
+	t.Helper()
+	rng := requests{rand.New(rand.NewPCG(seed, 1)), pageTokens(t, s)}
 	codes := map[int]int{}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel() // a watch ends after what it has to say
 	var before runtime.MemStats
-	for i := range n {
+	continued, skipped := 0, 0
+	for i := 0; i < n; {
 		if i == n/5 {
 			runtime.GC()
 			runtime.ReadMemStats(&before)
@@ -138,14 +210,28 @@ func askAnything(t *testing.T, s *apiview.Server, n int) map[int]int {
 			path += "?" + query
 		}
 		accept, method, body := rng.accept(), rng.one("GET", "GET", "GET", "GET", "POST", "HEAD", "PATCH", "OPTIONS"), rng.one("", "{}", "[]", `{"spec":{"resourceAttributes":null}}`)
+		if rng.IntN(20) == 0 { // the next page of a list
+			method, accept = "GET", "application/json"
+			path = "/api/v1/" + rng.one("pods", "namespaces", "secrets", "configmaps") + "?limit=" + rng.one("", "1") + "&continue=" + rng.token()
+		}
 		if _, err := url.Parse("http://127.0.0.1" + path); err != nil {
+			if skipped++; skipped > n {
+				t.Fatalf("%d of the URLs do not parse, such as %s: %v", skipped, path, err)
+			}
 			continue
 		}
+		i++
 		w := ask(ended, s, method, path, accept, body)
 		codes[w.Code]++
 		if w.Code >= 500 && w.Code != 504 {
 			t.Fatalf("%s %s, Accept %q: %d %s", method, path, accept, w.Code, w.Body)
 		}
+		if w.Code == http.StatusOK && strings.Contains(path, "continue=ey") {
+			continued++
+		}
+	}
+	if t.Logf("%d requests, and %d URLs that do not parse: %v", n, skipped, codes); continued == 0 {
+		t.Error("no list was continued")
 	}
 	var after runtime.MemStats
 	runtime.GC()

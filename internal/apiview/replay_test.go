@@ -134,20 +134,40 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// A replay takes as long as the changes took, divided by the speed.
+// A replay begins 2 s after the first watch, and shows each change at its distance from the moment, divided by the speed.
 func TestReplaySpeed(t *testing.T) {
 	t.Parallel()
-	v := rollout(t)
-	s := &apiview.Server{Root: v, Token: token}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	ask(ended, s, "GET", "/api/v1/configmaps?watch=1", "", "")
-	var begun time.Time
-	if _, err := v.Play(t.Context(), 10, func() { begun = time.Now() }); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(begun); took < 900*time.Millisecond { // 10 s from the moment to the last change
-		t.Errorf("the replay took %s", took)
+	for speed, want := range map[float64][]string{
+		0:   {"0s MODIFIED a 5", "0s ADDED c 6", "0s MODIFIED a 7", "0s DELETED b 8", "0s MODIFIED a 9"},
+		0.5: {"10s MODIFIED a 5", "12s ADDED c 6", "14s MODIFIED a 7", "16s DELETED b 8", "18s MODIFIED a 9"},
+		1:   {"5s MODIFIED a 5", "6s ADDED c 6", "7s MODIFIED a 7", "8s DELETED b 8", "9s MODIFIED a 9"},
+		10:  {"500ms MODIFIED a 5", "600ms ADDED c 6", "700ms MODIFIED a 7", "800ms DELETED b 8", "900ms MODIFIED a 9"},
+	} {
+		t.Run(fmt.Sprint(speed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := rollout(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				w := &timed{ResponseRecorder: httptest.NewRecorder(), begun: time.Now().Add(2 * time.Second)}
+				request := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1/api/v1/configmaps?watch=1&resourceVersion=4", nil)
+				request.Header.Set("Authorization", "Bearer "+token)
+				var watch sync.WaitGroup
+				watch.Go(func() { (&apiview.Server{Root: v, Token: token}).ServeHTTP(w, request) })
+				var begun time.Time
+				if n, err := v.Play(ctx, speed, func() { begun = time.Now() }); n != 5 || err != nil {
+					t.Errorf("%d changes, %v", n, err)
+				}
+				synctest.Wait()
+				cancel()
+				watch.Wait()
+				if !begun.Equal(w.begun) {
+					t.Errorf("the replay began %s late", begun.Sub(w.begun))
+				}
+				if diff := cmp.Diff(want, w.at); diff != "" {
+					t.Errorf("-want +got\n%s", diff)
+				}
+			})
+		})
 	}
 }
 
@@ -168,7 +188,7 @@ func (w *timed) Write(b []byte) (int, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return 0, err
 	}
-	w.at = append(w.at, fmt.Sprint(int(time.Since(w.begun).Seconds()), " ", e.Type, " ", e.Object.Metadata.Name, " ", e.Object.Metadata.ResourceVersion))
+	w.at = append(w.at, fmt.Sprint(time.Since(w.begun), " ", e.Type, " ", e.Object.Metadata.Name, " ", e.Object.Metadata.ResourceVersion))
 	return len(b), nil
 }
 
@@ -217,11 +237,11 @@ func TestReplayOfLateChanges(t *testing.T) {
 		watches.Wait()
 		for resource, want := range map[string][]string{
 			"configmaps": {
-				"10 ADDED cm-0 2000", "20 ADDED cm-1 2010", "25 ADDED late 2015", "30 ADDED cm-2 2020", "40 ADDED cm-3 2030", "50 ADDED cm-4 2040",
+				"10s ADDED cm-0 2000", "20s ADDED cm-1 2010", "25s ADDED late 2015", "30s ADDED cm-2 2020", "40s ADDED cm-3 2030", "50s ADDED cm-4 2040",
 			},
-			"pods": {"15 ADDED pod-0 2006", "25 ADDED pod-1 2016", "35 ADDED pod-2 2026", "45 ADDED pod-3 2036", "55 ADDED pod-4 2046"},
+			"pods": {"15s ADDED pod-0 2006", "25s ADDED pod-1 2016", "35s ADDED pod-2 2026", "45s ADDED pod-3 2036", "55s ADDED pod-4 2046"},
 			"events": {
-				"15 ADDED event-0 9000000", "25 ADDED event-1 9000001", "35 ADDED event-2 9000002", "45 ADDED event-3 9000003", "55 ADDED event-4 9000004",
+				"15s ADDED event-0 9000000", "25s ADDED event-1 9000001", "35s ADDED event-2 9000002", "45s ADDED event-3 9000003", "55s ADDED event-4 9000004",
 			},
 		} {
 			if diff := cmp.Diff(want, got[resource].at); diff != "" {

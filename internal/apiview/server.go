@@ -1,17 +1,15 @@
 package apiview
 
 import (
+	"bytes"
 	"context"
 	"crypto/subtle"
-	"errors"
+	"io"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
@@ -27,13 +25,11 @@ type Server struct {
 	// Open returns the View of a moment for /at/<moment>/…; nil: there are no such paths. It is called once at a time. Its error is shown to the
 	// client: as it is if it has a Status of the Kubernetes API, otherwise as 503, to be tried again.
 	Open func(context.Context, timeline.Moment) (*View, error)
-	// MaxMoments is how many Views of /at/ are kept, those that were used last. 0: one.
+	// MaxMoments is how many Views of /at/ are kept, those that were used last, and one more is read or used. A request for a further one waits
+	// until another is released, and is answered 429 after 10 s. A client that reads less than 32 KiB of its answer in 30 s is disconnected. 0: one.
 	MaxMoments int
 
-	opening sync.Mutex // held while a View is opened: one at a time is read into memory
-
-	mu     sync.Mutex
-	recent []*View // of /at/, the one that was used last first
+	moments moments
 }
 
 // ServeHTTP implements http.Handler.
@@ -48,21 +44,50 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	if !ok || s.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.Token)) != 1 {
 		return failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
 	}
+	watch, err := s.answer(w, r)
+	if watch != nil {
+		watch.run()
+	}
+	return err
+}
+
+// answer answers a request, but for what follows the objects of a watch, which it returns. It uses a moment until it returns.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) (*openWatch, error) {
 	v, path := s.Root, r.URL.Path
 	if rest, ok := strings.CutPrefix(path, "/at/"); ok && s.Open != nil {
 		at, below, err := momentOf(rest, time.Now())
 		if err != nil {
-			return badRequest("%v", err)
+			return nil, badRequest("%v", err)
 		}
-		if v, err = s.view(r.Context(), at); err != nil {
-			return err
+		if err := readBody(r); err != nil {
+			return nil, err
 		}
-		path = below
+		limit := max(s.MaxMoments, 1)
+		used, err := s.moments.use(r.Context(), at, limit, s.Open)
+		if err != nil {
+			return nil, err
+		}
+		defer s.moments.release(used, limit)
+		v, path, w = used.view, below, steady{w}
 	}
 	if v == nil {
-		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, "name a moment in the path: /at/2026-11-20T14:05:00Z or /at/rv:48211")
+		return nil, failure(http.StatusNotFound, metav1.StatusReasonNotFound, "name a moment in the path: /at/2026-11-20T14:05:00Z or /at/rv:48211")
 	}
 	return v.serve(w, r, strings.Split(strings.Trim(path, "/"), "/"))
+}
+
+// readBody reads the body of a request, before the request uses a moment: net/http would otherwise wait for it when the answer begins. The rest of
+// a body that is too large for a review remains: the answer is an error, which uses no moment.
+func readBody(r *http.Request) error {
+	raw, err := io.ReadAll(io.LimitReader(r.Body, maxReview+1))
+	if err != nil {
+		return badRequest("read the body of the request: %v", err)
+	}
+	if len(raw) > maxReview && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		return failure(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "a %s request needs no body", r.Method)
+	}
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(raw), r.Body)) // net/http closes it
+	return nil
 }
 
 // momentOf reads the moment at the beginning of a path, and returns the rest. The number of a restore is a part of its own: rv:48211/h1/….
@@ -80,74 +105,34 @@ func momentOf(path string, now time.Time) (timeline.Moment, string, error) {
 	return at, rest, err
 }
 
-// view returns the View of a moment.
-func (s *Server) view(ctx context.Context, at timeline.Moment) (*View, error) {
-	if v := s.used(at); v != nil {
-		return v, nil
-	}
-	s.opening.Lock()
-	defer s.opening.Unlock()
-	if v := s.used(at); v != nil { // another request has opened it
-		return v, nil
-	}
-	v, err := s.Open(ctx, at)
-	if known := apierrors.APIStatus(nil); err != nil && !errors.As(err, &known) {
-		return nil, errUnavailable(err)
-	} else if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := max(s.MaxMoments, 1); len(s.recent) >= n {
-		clear(s.recent[n-1:])
-		s.recent = s.recent[:n-1]
-	}
-	s.recent = slices.Insert(s.recent, 0, v)
-	return v, nil
-}
-
-// used returns the View of a moment that is kept, nil if it is not.
-func (s *Server) used(at timeline.Moment) *View {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, v := range s.recent {
-		if v.moment.String() == at.String() {
-			copy(s.recent[1:i+1], s.recent[:i])
-			s.recent[0] = v
-			return v
-		}
-	}
-	return nil
-}
-
-// serve answers a request for a path below that of the view.
-func (v *View) serve(w http.ResponseWriter, r *http.Request, path []string) error {
+// serve answers a request for a path below that of the view. It returns a watch that is to be run.
+func (v *View) serve(w http.ResponseWriter, r *http.Request, path []string) (*openWatch, error) {
 	if r.Method == http.MethodPost {
 		if done, err := v.review(w, r, path); done {
-			return err
+			return nil, err
 		}
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+		return nil, failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 			"the past cannot be changed: this API shows the record at %s and is read-only", v.moment)
 	}
 	switch path[0] {
 	case "":
 		writeJSON(w, http.StatusOK, metav1.RootPaths{Paths: []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/readyz", "/version"}})
-		return nil
+		return nil, nil
 	case "healthz", "livez", "readyz":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok"))
-		return nil
+		return nil, nil
 	case "version":
 		writeJSON(w, http.StatusOK, serverVersion())
-		return nil
+		return nil, nil
 	case "api", "apis":
 	default:
-		return errNoResource()
+		return nil, errNoResource()
 	}
 	if path[0] == "api" && len(path) <= 2 || len(path) <= 3 && path[0] == "apis" {
-		return v.discover(w, r, path)
+		return nil, v.discover(w, r, path)
 	}
 	group, rest := "", path[1:]
 	if path[0] == "apis" {
@@ -157,14 +142,14 @@ func (v *View) serve(w http.ResponseWriter, r *http.Request, path []string) erro
 }
 
 // serveResource answers a request for objects: [namespaces <namespace>] <plural> [<name> [<subresource>]].
-func (v *View) serveResource(w http.ResponseWriter, r *http.Request, group, version string, path []string) error {
+func (v *View) serveResource(w http.ResponseWriter, r *http.Request, group, version string, path []string) (*openWatch, error) {
 	namespace := ""
 	if len(path) > 2 && path[0] == "namespaces" && !(len(path) == 3 && (path[2] == "status" || path[2] == "finalize")) {
 		namespace, path = path[1], path[2:]
 	}
 	res := v.resource(group, version, path[0])
 	if res == nil || namespace != "" && !res.namespaced || len(path) > 3 {
-		return errNoResource()
+		return nil, errNoResource()
 	}
 	for _, text := range res.warnings {
 		if header, err := utilnet.NewWarningHeader(299, "kubecdc", text); err == nil {
@@ -175,13 +160,13 @@ func (v *View) serveResource(w http.ResponseWriter, r *http.Request, group, vers
 		if isTrue(r.URL.Query(), "watch") {
 			return v.serveWatch(w, r, res, namespace)
 		}
-		return v.serveList(w, r, res, namespace)
+		return nil, v.serveList(w, r, res, namespace)
 	}
 	if len(path) == 3 && path[2] != "status" {
-		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, "the record has no %s of %s", path[2], res)
+		return nil, failure(http.StatusNotFound, metav1.StatusReasonNotFound, "the record has no %s of %s", path[2], res)
 	}
 	if res.namespaced && namespace == "" {
-		return errNoResource()
+		return nil, errNoResource()
 	}
-	return v.get(w, r, res, namespace, path[1])
+	return nil, v.get(w, r, res, namespace, path[1])
 }

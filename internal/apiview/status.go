@@ -79,3 +79,8 @@ func errUnavailable(err error) error {
 	out.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 5}
 	return out
 }
+
+// errTooManyMoments is the answer if other requests use all moments that may be in memory.
+func errTooManyMoments(used int) error {
+	return apierrors.NewTooManyRequests(fmt.Sprintf("%d moments are in use by other requests: try again, ask for one of those, or raise --max-moments", used), 5)
+}

@@ -1,9 +1,11 @@
 package apiview_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -146,6 +148,37 @@ func TestYAML(t *testing.T) {
 	} {
 		if w := ask(t.Context(), s, "GET", path, accept, ""); w.Code != http.StatusNotAcceptable {
 			t.Errorf("%s with %s: %d %s", path, accept, w.Code, w.Body)
+		}
+	}
+}
+
+// A client that accepts anything, or says nothing, is answered JSON. The first of equal forms is taken.
+func TestAnyFormIsJSON(t *testing.T) {
+	t.Parallel()
+	s := &apiview.Server{Root: cluster().view(), Token: token}
+	for accept, want := range map[string][3]string{ // of /api/v1/pods, of /apis, of a watch
+		"":                                 {"application/json", "application/json", "application/json"},
+		"*/*":                              {"application/json", "application/json", "application/json"},
+		"application/*":                    {"application/json", "application/json", "application/json"},
+		"text/html, application/*;q=0.5":   {"application/json", "application/json", "application/json"},
+		"text/html, */*;q=0.1":             {"application/json", "application/json", "application/json"},
+		"*/*, application/yaml":            {"application/json", "application/json", "application/json"},
+		"application/yaml, */*":            {"application/yaml", "application/json", "application/json"},
+		"application/yaml;q=0.5, */*":      {"application/json", "application/json", "application/json"},
+		"application/yaml, */*;q=0.5":      {"application/yaml", "application/json", "application/json"},
+		"application/*;q=0, text/html;q=1": {"406", "406", "406"},
+	} {
+		for i, path := range []string{"/api/v1/pods", "/apis", "/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=7"} {
+			w := ask(t.Context(), s, "GET", path, accept, "")
+			got := w.Header().Get("Content-Type")
+			if w.Code != http.StatusOK {
+				got = strconv.Itoa(w.Code)
+			} else if (got == "application/json") != json.Valid(bytes.TrimSpace(w.Body.Bytes())) {
+				t.Errorf("%s, Accept %q: %s: %s", path, accept, got, w.Body)
+			}
+			if got != want[i] {
+				t.Errorf("%s, Accept %q: want %s, got %s", path, accept, want[i], got)
+			}
 		}
 	}
 }

@@ -18,32 +18,33 @@ import (
 // bookmarkEvery is the time between two bookmarks of a watch.
 const bookmarkEvery = time.Minute
 
-// serveWatch answers with the objects of the moment if the client does not have them, and then with the changes of a replay, and bookmarks.
-func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource, namespace string) error {
+// serveWatch answers with the objects of the moment if the client does not have them. The watch that it returns sends the changes of a replay,
+// and bookmarks.
+func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource, namespace string) (*openWatch, error) {
 	f, err := accepted(r, ofEvents)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	query := r.URL.Query()
 	s, err := newSelector(&res.kind, namespace, "", query)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l := v.list(res)
 	next, initial, err := res.watchFrom(l, query)
 	if lacks := (*versionError)(nil); errors.As(err, &lacks) {
 		writeWatchError(w, lacks)
-		return nil
+		return nil, nil
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	timeout, err := watchTimeout(query)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a, err := v.newAnswer(f, res, query)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v.noteWatch()
 	w.Header().Set("Content-Type", "application/json")
@@ -51,29 +52,29 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 	out := &watchWriter{answer: a, w: w, version: l.version}
 	if initial {
 		if out.objects(l, s) != nil {
-			return nil // the client has gone
+			return nil, nil // the client has gone
 		}
 	}
 	o := &openWatch{w: w, ended: r.Context().Done(), timeout: timeout}
 	if isTrue(query, "allowWatchBookmarks") {
 		o.bookmark = func() error { return out.bookmark(nil) }
 		if isTrue(query, "sendInitialEvents") && out.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}) != nil {
-			return nil
+			return nil, nil
 		}
 	}
 	if v.replay == nil {
 		if o.bookmark != nil {
 			mark, err := out.encode("BOOKMARK", out.version, out.mark(nil))
 			if err != nil {
-				return nil //nolint:nilerr // the answer has begun
+				return nil, nil //nolint:nilerr // the answer has begun
 			}
 			mark = bytes.Clone(mark)
 			o.bookmark = func() error { _, err := w.Write(mark); return err }
 		}
-		o.run(func() (<-chan struct{}, error) { return nil, nil })
-		return nil
+		o.changes = func() (<-chan struct{}, error) { return nil, nil }
+		return o, nil
 	}
-	o.run(func() (<-chan struct{}, error) {
+	o.changes = func() (<-chan struct{}, error) {
 		shown, moved := v.position(res)
 		for ; next < shown; next++ {
 			if err := out.change(&res.log[next], s); err != nil {
@@ -81,8 +82,8 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 			}
 		}
 		return moved, nil
-	})
-	return nil
+	}
+	return o, nil
 }
 
 // writeWatchError answers with an error as kube-apiserver does after it has accepted a watch: as its only event.
@@ -101,15 +102,17 @@ type openWatch struct {
 	ended    <-chan struct{}
 	timeout  <-chan time.Time // nil: none
 	bookmark func() error     // nil: the client wants none
+	// changes writes those that are not sent yet, and returns a channel that is closed when there are more.
+	changes func() (<-chan struct{}, error)
 }
 
-// run calls changes, which writes those that are not sent yet and returns a channel that is closed when there are more, until the watch ends.
-func (o *openWatch) run(changes func() (<-chan struct{}, error)) {
+// run sends changes and bookmarks until the watch ends.
+func (o *openWatch) run() {
 	ticker := time.NewTicker(bookmarkEvery)
 	defer ticker.Stop()
 	flush := http.NewResponseController(o.w)
 	for {
-		more, err := changes()
+		more, err := o.changes()
 		if err != nil {
 			return // the client has gone
 		}

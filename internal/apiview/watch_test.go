@@ -11,7 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
-	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
 // watched returns the events of a watch of one second: type, kind, name and resourceVersion.
@@ -133,13 +131,8 @@ func TestWatchOfAnotherVersion(t *testing.T) {
 // An open watch of a moment does not keep its objects in memory.
 func TestWatchKeepsNoObjects(t *testing.T) {
 	t.Parallel()
-	r := cluster()
-	opened := make(chan weak.Pointer[apiview.View], 10)
-	s := &apiview.Server{Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
-		v := apiview.NewView(r.state(at), apiview.Options{Now: start})
-		opened <- weak.Make(v)
-		return v, nil
-	}}
+	var m memory
+	s := &apiview.Server{Open: m.open(cluster())}
 	config := serve(t, s)
 	client := &http.Client{Transport: config.Transport}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -158,22 +151,14 @@ func TestWatchKeepsNoObjects(t *testing.T) {
 		}
 		defer func() { _ = response.Body.Close() }()
 	}
-	kept := func() int {
-		runtime.GC()
-		n := 0
-		for range 5 {
-			p := <-opened
-			if p.Value() != nil {
-				n++
-			}
-			opened <- p
-		}
-		return n
-	}
 	deadline := time.Now().Add(10 * time.Second)
-	for kept() > 1 { // the server keeps one moment
+	for {
+		opened, kept := m.moments()
+		if opened == 5 && kept == 1 { // the server keeps one moment
+			break
+		}
 		if time.Now().After(deadline) {
-			t.Fatalf("5 open watches keep %d views", kept())
+			t.Fatalf("5 open watches keep the objects of %d moments, of %d that were opened", kept, opened)
 		}
 		runtime.Gosched()
 	}

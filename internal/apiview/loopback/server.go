@@ -57,6 +57,7 @@ func Listen(ctx context.Context, handler *apiview.Server, port int, kubeconfig s
 	}
 	s.server = &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		HTTP2:     &http.HTTP2Config{WriteByteTimeout: 30 * time.Second},   // a deadline of a stream does not end it if nothing of the connection is read
 		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // discards failed handshakes of clients without the certificate
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	}
