@@ -26,8 +26,8 @@ import (
 
 // elsewhere lists the commands that TestDocumentedCommands does not run, and why.
 var elsewhere = []struct{ command, why string }{
-	{`\bhelm `, "make chart installs, upgrades and removes the chart, and builds helm for that"},
-	{`^nats |kafka-consumer-groups\.sh |^ns[ck] |^nk `, "tools of the bus: test/consumers runs those of nats, the others are not installed"},
+	{`\bhelm `, "TestDocumentedHelm of test/chart renders them, and make chart installs, upgrades and removes the chart"},
+	{`^nats |kafka-consumer-groups\.sh |^ns[ck] |^nk `, "tools of the bus: TestGuideCommands of test/consumers runs those of nats, the others are not installed"},
 	{`kafka://`, "test/kafka runs tail, relay and replay against brokers"},
 	{`tls://`, "internal/publish/nats connects with TLS and credentials"},
 	{`port-forward`, "there is no kubelet"},
@@ -39,7 +39,7 @@ var elsewhere = []struct{ command, why string }{
 }
 
 // runElsewhere are the pages whose commands another test runs.
-var runElsewhere = regexp.MustCompile(`^(README\.md|docs/start/.*|docs/guides/consume\.md)$`)
+var runElsewhere = regexp.MustCompile(`^(README\.md|docs/start/.*|docs/guides/consume\.md|examples/README\.md)$`)
 
 // endless are the commands that run until they are interrupted, and what they print when they work.
 var endless = []struct{ command, shows *regexp.Regexp }{
@@ -122,6 +122,21 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	for command := range unused {
 		t.Errorf("no page has %s: remove it from the list", command)
+	}
+}
+
+// TestCommandBlocks finds command lines in blocks of text. Tests run commands only from blocks of sh, and after a prompt.
+func TestCommandBlocks(t *testing.T) {
+	command := regexp.MustCompile(`(?m)^ *((\./|\S*/)?(kubecdc|kubectl|helm|nats|kcat|go|npm|node|python3?|pip|make|cd|curl)|kafka-\S+\.sh) .*$`)
+	for name, text := range documents(t) {
+		if strings.HasPrefix(text, "<!-- Written by ") { // its blocks of text are help
+			continue
+		}
+		for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
+			if line := command.FindString(block[2]); block[1] == "text" && line != "" {
+				t.Errorf("%s: no test runs what is in a block of text, use sh: %s", name, line)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,58 @@
+package chart_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/test/chart"
+)
+
+// rendersChart is a documented command that renders, installs or upgrades the chart, up to the end of its arguments.
+var rendersChart = regexp.MustCompile("helm (?:template|install|upgrade) [\\w-]+ charts/kubecdc[^|`#\n]*")
+
+// TestDocumentedHelm renders the chart with the arguments of each helm command line that a page has. For a file that a page leaves
+// to the reader, it takes the values of a first try.
+func TestDocumentedHelm(t *testing.T) {
+	h := newHelm(t)
+	dir, err := chart.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, rendered := filepath.Join(dir, "..", ".."), 0
+	check := func(page, line string) {
+		rendered++
+		// helm template knows no release: what it keeps, and creates a namespace for, has no meaning.
+		plain := strings.NewReplacer(" --create-namespace", "", " --reuse-values", " --set bus.nats.url=nats://nats.messaging:4222",
+			" -f values.yaml", " -f examples/values/try.yaml", " --values FILE", " --values examples/values/try.yaml")
+		args := strings.Fields(plain.Replace(line))
+		args[1] = "template"
+		cmd := exec.CommandContext(t.Context(), h.path, args[1:]...)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %s: %v\n%s", page, line, err, out)
+		}
+	}
+	for _, tree := range []string{"README.md", "docs", "charts", "examples"} {
+		err := filepath.WalkDir(filepath.Join(root, tree), func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".md") || strings.Contains(file, "/decisions/") {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			for _, line := range rendersChart.FindAllString(strings.ReplaceAll(string(text), "\\\n", " "), -1) {
+				check(file, strings.TrimSpace(line))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rendered < 8 {
+		t.Errorf("%d commands: the test shows nothing", rendered)
+	}
+}
