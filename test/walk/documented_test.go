@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/process"
+	"github.com/kubecdc/kubecdc/test/tool"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -269,10 +270,10 @@ func newWorld(t *testing.T) *world {
 		os.WriteFile(filepath.Join(tools, "kubectl"), []byte(kubectlOfPods), 0o700), //nolint:gosec // It is run.
 		os.Symlink(build.Agent(t), filepath.Join(tools, "kubecdc")),
 		os.Symlink(filepath.Join(w.path, "kubectl"), filepath.Join(tools, "real-kubectl")))
-	for _, tool := range []string{"jq", "yq"} { // they end after the command that they read, also when that is interrupted
-		script := "#!/bin/sh\ntrap '' INT\nexec " + toolOrCat(tool) + "\n"
-		err = errors.Join(err, os.WriteFile(filepath.Join(tools, tool), []byte(script), 0o700)) //nolint:gosec // It is run.
-	}
+	jq, buildErr := tool.JQ.Path(t.Context(), root, os.Stderr)
+	// jq ends after the command whose output it reads, also if that is interrupted.
+	script := "#!/bin/sh\ntrap '' INT\nexec " + jq + ` "$@"` + "\n"
+	err = errors.Join(err, buildErr, os.WriteFile(filepath.Join(tools, "jq"), []byte(script), 0o700)) //nolint:gosec // It is run.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,15 +286,6 @@ func newWorld(t *testing.T) *world {
 	// What `kubecdc checkpoint` finds without a configuration is that of an agent with a JetStream of its own.
 	w.untilShown("kubecdc run", "kubecdc run", endless[0].shows)
 	return w
-}
-
-// toolOrCat returns a shell command that runs a tool, or cat if it is not installed. The tool's output is not compared.
-func toolOrCat(tool string) string {
-	path, err := exec.LookPath(tool)
-	if err != nil {
-		return "cat"
-	}
-	return path + ` "$@"`
 }
 
 // likenesses are resources that commands ask for, and that the record of cmd/agent has not: its Deployments stand for them.
