@@ -142,7 +142,7 @@ mutants: control-plane ## Make small wrong changes to the agent, one at a time, 
 	cd test && go run ./mutants $(if $(ONLY),--only $(ONLY))
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)
+lint: prose $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting and language, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)
 	@unformatted=$$($(GOFUMPT) -l .); if [[ -n $$unformatted ]]; then \
 		echo "not formatted, run '$(GOFUMPT) -w .':"; echo "$$unformatted"; exit 1; fi
 	@named=$$(find cmd internal pkg test -type d \( -name util -o -name utils -o -name common -o -name helpers -o -name types \)); \
@@ -151,13 +151,13 @@ lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its te
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 	cd image && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 
-# `make docs` fails with findings in documents, help texts and the comments of pkg/consume. Those in other comments are only reported.
+# The packages whose comments `make prose` reads.
 PROSE ?= $$(go list -f '{{.Dir}}' ./... | sed 's|^$(CURDIR)/||')
 
 .PHONY: prose
-prose: ## Find sentences that are too long or hard to read, in documents, help texts and the comments of PROSE (all packages)
+prose: ## Find sentences that are too long or hard to read, in documents, help texts, the chart, messages and the comments of PROSE (all packages)
 	@failed=0; packages="$(PROSE)"; cd test && go build -o ../.cache/prose ./prose; \
-		../.cache/prose docs || failed=1; ../.cache/prose help || failed=1; ../.cache/prose comments $$packages || true; exit $$failed
+		for what in docs help chart messages "comments $$packages"; do ../.cache/prose $$what || failed=1; done; exit $$failed
 
 .PHONY: bench
 bench: build ## Measure the agent beside its baselines, and every stage alone (long)
@@ -238,9 +238,9 @@ release-check: ## Check the recipe of a release and the workflows
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION) .github/workflows/*.yaml
 
 .PHONY: docs
-docs: ## Check that references and guarantees are current, that links lead somewhere, and the language of documents, help texts and the comments of pkg/consume
+docs: prose ## Check that references and guarantees are current, that links lead somewhere, and the language (make prose)
 	go test -count=1 -run '^Test(Default|Docs|Schema|Reference|AsyncAPI)' ./internal/config ./cmd/agent ./pkg/consume
-	cd test && go test -count=1 -run '^Test(Guarantees|Links|Index|NamedPages)' ./walk && go run ./prose docs && go run ./prose help && go run ./prose comments pkg/consume
+	cd test && go test -count=1 -run '^Test(Guarantees|Links|Index|NamedPages|CommandBlocks|READMEIsShort)' ./walk
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)

@@ -37,7 +37,9 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 			"stays one, unless the command asks a cluster for its resources (--discover). Comments mark places where RBAC\n" +
 			"cannot be as narrow as the configuration.\n\n" +
 			"The ServiceAccount and the namespaces must exist. Roles that an earlier configuration needed in other\n" +
-			"namespaces are not removed.",
+			"namespaces are not removed.\n\n" +
+			"The output is a list of manifests for kubectl apply, so --output is only yaml or json: a table of roles could not\n" +
+			"be applied.",
 		Example: "  kubecdc rbac --config kubecdc.yaml | kubectl apply -f -\n" +
 			"  kubecdc rbac --config kubecdc.yaml --discover          # each resource that the cluster serves, by name\n" +
 			"  kubecdc rbac --service-account monitoring/cdc -o json",

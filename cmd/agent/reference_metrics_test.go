@@ -217,6 +217,8 @@ func metricsReference(t *testing.T, all map[string]metric) string {
 
 # Metrics, probes and status
 
+This reference is for platform engineers who monitor the agent.
+
 The agent serves, at ` + "`server.address`" + `:
 
 | path | what |

@@ -36,7 +36,8 @@ func TestReferenceIsCurrent(t *testing.T) {
 // reference is one page about all commands.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
-	b.WriteString("<!-- Written by go test ./cmd/agent -run Reference -update from what the commands say of themselves. -->\n\n# The command line\n\n")
+	b.WriteString("<!-- Written by go test ./cmd/agent -run Reference -update from what the commands say of themselves. -->\n\n# The command line\n\n" +
+		"This reference is for everybody who runs kubecdc: it describes each command with its flags.\n\n")
 	for _, c := range commands(root)[1:] {
 		fmt.Fprintf(&b, "- [%s](#%s): %s\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 	}

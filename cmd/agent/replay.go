@@ -27,11 +27,11 @@ import (
 )
 
 type replayFlags struct {
-	ask                                askFlags
-	target                             replaytarget.Target
-	namespaces, ops                    []string
-	from, to, speed, cluster, position string
-	refused                            string
+	ask                                          askFlags
+	target                                       replaytarget.Target
+	namespaces, ops                              []string
+	from, to, speed, cluster, position, logLevel string
+	refused                                      string
 }
 
 func newReplayCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -88,6 +88,9 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`; patterns, ! before one excludes")
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
 	fl.StringVar(&f.refused, "refused", string(config.RelayStop), "`what` to do with an event that the target rejects for good: stop or skip")
+	levels := config.LogLevel("").Values()
+	fl.StringVar(&f.logLevel, "log-level", "warn", "lowest `level` that is logged: "+strings.Join(levels, ", "))
+	completeWords(cmd, "log-level", levels...)
 	fl.BoolVar(&f.ask.exact, "exact", false, "send nothing and exit with code 3 unless the state at the first moment is exact")
 	f.ask.bus.addBus(cmd)
 	completeWords(cmd, "from", "10m", "1h", "24h")
@@ -100,6 +103,9 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 
 // runReplay resends a part of a record.
 func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stderr io.Writer) error {
+	if levels := config.LogLevel("").Values(); !slices.Contains(levels, f.logLevel) {
+		return usageError{fmt.Errorf("--log-level: must be one of %s, got %q", strings.Join(levels, ", "), f.logLevel)}
+	}
 	o, err := f.options()
 	if err != nil {
 		return err
@@ -142,7 +148,7 @@ func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.
 	}
 	begun, _ := o.Position.Begun()
 	cfg := config.Default()
-	cfg.Log.Level = config.LogLevel("warn")
+	cfg.Log.Level = config.LogLevel(f.logLevel)
 	log, _ := agent.NewLogger(cfg.Log, cfg.Log.Level.Slog(), terminal.Detect(terminal.NewLogWriter(ctx, stderr), os.Getenv))
 	to, err := f.target.Open(ctx, &replaytarget.Options{
 		Cluster: cmp.Or(f.cluster, strings.Join(clusters, "")), Continues: begun, Record: r.Logs(), Source: f.sourceFile(), Stdout: stdout, Log: log,

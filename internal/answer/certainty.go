@@ -144,7 +144,7 @@ func uncertainty(s *timeline.Scope) string {
 		case from != "":
 			return "unknown: the record ends earlier, at " + from
 		}
-		return "unknown: the record has no complete snapshot of it"
+		return "unknown: the record has no complete snapshot of the resource"
 	}
 	return s.Certainty.String()
 }

@@ -21,7 +21,8 @@ func makeDocs(t *testing.T) string {
 	var b strings.Builder
 	about, _ := prose(t)
 	b.WriteString("<!-- Made by `go test ./internal/config -update` from the Go types and the comments of configs/kubecdc.yaml. -->\n\n" +
-		"# Configuration\n")
+		"# Configuration\n\n" +
+		"This reference is for platform engineers who configure the agent.\n")
 	for paragraph := range strings.SplitSeq(about, "\n\n") {
 		if !strings.HasPrefix(paragraph, "yaml-language-server") {
 			fmt.Fprintf(&b, "\n%s\n", markdown(strings.ReplaceAll(paragraph, "\n", " ")))

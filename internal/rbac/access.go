@@ -153,17 +153,17 @@ func (n *needs) beyondPattern(j int, p config.ResourcePattern) []string {
 	var notes []string
 	switch {
 	case p.Resource == "*" && p.Groups() == nil:
-		notes = append(notes, fmt.Sprintf("watch[%d] takes every resource, also what is defined later; kubecdc rbac --discover writes out "+
-			"what a cluster serves now instead.", j))
+		notes = append(notes, fmt.Sprintf("watch[%d] takes every resource, also those that are defined later; kubecdc rbac --discover lists "+
+			"the resources that a cluster serves now instead.", j))
 	case p.Resource == "*":
-		notes = append(notes, fmt.Sprintf("watch[%d] takes every resource of the group, also what is defined later.", j))
+		notes = append(notes, fmt.Sprintf("watch[%d] takes every resource of the group, also those that are defined later.", j))
 	case p.Groups() == nil:
 		notes = append(notes, fmt.Sprintf("watch[%d] gives no group for %s, which Kubernetes itself does not serve: it is taken from "+
 			"every group. %[2]s.<group> would narrow this.", j, p.Resource))
 	}
 	if except := exceptions(rule, p); len(except) > 0 {
-		notes = append(notes, fmt.Sprintf("RBAC has no exclusions: what watch[%d] excepts (%s) is allowed here and "+
-			"left out by kubecdc.", j, join(except)))
+		notes = append(notes, fmt.Sprintf("RBAC has no exclusions: this role allows the resources that watch[%d] excepts (%s), and "+
+			"kubecdc leaves them out.", j, join(except)))
 	}
 	return notes
 }

@@ -42,8 +42,8 @@ type positionState struct {
 	Done     bool               `json:"done"`
 }
 
-// OpenPosition opens a position file, and creates it if it does not exist. replay says what is asked for, by flag. The file has hashes of what
-// is in secrets, also by flag. from and to are the moments of a new replay.
+// OpenPosition opens a position file, and creates it if it does not exist. replay says what is asked for, by flag. The file has hashes of
+// the secrets, also by flag. from and to are the moments of a new replay.
 func OpenPosition(ctx context.Context, path string, replay, secrets map[string]string, from, to string) (*Position, error) {
 	replay = maps.Clone(replay)
 	for flag, secret := range secrets {

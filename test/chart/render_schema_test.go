@@ -210,3 +210,16 @@ func TestSchemaOfResources(t *testing.T) {
 	generated(t, "files/resources.json", indented(t, groups))
 	generated(t, "files/cluster-scoped.json", indented(t, clusterScoped))
 }
+
+// The interval of scrapes is a duration as Prometheus reads it: units from years to milliseconds, each once, in this order.
+func TestScrapeInterval(t *testing.T) {
+	h := newHelm(t)
+	for _, monitor := range []string{"serviceMonitor", "podMonitor"} {
+		for interval, valid := range map[string]bool{"30s": true, "1d": true, "2w": true, "1y2w": true, "1h30m": true, "500ms": true, "1m1h": false, "1.5h": false, "30": false, "": false} {
+			_, err := h.template(t.Context(), release, "--set", "bus.nats.url=nats://nats.messaging:4222", "--set", monitor+".enabled=true", "--set-string", monitor+".interval="+interval)
+			if valid != (err == nil) {
+				t.Errorf("%s.interval=%q: %v, want valid: %v", monitor, interval, err, valid)
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package consumers_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
 const guide = root + "/docs/guides/consume.md"
@@ -76,8 +81,39 @@ func holds(source, code string) bool {
 	return false
 }
 
-// TestGuideCommands types each command of the guide's blocks of sh, and README's of nats, against a stream that holds what
-// they ask for. Those that go on for ever are left when they have shown it.
+// pages are the pages whose commands TestGuideCommands runs: all of them, or those that match.
+var pages = []struct {
+	file string
+	only *regexp.Regexp // nil: all
+}{
+	{"docs/guides/consume.md", nil},
+	{"examples/README.md", nil},
+	{"README.md", regexp.MustCompile(`^nats `)},
+	{"docs/guides/relay.md", regexp.MustCompile(`^nats `)},
+}
+
+// notRun matches what TestGuideCommands does not run: kits install the packages, and kcat is not there.
+var notRun = regexp.MustCompile(`^(python3 -m venv \.venv && \.venv/bin/pip install -r requirements\.txt|npm ci|kcat .*)$`)
+
+// shows are what commands print when they work. The first that matches counts; an endless command is interrupted after it.
+var shows = []struct {
+	command *regexp.Regexp
+	want    string
+	endless bool
+}{
+	{regexp.MustCompile(`consumer add`), "audit", false},
+	{regexp.MustCompile(`subjects `), "shop.web", false},
+	{regexp.MustCompile(`kv del`), "", false},
+	{regexp.MustCompile(` sub .*--terminate-at-end`), "uid-0001", false},
+	{regexp.MustCompile(` sub `), "uid-0001", true},
+	{regexp.MustCompile(`nats .*(get|next) `), "uid-0001", false},
+	{regexp.MustCompile(`follow.* --?once`), "uid-0001", false},
+	{regexp.MustCompile(`follow`), "deployments.apps shop/web", true},
+	{regexp.MustCompile(`brokers`), "pods/7c0e8a42-51f0-4f7e-9d6f-6d0b6b3f2a01", true},
+	{regexp.MustCompile(`listen`), "listening on http", true},
+}
+
+// TestGuideCommands types each command of the pages, against a stream, or a topic, that has the requested objects.
 func TestGuideCommands(t *testing.T) {
 	t.Parallel()
 	dir := natsCLI.dir(t)
@@ -86,43 +122,98 @@ func TestGuideCommands(t *testing.T) {
 	c, s := oneScope(t)
 	created, _, _ := c.life(s, "web")
 	b.put(t, created)
-
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	cursors, err := b.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "kubecdc-relay"})
+	if err == nil {
+		_, err = cursors.PutString(t.Context(), "slack-payments", "{}")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands := regexp.MustCompile("(?m)^nats .*$").FindAllString(string(readme), -1)
-	if len(commands) == 0 {
-		t.Error("README has no command of nats: the test shows nothing of it")
-	}
-	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(readGuide(t), -1) {
-		for line := range strings.Lines(block[1]) {
-			commands = append(commands, strings.TrimSpace(line))
+	tree := exampleTree(t)
+	names := strings.NewReplacer("nats://127.0.0.1:4222", b.URL, "127.0.0.1:8080", "127.0.0.1:0")
+
+	for _, page := range pages {
+		text, err := os.ReadFile(filepath.Join(root, page.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := 0
+		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+			at := tree
+			for line := range strings.Lines(block[1]) {
+				line = strings.TrimSpace(line)
+				if to, ok := strings.CutPrefix(line, "cd "); ok {
+					at = filepath.Join(at, to)
+					continue
+				}
+				if line == "" || notRun.MatchString(line) || page.only != nil && !page.only.MatchString(line) {
+					continue
+				}
+				ran++
+				t.Run(page.file+"/"+line, func(t *testing.T) {
+					command := names.Replace(line)
+					if strings.Contains(line, " TOPIC") {
+						const topic = "kubecdc.guide"
+						cluster := kafka.Start(t, kafka.Options{})
+						if err := cluster.CreateTopic(t.Context(), topic, 1, nil); err != nil {
+							t.Fatal(err)
+						}
+						publishKafka(t, cluster.Brokers(), topic, encode.Structured)
+						command = strings.NewReplacer("127.0.0.1:9092", strings.Join(cluster.Brokers(), ","), "TOPIC", topic).Replace(command)
+					}
+					b.typed(t, at, dir, command, created)
+				})
+			}
+		}
+		if ran == 0 {
+			t.Errorf("%s has no command: the test shows nothing of it", page.file)
 		}
 	}
-	if len(commands) < 5 {
-		t.Errorf("%d commands found", len(commands))
-	}
-	for _, line := range commands {
-		t.Run(line, func(t *testing.T) { b.typed(t, dir, line, created) })
+	if _, err := cursors.Get(t.Context(), "slack-payments"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+		t.Errorf("the cursor is there after its deletion: %v", err)
 	}
 }
 
-// typed runs a command line until it has shown the Deployment web, however it does that.
-func (b *bus) typed(t testing.TB, dir, line string, r record) {
+// exampleTree returns a copy of the repository's examples whose packages are installed.
+func exampleTree(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	tree := t.TempDir()
+	if err := errors.Join(os.CopyFS(filepath.Join(tree, "examples"), os.DirFS(examples)),
+		os.Symlink(filepath.Join(python.dir(t), "venv"), filepath.Join(tree, "examples", "python", ".venv")),
+		os.Symlink(filepath.Join(javascript.dir(t), "node_modules"), filepath.Join(tree, "examples", "javascript", "node_modules"))); err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+var (
+	goRun    = regexp.MustCompile(`^go run \./examples/go/(\w+)`)
+	onceFlag = regexp.MustCompile(` (--?)once\b`) // the server that these lines do not name
+)
+
+// typed runs a command line until it has printed what shows has of it. tools has the command nats.
+func (b *bus) typed(t testing.TB, dir, tools, line string, r record) {
+	t.Helper()
+	if m := goRun.FindStringSubmatch(line); m != nil { // go run does not pass an interrupt to the program
+		line = strings.Replace(line, m[0], goProgram(t, m[1]), 1)
+	}
+	line = onceFlag.ReplaceAllString(line, "$0 ${1}server "+b.URL)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+line)
-	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "NATS_URL="+b.URL, "HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir())
-	out := &watched{want: []byte("uid-0001"), seen: func() {}}
-	switch {
-	case strings.Contains(line, "consumer add"):
-		out.want = []byte("audit")
-	case strings.Contains(line, "subjects "):
-		out.want = []byte("shop.web")
+	cmd.Dir, cmd.WaitDelay = dir, 20*time.Second
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "NATS_URL="+b.URL, "HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")
+	out, endless := &watched{seen: func() {}}, false
+	for _, s := range shows {
+		if s.command.MatchString(line) {
+			out.want, endless = []byte(s.want), s.endless
+			break
+		}
 	}
-	endless := strings.Contains(line, " sub ") && !strings.Contains(line, "--terminate-at-end")
+	if out.want == nil {
+		t.Fatal("this test does not know what the command prints")
+	}
 	if endless {
 		out.seen = cancel
 	}
@@ -130,7 +221,7 @@ func (b *bus) typed(t testing.TB, dir, line string, r record) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if endless && !strings.Contains(line, "--stream") { // sees only what comes
+	if strings.Contains(line, "nats sub ") && !strings.Contains(line, "--stream") { // sees only what comes
 		b.whileRunning(ctx, t, r)
 	}
 	if err := cmd.Wait(); err != nil && !endless || !bytes.Contains(out.text.Bytes(), out.want) {

@@ -58,6 +58,65 @@ func helpTexts(name string, text []byte) ([]block, error) {
 
 var flagMethod = regexp.MustCompile(`^(?:String|StringSlice|StringArray|Bool|Int|Float64|Duration|Count)?VarP?$`)
 
+var (
+	errorFunction = regexp.MustCompile(`^(?:New|Errorf|Sprintf)$`)
+	logMethod     = regexp.MustCompile(`^(?:Debug|Info|Warn|Error)(?:Context)?$`)
+	clause        = regexp.MustCompile(`(?:^|[:;] )[a-z]?`) // each counts as a sentence: "operation: cause; remedy"
+	verb          = regexp.MustCompile(`%[-+# 0]*[\d.]*[a-zA-Z]`)
+)
+
+// messages returns the texts of errors and of log lines.
+func messages(name string, text []byte) ([]block, error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var blocks []block
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) == 0 {
+			return true
+		}
+		fun, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		at, of := 0, ""
+		if id, ok := fun.X.(*ast.Ident); ok {
+			of = id.Name
+		}
+		switch {
+		case errorFunction.MatchString(fun.Sel.Name) && (of == "errors" || of == "fmt"):
+		case of == "field": // an error of a configuration key
+			at = len(call.Args) - 1
+		case logMethod.MatchString(fun.Sel.Name):
+			if strings.HasSuffix(fun.Sel.Name, "Context") {
+				at = 1
+			}
+		default:
+			return true
+		}
+		if at < len(call.Args) {
+			if _, ok := call.Args[at].(*ast.Ident); ok { // a variable
+				return true
+			}
+			lines := literal(fset, call.Args[at])
+			for i, l := range lines {
+				lines[i].text = clause.ReplaceAllStringFunc(verb.ReplaceAllString(l.text, "CODE"), func(s string) string {
+					return strings.ToUpper(strings.Replace(s, ":", ";", 1))
+				})
+			}
+			for _, b := range paragraphs(lines, "  ") {
+				b.cell = true
+				blocks = append(blocks, b)
+			}
+		}
+		return true
+	})
+	return blocks, nil
+}
+
 // literal returns the lines of a string that is put together from literals. Another operand counts as one word.
 func literal(fset *token.FileSet, e ast.Expr) []line {
 	lines := []line{{fset.Position(e.Pos()).Line, ""}}

@@ -32,7 +32,7 @@ func run(root string, args []string, stdout, stderr io.Writer) int {
 
 func check(root string, args []string) ([]finding, error) {
 	if len(args) == 0 {
-		return nil, errors.New("say what to check: docs, help, or comments with packages")
+		return nil, errors.New("say what to check: docs, help, chart, messages, or comments with packages")
 	}
 	var files []string
 	var read func(name string, text []byte) ([]block, error)
@@ -51,6 +51,14 @@ func check(root string, args []string) ([]finding, error) {
 		references, docsErr := documents(root, []string{"docs"})
 		files, err = append(files, references...), errors.Join(err, docsErr)
 		read = help
+	case "chart":
+		files, err = walk(root, []string{"charts", "configs"}, func(path string) bool { return chartFile.MatchString(path) })
+		read = chart
+	case "messages":
+		files, err = walk(root, []string{"cmd", "internal", "pkg"}, func(path string) bool {
+			return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")
+		})
+		read = messages
 	case "comments":
 		for _, dir := range args[1:] {
 			list, dirErr := goFiles(root, dir)
@@ -58,7 +66,7 @@ func check(root string, args []string) ([]finding, error) {
 		}
 		read = comments
 	default:
-		err = fmt.Errorf("unknown subject %q: use docs, help or comments", args[0])
+		err = fmt.Errorf("unknown subject %q: use docs, help, chart, messages or comments", args[0])
 	}
 	if err != nil {
 		return nil, err
@@ -79,6 +87,9 @@ func check(root string, args []string) ([]finding, error) {
 	}
 	return found, nil
 }
+
+// chartFile matches the files of the chart with sentences.
+var chartFile = regexp.MustCompile(`\.(?:md|gotmpl|txt|yaml|tpl)$`)
 
 // generated matches a reference that is made from help texts and comments.
 var generated = regexp.MustCompile(`^<!-- (?:Made|Written) by `)

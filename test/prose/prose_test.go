@@ -120,7 +120,36 @@ func f(cmd *Command, url *string) {
 	}
 	cmd.Flags().StringVar(url, "told", "", "the bus, "+
 		"where it goes on")
+	log.Warn("what of it", "told", url)
+	log.InfoContext(ctx, "it is told")
+	return fmt.Errorf("read %s: where it is: told: %w", url,
+		errors.New("fine"))
 }
+`
+
+const values = `# Told.
+# -- It is told.
+# key: told
+a: # behind it
+  b: "# told" # which is
+  # told
+{{- /* told
+and heard */}}
+groups:
+  - alert: Told
+    annotations:
+      summary: It is told.
+      description: >-
+        It is {{ $told }}
+        told.
+      other: told
+`
+
+const notesText = `{{- if .told }}
+It is {{ .told }} told.
+
+  told --in a command
+{{- end }}
 `
 
 func TestRun(t *testing.T) {
@@ -128,6 +157,8 @@ func TestRun(t *testing.T) {
 	for name, text := range map[string]string{
 		"README.md": "Fine.\n", "CHANGELOG.md": "", "SECURITY.md": "", "CONTRIBUTING.md": "", "examples/README.md": "Fine.\n",
 		"docs/page.md": "Fine.\n\nIt is told.\n", "docs/cli.md": "<!-- Made by a test. -->\nIt is heard.\n", "cmd/agent/a.go": source,
+		"charts/a/values.yaml": values, "charts/a/NOTES.txt": notesText, "charts/a/README.md": "It is told.\n", "configs/a.yaml": "# told\n",
+		"internal/a/a.json": "told", "pkg/a/a_test.go": source,
 	} {
 		file := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -147,6 +178,15 @@ func TestRun(t *testing.T) {
 		{"help", 1, []string{
 			"cmd/agent/a.go:13: subject", "cmd/agent/a.go:13: of it", "cmd/agent/a.go:16: subject", "cmd/agent/a.go:16: told",
 			"cmd/agent/a.go:19: goes on", "docs/cli.md:2: personification",
+		}},
+		{"chart", 1, []string{
+			"charts/a/NOTES.txt:2: told", "charts/a/README.md:1: told", "charts/a/values.yaml:1: told", "charts/a/values.yaml:2: told",
+			"charts/a/values.yaml:4: behind", "charts/a/values.yaml:6: told", "charts/a/values.yaml:7: told", "charts/a/values.yaml:7: personification",
+			"charts/a/values.yaml:12: told", "charts/a/values.yaml:14: told", "configs/a.yaml:1: told",
+		}},
+		{"messages", 1, []string{
+			"cmd/agent/a.go:21: subject", "cmd/agent/a.go:21: subject", "cmd/agent/a.go:21: of it", "cmd/agent/a.go:22: told",
+			"cmd/agent/a.go:23: subject", "cmd/agent/a.go:23: told",
 		}},
 		{"comments cmd/agent", 1, []string{"cmd/agent/a.go:3: told", "cmd/agent/a.go:8: behind"}},
 		{"nothing", 2, nil},

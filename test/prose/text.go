@@ -8,7 +8,7 @@ import (
 // block is a paragraph, a list item or a cell of a table: sentences do not cross its borders.
 type block struct {
 	lines []line
-	cell  bool // of a table, where a semicolon ends a sentence
+	cell  bool // of a table, or a message: a semicolon ends a sentence
 }
 
 type line struct {

@@ -21,13 +21,14 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/process"
+	"github.com/kubecdc/kubecdc/test/tool"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // elsewhere lists the commands that TestDocumentedCommands does not run, and why.
 var elsewhere = []struct{ command, why string }{
-	{`\bhelm `, "make chart installs, upgrades and removes the chart, and builds helm for that"},
-	{`^nats |kafka-consumer-groups\.sh |^ns[ck] |^nk `, "tools of the bus: test/consumers runs those of nats, the others are not installed"},
+	{`\bhelm `, "TestDocumentedHelm of test/chart renders them, and make chart installs, upgrades and removes the chart"},
+	{`^nats |kafka-consumer-groups\.sh |^ns[ck] |^nk `, "tools of the bus: TestGuideCommands of test/consumers runs those of nats, the others are not installed"},
 	{`kafka://`, "test/kafka runs tail, relay and replay against brokers"},
 	{`tls://`, "internal/publish/nats connects with TLS and credentials"},
 	{`port-forward`, "there is no kubelet"},
@@ -39,7 +40,7 @@ var elsewhere = []struct{ command, why string }{
 }
 
 // runElsewhere are the pages whose commands another test runs.
-var runElsewhere = regexp.MustCompile(`^(README\.md|docs/start/.*|docs/guides/consume\.md)$`)
+var runElsewhere = regexp.MustCompile(`^(README\.md|docs/start/.*|docs/guides/consume\.md|examples/README\.md)$`)
 
 // endless are the commands that run until they are interrupted, and what they print when they work.
 var endless = []struct{ command, shows *regexp.Regexp }{
@@ -122,6 +123,21 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	for command := range unused {
 		t.Errorf("no page has %s: remove it from the list", command)
+	}
+}
+
+// TestCommandBlocks finds command lines in blocks of text. Tests run commands only from blocks of sh, and after a prompt.
+func TestCommandBlocks(t *testing.T) {
+	command := regexp.MustCompile(`(?m)^ *((\./|\S*/)?(kubecdc|kubectl|helm|nats|kcat|go|npm|node|python3?|pip|make|cd|curl)|kafka-\S+\.sh) .*$`)
+	for name, text := range documents(t) {
+		if strings.HasPrefix(text, "<!-- Written by ") { // its blocks of text are help
+			continue
+		}
+		for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
+			if line := command.FindString(block[2]); block[1] == "text" && line != "" {
+				t.Errorf("%s: no test runs what is in a block of text, use sh: %s", name, line)
+			}
+		}
 	}
 }
 
@@ -254,10 +270,10 @@ func newWorld(t *testing.T) *world {
 		os.WriteFile(filepath.Join(tools, "kubectl"), []byte(kubectlOfPods), 0o700), //nolint:gosec // It is run.
 		os.Symlink(build.Agent(t), filepath.Join(tools, "kubecdc")),
 		os.Symlink(filepath.Join(w.path, "kubectl"), filepath.Join(tools, "real-kubectl")))
-	for _, tool := range []string{"jq", "yq"} { // they end after the command that they read, also when that is interrupted
-		script := "#!/bin/sh\ntrap '' INT\nexec " + toolOrCat(tool) + "\n"
-		err = errors.Join(err, os.WriteFile(filepath.Join(tools, tool), []byte(script), 0o700)) //nolint:gosec // It is run.
-	}
+	jq, buildErr := tool.JQ.Path(t.Context(), root, os.Stderr)
+	// jq ends after the command whose output it reads, also if that is interrupted.
+	script := "#!/bin/sh\ntrap '' INT\nexec " + jq + ` "$@"` + "\n"
+	err = errors.Join(err, buildErr, os.WriteFile(filepath.Join(tools, "jq"), []byte(script), 0o700)) //nolint:gosec // It is run.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,15 +286,6 @@ func newWorld(t *testing.T) *world {
 	// What `kubecdc checkpoint` finds without a configuration is that of an agent with a JetStream of its own.
 	w.untilShown("kubecdc run", "kubecdc run", endless[0].shows)
 	return w
-}
-
-// toolOrCat returns a shell command that runs a tool, or cat if it is not installed. The tool's output is not compared.
-func toolOrCat(tool string) string {
-	path, err := exec.LookPath(tool)
-	if err != nil {
-		return "cat"
-	}
-	return path + ` "$@"`
 }
 
 // likenesses are resources that commands ask for, and that the record of cmd/agent has not: its Deployments stand for them.

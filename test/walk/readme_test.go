@@ -183,6 +183,13 @@ func TestREADME(t *testing.T) {
 	s.end("bin/kubecdc run")
 }
 
+// TestREADMEIsShort limits README.md to 120 lines.
+func TestREADMEIsShort(t *testing.T) {
+	if n := strings.Count(read(t, "README.md"), "\n"); n > 120 {
+		t.Errorf("README.md has %d lines, want at most 120", n)
+	}
+}
+
 // newPerson is somebody with a cluster, a kubectl, and a NATS server at the URL.
 func newPerson(t *testing.T) (_ *session, url string) {
 	t.Helper()

@@ -1,6 +1,6 @@
 {{/*
-A pattern of a resource as the agent reads it: {resource, version, group, core, groups}; groups: those it can match in,
-none: every one.
+A pattern of a resource as the agent reads it: {resource, version, group, core, groups}. groups: those in which it can match. If there are
+none, it can match in each.
 */}}
 {{- define "kubecdc.pattern" -}}
 {{- $text := .text -}}
@@ -27,13 +27,13 @@ none: every one.
 {{- dict "text" $text "resource" $name "version" $version "groups" $groups "any" $any | toJson -}}
 {{- end -}}
 
-{{/* Tells if a pattern matches the resource: {pattern, group, version, resource}. "1" or nothing. */}}
+{{/* Reports whether a pattern matches the resource: {pattern, group, version, resource}. "1" or nothing. */}}
 {{- define "kubecdc.matches" -}}
 {{- $p := .pattern -}}
 {{- if and (or (eq $p.resource "*") (eq $p.resource .resource)) (or (not $p.version) (eq $p.version .version)) (or $p.any (has .group $p.groups)) -}}1{{- end -}}
 {{- end -}}
 
-{{/* Tells if a rule takes the resource: {rule (parsed), group, version, resource}. "1" or nothing. */}}
+{{/* Reports whether a rule takes the resource: {rule (parsed), group, version, resource}. "1" or nothing. */}}
 {{- define "kubecdc.takes" -}}
 {{- $in := "" -}}{{- $out := "" -}}
 {{- $q := dict "group" .group "version" .version "resource" .resource -}}
@@ -65,10 +65,9 @@ none: every one.
 {{- end -}}
 
 {{/*
-What a component watches: {root, component}. In mode both, what belongs to a node is left to the agents on the nodes: pods and
-nodes, by the rules that take them; the central agent has all rules. In mode node it has those for pods, as the agents
-on the nodes do, and beside them those for nodes: of these it tells the deletions, which take the agents along. Where no rule
-takes pods, there is no central agent.
+The rules of a component: {root, component}. In mode both, the agents on the nodes have the rules that take pods and nodes, and the central
+agent has all rules. In mode node, both have these rules. The central agent captures the deletions of nodes with them, because the agent of
+a deleted node is gone. Without a rule that takes pods, there is no central agent.
 */}}
 {{- define "kubecdc.watch" -}}
 {{- $root := .root -}}
@@ -92,7 +91,7 @@ takes pods, there is no central agent.
 {{- range $name := list "pods" "nodes" -}}
 {{- $can := or (ne $name "nodes") $parsed.clusterwide -}}
 {{- if and $can (include "kubecdc.takes" (dict "rule" $parsed "group" "" "version" "v1" "resource" $name)) -}}
-{{- /* A later rule takes what one before leaves. */ -}}
+{{- /* A later rule takes the objects that the earlier ones leave. */ -}}
 {{- $before := get $seen $name | default list -}}
 {{- if include "kubecdc.reachable" (dict "rules" (append $before $parsed) "namespaced" (ne $name "nodes")) | fromJsonArray | len | eq (len (append $before $parsed)) -}}
 {{- $_ := set $seen $name (append $before $parsed) -}}
@@ -112,8 +111,8 @@ takes pods, there is no central agent.
 {{- end -}}
 
 {{/*
-A mapping laid over another: {under, over}. Not by sprig's merge and mergeOverwrite, which take false and 0 for absent. Null takes
-a key away.
+A mapping whose keys are overridden by another's: {under, over}. sprig's merge and mergeOverwrite treat false and 0 as absent. Null removes
+a key.
 */}}
 {{- define "kubecdc.overlay" -}}
 {{- $result := deepCopy (.under | default dict) -}}
@@ -129,7 +128,7 @@ a key away.
 {{- toJson $result -}}
 {{- end -}}
 
-{{/* The bus: values' bus over config.bus, and the NATS server of this chart where there is one. */}}
+{{/* The bus: config.bus, overridden by the values' bus, and the NATS server of this chart if there is one. */}}
 {{- define "kubecdc.bus" -}}
 {{- $bus := include "kubecdc.overlay" (dict "under" (.Values.config | default dict).bus "over" .Values.bus) | fromJson -}}
 {{- if .Values.nats.enabled -}}

@@ -76,8 +76,8 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/*
-The memory limit in Mi that an agent needs at least, so that 90 % of it hold the process, a full queue and what is in flight: nothing if
-{root, resources} has more, has no limit, or has one that cannot be read.
+The smallest memory limit of an agent in Mi: 90 % are enough for the process, a full queue and the events in flight. Nothing if
+{root, resources} has a higher limit, no limit, or one that cannot be read.
 */}}
 {{- define "kubecdc.memoryWanted" -}}
 {{- $queue := (.root.Values.config).queue | default dict -}}
@@ -97,8 +97,8 @@ The memory limit in Mi that an agent needs at least, so that 90 % of it hold the
 {{- end -}}
 
 {{/*
-Tells if agents elect a leader, which they do unless they are told not to: "1" or nothing. Here and below a key is looked up as
-(.a).b and not by dig, which fails where a is null: a mapping whose keys are all commented out.
+Reports whether agents elect a leader, as they do unless leaderElection.enabled is false: "1" or nothing. Here and below a key is looked up
+as (.a).b and not by dig, which fails if a is null: a mapping whose keys are all commented out.
 */}}
 {{- define "kubecdc.election" -}}
 {{- if ne (((.Values.config).leaderElection).enabled | toString) "false" -}}1{{- end -}}

@@ -13,7 +13,7 @@ metadata:
     {{- merge (include "kubecdc.selectorLabels" $root | fromYaml) (dict "app.kubernetes.io/component" .component) ($v.commonLabels | default dict) ($v.podLabels | default dict) | toYaml | nindent 4 }}
   annotations:
     kubectl.kubernetes.io/default-container: kubecdc
-    {{- /* What the agent reads once, when it starts. The rest it takes while it runs. */}}
+    {{- /* The agent reads these keys once, when it starts, and the others also while it runs. */}}
     {{- $fixed := omit (include "kubecdc.config" . | fromYaml) "watch" "strip" "noise" "redaction" }}
     {{- if kindIs "map" $fixed.log }}{{- $_ := set $fixed "log" (omit $fixed.log "level") }}{{- if not $fixed.log }}{{- $fixed = omit $fixed "log" }}{{- end }}{{- end }}
     checksum/config: {{ toYaml $fixed | sha256sum }}

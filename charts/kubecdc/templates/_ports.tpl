@@ -22,8 +22,8 @@
 {{- end -}}
 
 {{/*
-Of a URL what may be shown: scheme, host and port. A path or a query may be a secret, as a webhook's is, and so may be what a
-variable stands for.
+The part of a URL that may be shown: scheme, host and port. A path or a query may be a secret, as a webhook's is, and so may be the value of
+a variable.
 */}}
 {{- define "kubecdc.place" -}}
 {{- regexFind "^([a-z]+://)?(\\[[^]]*\\]|[^/?#:@]+)(:[0-9]+)?" . -}}

@@ -1,5 +1,5 @@
 {{/*
-What a component's agent has to be allowed, as `kubecdc rbac` prints it: {root, component} → {NAMESPACE: rules}; "" is the
+The permissions that a component's agent needs, as `kubecdc rbac` prints them: {root, component} → {NAMESPACE: rules}; "" is the
 ClusterRole. The tests compare the two for every set of values.
 */}}
 {{- define "kubecdc.rules" -}}
@@ -23,7 +23,7 @@ ClusterRole. The tests compare the two for every set of values.
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- /* What each rule's patterns stand for: classes of group and resource. */ -}}
+{{- /* The classes of group and resource that each rule's patterns match. */ -}}
 {{- $classes := dict -}}{{- $of := list -}}
 {{- range $r := $rules -}}
 {{- $own := dict -}}
@@ -47,7 +47,7 @@ ClusterRole. The tests compare the two for every set of values.
 {{- $classes = merge $classes $own -}}
 {{- $of = append $of $own -}}
 {{- end -}}
-{{- /* What two of them have in common is read by one informer for both of their rules. */ -}}
+{{- /* One informer reads the resources that two classes have in common, for the rules of both. */ -}}
 {{- $all := deepCopy $classes -}}
 {{- range $a := $classes -}}
 {{- range $b := $classes -}}
@@ -79,7 +79,7 @@ ClusterRole. The tests compare the two for every set of values.
 {{- range $r.namespaces -}}{{- $_ := set $within . (append (get $within . | default list) $r) -}}{{- end -}}
 {{- end -}}
 {{- if not $literal -}}{{- $within = dict "" $takers -}}{{- end -}}
-{{- /* Of Leases, those in kube-node-lease belong to nodes. */ -}}
+{{- /* The Leases in kube-node-lease belong to nodes. */ -}}
 {{- if and (eq $component "node") (eq $class.resource "leases") (eq $class.group "coordination.k8s.io") -}}{{- $within = dict "kube-node-lease" $takers -}}{{- end -}}
 {{- range $namespace, $in := $within -}}
 {{- if $namespace -}}{{- $in = include "kubecdc.reachable" (dict "rules" $in "namespaced" false) | fromJsonArray -}}{{- end -}}
@@ -89,12 +89,12 @@ ClusterRole. The tests compare the two for every set of values.
 {{- end -}}
 {{- end -}}
 {{- if $foreign -}}
-{{- /* What is defined, and no longer, is followed. */ -}}
+{{- /* The agent follows which resources are defined. */ -}}
 {{- $_ := set $access "\tapiextensions.k8s.io\t\tcustomresourcedefinitions" (dict "namespace" "" "group" "apiextensions.k8s.io" "name" "" "resource" "customresourcedefinitions") -}}
 {{- $_ := set $access "\tapiregistration.k8s.io\t\tapiservices" (dict "namespace" "" "group" "apiregistration.k8s.io" "name" "" "resource" "apiservices") -}}
 {{- end -}}
 {{- if and $pods (eq $component "agent") (ne $root.Values.mode "cluster") -}}
-{{- /* The central agent follows which nodes go. */ -}}
+{{- /* The central agent follows the deletions of nodes. */ -}}
 {{- $_ := set $access "\t\t\tnodes" (dict "namespace" "" "group" "" "name" "" "resource" "nodes") -}}
 {{- end -}}
 {{- $kubeSystem := dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" (list "kube-system") "verbs" (list "get") -}}
@@ -142,8 +142,8 @@ ClusterRole. The tests compare the two for every set of values.
 {{- end -}}
 
 {{/*
-The one name that a field selector lets through, where there is one that the API server authorizes by: not one with a slash,
-nor what is no name of a path.
+The one name that a field selector permits, if the API server authorizes by it: not a name with a slash, and not one that cannot be in a
+path.
 */}}
 {{- define "kubecdc.onlyName" -}}
 {{- $only := "" -}}
@@ -155,7 +155,7 @@ nor what is no name of a path.
 {{- if and $only (not (regexMatch "[/%\\\\]" $only)) (not (has $only (list "." ".."))) -}}{{- $only -}}{{- end -}}
 {{- end -}}
 
-{{/* The one name that the API server is asked for where all of the rules are read at a time: {rules}. */}}
+{{/* The one name in the request that reads all of the rules at a time: {rules}. */}}
 {{- define "kubecdc.onlyNameOf" -}}
 {{- $selector := (first .rules).fieldSelector -}}
 {{- $same := true -}}
@@ -171,8 +171,8 @@ nor what is no name of a path.
 {{- end -}}
 
 {{/*
-Those of the rules, which name one resource, that can take anything of it: {rules, namespaced}. None behind one without
-limits, and of those with the same limits the first.
+The rules, all for one resource, that can take any of its objects: {rules, namespaced}. Rules after one without limits are left out, and
+of rules with the same limits the first is taken.
 */}}
 {{- define "kubecdc.reachable" -}}
 {{- $namespaced := .namespaced -}}
@@ -189,7 +189,7 @@ limits, and of those with the same limits the first.
 {{- toJson $out -}}
 {{- end -}}
 
-{{/* Tells if a rule leaves all of a class out, whatever the version: {rule (parsed), group, resource}. "1" or nothing. */}}
+{{/* Reports whether a rule leaves all of a class out, whatever the version: {rule (parsed), group, resource}. "1" or nothing. */}}
 {{- define "kubecdc.excepts" -}}
 {{- $group := .group -}}{{- $resource := .resource -}}{{- $out := "" -}}
 {{- range .rule.except -}}
@@ -198,7 +198,7 @@ limits, and of those with the same limits the first.
 {{- $out -}}
 {{- end -}}
 
-{{/* Tells if a pattern (parsed) can name what Kubernetes itself does not serve. "1" or nothing. */}}
+{{/* Reports whether a pattern (parsed) can name a resource that Kubernetes itself does not serve. "1" or nothing. */}}
 {{- define "kubecdc.foreign" -}}
 {{- if .any -}}1
 {{- else -}}
@@ -208,7 +208,7 @@ limits, and of those with the same limits the first.
 {{- end -}}
 {{- end -}}
 
-{{/* Tells if all resources of all groups are allowed. "1" or nothing. */}}
+{{/* Reports whether all resources of all groups are allowed. "1" or nothing. */}}
 {{- define "kubecdc.everything" -}}
 {{- $root := . -}}
 {{- range $component := include "kubecdc.components" . | fromJsonArray -}}

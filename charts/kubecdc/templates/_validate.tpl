@@ -113,7 +113,7 @@
 {{- if not (or (contains "$" .) (regexMatch "^(https|tls|wss)://" .) (regexMatch "^([a-z]+://)?(localhost|127\\.[0-9.]+|\\[::1\\])([:/].*)?$" .)) -}}true{{- end -}}
 {{- end -}}
 
-{{/* No password, token or client secret is sent unencrypted, unless that is permitted; kubecdc config check has the same rules: {at, to}, a
+{{/* No password, token or client secret is sent unencrypted, unless that is permitted. kubecdc config check has the same rules. {at, to}: a
 bus or a mapping with the same keys. */}}
 {{- define "kubecdc.secrecy" -}}
 {{- $at := .at -}}
