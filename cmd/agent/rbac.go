@@ -32,7 +32,8 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 			"- list and watch of the captured resources;\n" +
 			"- list and watch of CustomResourceDefinitions and APIServices, if a rule can take resources that they define;\n" +
 			"- get of the namespace kube-system, whose uid identifies the cluster;\n" +
-			"- get, update and create of the ConfigMap with the checkpoint, if it is in one.\n\n" +
+			"- get, update and create of the ConfigMap with the checkpoint, if it is in one;\n" +
+			"- get, update and create of the Lease, with leader election.\n\n" +
 			"If a rule names its namespaces literally, each gets a Role; globs and exclusions need a ClusterRole. A wildcard\n" +
 			"stays one, unless the command asks a cluster for its resources (--discover). Comments mark places where RBAC\n" +
 			"cannot be as narrow as the configuration.\n\n" +

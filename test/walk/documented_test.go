@@ -31,7 +31,7 @@ var elsewhere = []struct{ command, why string }{
 	{`^nats |kafka-consumer-groups\.sh |^ns[ck] |^nk `, "tools of the bus: TestGuideCommands of test/consumers runs those of nats, the others are not installed"},
 	{`kafka://`, "test/kafka runs tail, relay and replay against brokers"},
 	{`tls://`, "internal/publish/nats connects with TLS and credentials"},
-	{`port-forward`, "there is no kubelet"},
+	{`port-forward|rollout status`, "there is no kubelet"},
 	{`Out-String`, "PowerShell"},
 	{`node-directory`, "changes owners, as root: test/kubelet runs it"},
 	{`checkpoint forget`, "the scope has to be retiring: checkpoint.txtar of cmd/agent has one"},
