@@ -20,6 +20,9 @@ kafkajs.CompressionCodecs[kafkajs.CompressionTypes.ZSTD] = () => ({ decompress: 
 
 const kafka = new kafkajs.Kafka({ brokers: args.brokers.split(","), logLevel: kafkajs.logLevel.NOTHING });
 const consumer = kafka.consumer({ groupId: args.group });
+consumer.on(consumer.events.CRASH, ({ payload }) => { // for example, the group has members of another protocol
+  if (!payload.restart) fail(payload.error);
+});
 
 async function run() {
   await consumer.connect();
@@ -44,7 +47,9 @@ process.on("SIGINT", async () => {
   await consumer.disconnect(); // commits
   process.exit(0);
 });
-run().catch((err) => {
+function fail(err) {
   console.error(`Kafka at ${args.brokers}: ${err.message}`);
   process.exit(1);
-});
+}
+
+run().catch(fail);
