@@ -22,7 +22,7 @@ const (
 	stuckBytes = 32 << 10
 )
 
-// moments are the Views of /at/. At most limit of them, and one more, are in memory: a View that a request uses is not evicted, and another
+// moments are the Views of /at/. At most limit of them, and one more, are in memory. A View that a request uses is not evicted, and another
 // one is opened only if no more than limit are left.
 type moments struct {
 	mu      sync.Mutex

@@ -48,7 +48,7 @@ func version(ref *object.Ref, rv uint64, spec string) *object.Object {
 func deltas() map[string]*object.Delta {
 	web, pod, role := refOf(deployments, "shop", "web"), refOf(pods, "shop", "web-0"), refOf(roles, "", "system:node")
 	changedBy := []byte(`[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]`)
-	since := time.Date(2026, 11, 20, 16, 58, 30, 987654321, time.FixedZone("CET", 3600))
+	since := time.Date(2026, 11, 20, 15, 58, 30, 987654321, time.FixedZone("CET", 3600))
 	ds := map[string]*object.Delta{
 		"created":                {Op: object.Created, Ref: web, After: version(web, 48007, `{"replicas":3}`), ResourceVersion: 48007, ChangedBy: changedBy},
 		"created-inferred":       {Op: object.Created, Inferred: true, Ref: pod, After: version(pod, 300, `{}`), ResourceVersion: 300},
@@ -58,15 +58,15 @@ func deltas() map[string]*object.Delta {
 		"updated-cluster-scoped": {Op: object.Updated, Ref: role, Before: version(role, 7, `{"a/b":["x"]}`), After: version(role, 9, `{"a/b":["x","y"]}`), ResourceVersion: 9, Previous: 7},
 		"deleted":                {Op: object.Deleted, Ref: web, Before: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48300, Previous: 48211},
 		"deleted-inferred":       {Op: object.Deleted, Inferred: true, Ref: pod, Before: version(pod, 300, `{}`), ResourceVersion: 48400, Previous: 300},
-		"read":                   {Op: object.Read, Ref: web, After: version(web, 48007, `{"replicas":3}`), ResourceVersion: 48007, Snapshot: "20261120T150000-1"},
+		"read":                   {Op: object.Read, Ref: web, After: version(web, 48007, `{"replicas":3}`), ResourceVersion: 48007, Snapshot: "20261120T150000.000Z-48007"},
 		"entered":                {Op: object.Entered, Ref: pod, After: version(pod, 310, `{}`), ResourceVersion: 310},
 		"entered-before-known":   {Op: object.Entered, Ref: pod, Before: version(pod, 305, `{"x":1}`), After: version(pod, 310, `{}`), ResourceVersion: 310, Previous: 305},
 		"left":                   {Op: object.Left, Ref: pod, Before: version(pod, 310, `{}`), ResourceVersion: 320, Previous: 310},
 		"entered-at-node":        {Op: object.Entered, Ref: pod, Before: version(pod, 310, `{}`), After: version(pod, 320, `{"spec":{"nodeName":"n1"}}`), ResourceVersion: 320, Previous: 310, Scope: "pods?fieldSelector=spec.nodeName=n1"},
 		"left-inferred":          {Op: object.Left, Inferred: true, Ref: pod, Before: version(pod, 310, `{}`), ResourceVersion: 320, Previous: 310},
-		"snapshot-started":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: deployments, Scope: "deployments.apps", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 0}},
-		"snapshot-initial":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 12, Initial: true}},
-		"snapshot-completed":     {Stream: &object.StreamEvent{Kind: object.SnapshotCompleted, Resource: pods, Scope: "pods/shop?labels=team%3Dpayments", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 12}},
+		"snapshot-started":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: deployments, Scope: "deployments.apps", Snapshot: "20261120T150000.000Z-48007", ResourceVersion: 48007, Objects: 0}},
+		"snapshot-initial":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods", Snapshot: "20261120T150000.000Z-48007", ResourceVersion: 48007, Objects: 12, Initial: true}},
+		"snapshot-completed":     {Stream: &object.StreamEvent{Kind: object.SnapshotCompleted, Resource: pods, Scope: "pods/shop?labelSelector=team=payments", Snapshot: "20261120T150000.000Z-48007", ResourceVersion: 48007, Objects: 12}},
 		"gap":                    {Stream: &object.StreamEvent{Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48300, To: 52017, Since: since, Reason: object.Expired, Recovered: true}},
 		"gap-open":               {Stream: &object.StreamEvent{Kind: object.Gap, Resource: pods, Scope: "pods", From: 48300, Reason: "forbidden"}},
 		"progress":               {Stream: &object.StreamEvent{Kind: object.Progress, Resource: roles, Scope: "clusterroles.rbac.authorization.k8s.io", ResourceVersion: 52100}},
@@ -236,12 +236,12 @@ func TestEncodeIDs(t *testing.T) {
 		"updated":             "deployments.apps" + uid + "48211",
 		"deleted":             "deployments.apps" + uid + "d",
 		"deleted-inferred":    "pods" + uid + "d",
-		"read":                "deployments.apps" + uid + "48007/r/20261120T150000-1",
+		"read":                "deployments.apps" + uid + "48007/r/20261120T150000.000Z-48007",
 		"entered":             "pods" + uid + "310",
 		"left":                "pods" + uid + "320/l",
 		"left-inferred":       "pods" + uid + "320/l",
-		"snapshot-started":    "deployments.apps/20261120T150000-1/started",
-		"snapshot-completed":  "pods/shop?labels=team%3Dpayments/20261120T150000-1/completed",
+		"snapshot-started":    "deployments.apps/20261120T150000.000Z-48007/started",
+		"snapshot-completed":  "pods/shop?labelSelector=team=payments/20261120T150000.000Z-48007/completed",
 		"gap":                 "deployments.apps/gap/48300-52017/recovered",
 		"gap-compacted":       "deployments.apps/gap/48300-52017",
 		"gap-rewound":         "deployments.apps/gap/48300-31000/h1",
@@ -252,11 +252,11 @@ func TestEncodeIDs(t *testing.T) {
 		"created-history":            "deployments.apps" + uid + "48007/h2",
 		"updated-history":            "deployments.apps" + uid + "48211/h2",
 		"deleted-history":            "deployments.apps" + uid + "d/h2",
-		"read-history":               "deployments.apps" + uid + "48007/r/20261120T150000-1/h2",
+		"read-history":               "deployments.apps" + uid + "48007/r/20261120T150000.000Z-48007/h2",
 		"entered-history":            "pods" + uid + "310/h2",
 		"left-history":               "pods" + uid + "320/l/h2",
-		"snapshot-started-history":   "deployments.apps/20261120T150000-1/started/h2",
-		"snapshot-completed-history": "pods/shop?labels=team%3Dpayments/20261120T150000-1/completed/h2",
+		"snapshot-started-history":   "deployments.apps/20261120T150000.000Z-48007/started/h2",
+		"snapshot-completed-history": "pods/shop?labelSelector=team=payments/20261120T150000.000Z-48007/completed/h2",
 		"progress-history":           "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800/h2",
 	} {
 		var ev encode.Event

@@ -25,17 +25,24 @@ import (
 type bus struct {
 	URL    string
 	server *server.Server
+	set    func(*server.Options) // may be nil
 	dir    string
 	js     jetstream.JetStream
 }
 
 func startBus(t testing.TB) *bus {
 	t.Helper()
-	b := &bus{dir: t.TempDir()}
+	return startBusWith(t, nil)
+}
+
+// startBusWith starts a server with other options, to which the test connects with those of its own.
+func startBusWith(t testing.TB, set func(*server.Options), admin ...nats.Option) *bus {
+	t.Helper()
+	b := &bus{dir: t.TempDir(), set: set}
 	b.start(t, server.RANDOM_PORT)
 	b.URL = b.server.ClientURL()
 	t.Cleanup(b.stop)
-	conn, err := nats.Connect(b.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	conn, err := nats.Connect(b.URL, append(admin, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,10 +55,14 @@ func startBus(t testing.TB) *bus {
 
 func (b *bus) start(t testing.TB, port int) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: b.dir, NoSigs: true, NoLog: true,
 		JetStreamMaxStore: 1 << 30, // The default goes by the free space of the disk.
-	})
+	}
+	if b.set != nil {
+		b.set(options)
+	}
+	s, err := server.NewServer(options)
 	if err != nil {
 		t.Fatal(err)
 	}

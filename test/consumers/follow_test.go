@@ -194,46 +194,6 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestServices interrupts the programs that handle each event, and runs them again: they go on where they were.
-func TestServices(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"service", "plain"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path := goProgram(t, name)
-			b := startBus(t)
-			b.createStream(t)
-			c, s := oneScope(t)
-			created, updated, deleted := c.life(s, "web")
-			var mark []string // of each event in what is printed of it
-			for _, r := range c.records {
-				var e struct{ ID, Type string }
-				if err := json.Unmarshal(r.Body, &e); err != nil {
-					t.Fatal(err)
-				}
-				mark = append(mark, map[string]string{"service": e.ID, "plain": e.Type}[name])
-			}
-			b.put(t, created, updated)
-			p := start(t, []string{path, "-server", b.URL})
-			for _, want := range mark[:2] {
-				if got := p.line(t); !strings.Contains(got, want) {
-					t.Fatalf("printed %q, want %q", got, want)
-				}
-			}
-			p.interrupt(t)
-			b.put(t, deleted)
-			p = start(t, []string{path, "-server", b.URL})
-			got := p.line(t)
-			if strings.Contains(got, mark[1]) { // the interrupt came before its acknowledgement
-				got = p.line(t)
-			}
-			if !strings.Contains(got, mark[2]) {
-				t.Fatalf("printed %q after the restart, want %q", got, mark[2])
-			}
-		})
-	}
-}
-
 // TestErrors holds the programs to saying what is wrong, without a stack trace.
 func TestErrors(t *testing.T) {
 	t.Parallel()
