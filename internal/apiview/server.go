@@ -51,7 +51,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// answer answers a request. Of a watch, it writes the objects of the moment, and returns the rest. It uses a moment until it returns.
+// answer answers a request. It writes the objects of the moment also for a watch, and returns the rest of that. It uses a moment until it returns.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) (*openWatch, error) {
 	v, path := s.Root, r.URL.Path
 	if rest, ok := strings.CutPrefix(path, "/at/"); ok && s.Open != nil {
