@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
@@ -82,6 +83,36 @@ func TestReloadTwice(t *testing.T) {
 			l.reload(t, second)
 			s.do(func() { s.fault = nil })
 			told(t, l)
+		})
+	})
+	t.Run("lists, and the history is lost", func(t *testing.T) { // the first informer has found that, and cannot list again
+		synctest.Test(t, func(t *testing.T) {
+			s, l := begins(t)
+			from := s.now1()
+			s.do(func() {
+				s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+					q := r.URL.Query()
+					if q.Get("labelSelector") == "" || q.Get("watch") != "" || q.Get("limit") == "1" {
+						return false
+					}
+					if q.Get("resourceVersionMatch") == "Exact" {
+						fail(w, http.StatusGone, metav1.StatusReasonExpired)
+					} else {
+						fail(w, http.StatusInternalServerError, "InternalError")
+					}
+					return true
+				}
+			})
+			l.reload(t, first)
+			s.delete("a")
+			wait(t.Context(), 10*time.Second)
+			l.reload(t, second)
+			s.do(func() { s.compacted, s.fault = s.rv, nil })
+			eventually(t, "the gap", func() bool { return l.has("gap 0 compacted") })
+			gap := l.ofScope("configmaps?labelSelector=colour=red")[0].Stream
+			if gap == nil || gap.Kind != object.Gap || gap.From != from || gap.To < s.now1() {
+				t.Errorf("the scope begins with %+v, want a gap from %d to %d", gap, from, s.now1())
+			}
 		})
 	})
 }

@@ -158,9 +158,13 @@ func (i *Informer) HasEnded() bool {
 	}
 }
 
-// NotBegun returns the origin or creation from which an Informer was to start, if it has ended before that.
+// NotBegun returns the origin or creation from which an Informer was to start, if it has ended before its first list. It is also returned
+// if that list was to announce that the history since then is lost.
 func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
-	return i.resume, i.created, i.createdAt
+	if p, ok := i.store.Position(); ok && p.Resource == "" {
+		return nil, 0, time.Time{}
+	}
+	return i.spec.Origin, i.spec.Created, i.spec.CreatedAt
 }
 
 // IsContinuable reports whether a successor continues this run of the scope. Otherwise it starts like one of the next run: this Informer has
