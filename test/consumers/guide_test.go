@@ -109,6 +109,7 @@ var shows = []struct {
 	{regexp.MustCompile(`nats .*(get|next) `), "uid-0001", false},
 	{regexp.MustCompile(`follow.* --?once`), "uid-0001", false},
 	{regexp.MustCompile(`follow`), "deployments.apps shop/web", true},
+	{regexp.MustCompile(`service`), "uid-0001", true},
 	{regexp.MustCompile(`brokers`), "pods/7c0e8a42-51f0-4f7e-9d6f-6d0b6b3f2a01", true},
 	{regexp.MustCompile(`listen`), "listening on http", true},
 }
