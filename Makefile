@@ -239,7 +239,7 @@ release-check: ## Check the recipe of a release and the workflows
 
 .PHONY: docs
 docs: prose ## Check that references and guarantees are current, that links lead somewhere, and the language (make prose)
-	go test -count=1 -run '^Test(Default|Docs|Schema|Reference|AsyncAPI)' ./internal/config ./cmd/agent ./pkg/consume
+	go test -count=1 -run '^Test(Default|Docs|Configurations|Schema|Reference|AsyncAPI)' ./internal/config ./cmd/agent ./pkg/consume
 	cd test && go test -count=1 -run '^Test(Guarantees|Links|Index|NamedPages|CommandBlocks|READMEIsShort)' ./walk
 
 .PHONY: fuzz
