@@ -126,6 +126,54 @@ func TestCheckpointStaysBeforeBothGaps(t *testing.T) {
 	})
 }
 
+// Objects that were deleted in a first gap, and are pending at a second one, end at or before the first gap's list. In between they must not
+// seem to exist.
+func TestEndsOfTheFirstOfTwoGaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		for _, name := range []string{"again", "gone", "replaced"} {
+			s.put(name, "1", nil)
+		}
+		l := settled(t, s, m, nil)
+		l.forgetDeltas()
+		l.setRoom(1)                                              // for the first gap
+		compact := func() { s.do(func() { s.compacted = s.rv }) } // no version can be found
+		s.relists(t, func() {
+			for _, name := range []string{"again", "gone", "replaced"} {
+				s.delete(name)
+			}
+			s.put("replaced", "2", nil)
+			compact()
+		})
+		l.wait(t, "gap 0 expired")
+		first := s.now1()
+		for range 2 {
+			s.relists(t, func() {
+				s.put("again", "2", nil)
+				s.put("other", "1", nil)
+				compact()
+			})
+		}
+		l.setRoom(unbounded)
+		ends := map[string]uint64{}
+		eventually(t, "all ends", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			for _, d := range l.deltas {
+				if d.Op == object.Deleted {
+					ends[d.Ref.Name()] = d.ResourceVersion
+				}
+			}
+			return len(ends) == 3
+		})
+		for name, at := range ends {
+			if at > first || at < first-4 {
+				t.Errorf("%s was deleted at or before %d, by the first gap, and its deletion has %d", name, first, at)
+			}
+		}
+	})
+}
+
 // A list shows another version of an object whose read is still due. The read tells that version, and nothing else does: the
 // gap says that versions are missing, and a crash before the acknowledgement of the read sends it again.
 func TestRelistInsideSnapshot(t *testing.T) {

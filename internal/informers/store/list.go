@@ -115,7 +115,7 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 		s.list.unread = true
 		s.setLocked(key, entry{last: o, pending: pendingRead})
 	default:
-		s.addPendingLocked(key, e)
+		s.addPendingLocked(key, e, 0)
 		if d := s.known.pending[key]; len(s.known.pending) <= backfill.MaxRequests { // only the first ones are walked back
 			d.managers = m.CopyManagers()
 		}
@@ -126,20 +126,17 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 	}
 }
 
-func (s *Store) addPendingLocked(key string, e entry) {
-	d := s.known.pending[key]
-	if d == nil {
-		s.known.pending[key] = &pending{from: e.last, base: e.last, gap: s.list.gaps}
-	} else if d.gap < s.list.gaps {
-		// The gap of the previous list is announced: its version is sent before that of this list. Otherwise it is replaced.
-		to := d.last
-		to.Object, to.ResourceVersion = e.last, s.list.rv
-		if e.last != nil {
-			to.ResourceVersion = e.last.ResourceVersion
-		}
-		steps := append(slices.Clone(d.steps), to)
-		s.known.pending[key] = &pending{from: d.from, outside: d.outside, steps: steps, base: e.last, announced: len(steps), gap: s.list.gaps}
+// addPendingLocked makes what a list shows of a key pending. missed is the resourceVersion of a list without the object, else 0.
+func (s *Store) addPendingLocked(key string, e entry, missed uint64) {
+	next := pending{from: e.last, base: e.last, gap: s.list.gaps}
+	if d := s.known.pending[key]; d != nil && d.gap == s.list.gaps {
+		next = *d // it is replaced
+	} else if d != nil { // the gap of the previous list is announced: its version is sent before that of this list
+		steps := append(slices.Clone(d.steps), d.listed(e.last))
+		next = pending{from: d.from, outside: d.outside, steps: steps, base: e.last, announced: len(steps), gap: s.list.gaps}
 	}
+	next.missed = missed
+	s.known.pending[key] = &next
 }
 
 // EndList completes a list at resourceVersion rv. Objects that a Relist missed no longer exist; differences are pending. The cursor
@@ -156,7 +153,7 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 				s.snaps.current.objects--
 				s.list.unread = true
 			case e.last != nil:
-				s.addPendingLocked(key, e)
+				s.addPendingLocked(key, e, rv)
 				s.setLocked(key, entry{pending: pendingInferred})
 			}
 		}

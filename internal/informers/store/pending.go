@@ -20,6 +20,7 @@ type pending struct {
 	announced int             // steps that belong to announced gaps
 	managers  *object.Scanned // of the listed version; nil if not kept
 	gap       uint64          // list.gaps at its creation: earlier gaps are announced
+	missed    uint64          // resourceVersion of the first list without the object, if it is still missing
 }
 
 // link is a version and its relation to the previous one.
@@ -37,6 +38,15 @@ func (d *pending) latestUID() string {
 		return ""
 	}
 	return latest.Ref.UID
+}
+
+// listed returns the link to the version that the lists show, or to the end of the object: that was at or before the first list without it.
+func (d *pending) listed(last *object.Object) link {
+	to := d.last
+	if to.Object, to.ResourceVersion = last, d.missed; last != nil {
+		to.ResourceVersion = last.ResourceVersion
+	}
+	return to
 }
 
 // needsVerdictLocked returns the object if the next delta of key is the end of an object that the list missed.
@@ -65,10 +75,7 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 	for {
 		to, op, final := rest.last, gone, len(rest.steps) == 0
 		if final {
-			to.Object, to.ResourceVersion = e.last, s.list.rv
-			if e.last != nil {
-				to.ResourceVersion = e.last.ResourceVersion
-			}
+			to = rest.listed(e.last)
 		} else {
 			to, op = rest.steps[0], object.Deleted
 		}
@@ -132,9 +139,6 @@ func (s *Store) goneLocked(d *object.Delta, outside bool, to link, gone object.O
 	d.Op, d.ChangedBy = object.Deleted, nil
 	if to.Object == nil {
 		d.Op = gone
-	}
-	if !to.linked {
-		d.ResourceVersion = s.list.rv // gone at or before rv
 	}
 	return d
 }
