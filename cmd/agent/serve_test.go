@@ -29,12 +29,12 @@ func served(t *testing.T, args ...string) string {
 	return servedTo(t, io.Discard, args...)
 }
 
-// said has what a command has written, one element a write. What is written beyond its capacity blocks the command.
+// said receives each write of a command. A command that writes more than its capacity blocks.
 type said chan string
 
 func (s said) Write(p []byte) (int, error) { s <- string(p); return len(p), nil }
 
-// has waits until a command writes a text. What it writes before is skipped.
+// has waits until a command writes a text, and skips earlier writes.
 func (s said) has(t *testing.T, want string) {
 	t.Helper()
 	var skipped []string

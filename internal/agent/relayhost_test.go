@@ -145,7 +145,7 @@ func TestRelayTakesItsCursorBack(t *testing.T) {
 	}
 }
 
-// What is aside is shown in /readyz, and does not make the agent unready.
+// /readyz shows a failing check that is aside, and the agent remains ready.
 func TestReadyWithoutRelay(t *testing.T) {
 	set, err := newIdleInformers(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {

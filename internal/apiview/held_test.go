@@ -24,7 +24,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// memory counts the moments that have been opened and of which an object is in memory.
+// memory counts the opened moments, and those that still have an object in memory.
 type memory struct {
 	mu      sync.Mutex
 	objects map[string][]weak.Pointer[object.Object] // by moment

@@ -157,7 +157,7 @@ func (i *informer) reach(at point) {
 	}
 }
 
-// begin begins a snapshot of what there is. What was queued before is sent before.
+// begin sends the queued events, and then starts a snapshot of the present objects.
 func (i *informer) begin(w *world, lost bool) {
 	for len(i.queue) > 0 {
 		i.sendFirst(w, 0)
