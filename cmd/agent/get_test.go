@@ -36,15 +36,7 @@ func recorded(t *testing.T) (file string, lines []string) {
 func recordedBus(t *testing.T, dir string, port int, lines []string) (url string) {
 	t.Helper()
 	s := startServer(t, dir, port)
-	conn, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := connect(t, s.ClientURL())
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -159,15 +151,8 @@ func TestGetSaysWhatIsWrongWithABus(t *testing.T) {
 
 func publishForeign(t *testing.T, url string) {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := connect(t, url)
+	defer js.Conn().Close()
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"orders.>"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
@@ -25,20 +23,6 @@ const (
 
 // listens is what the log says of the embedded JetStream.
 const listens = `"msg":"embedded JetStream listens","url":"([^"]+)","data_dir":"([^"]+)"`
-
-func connect(t *testing.T, url string) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
 
 func TestEachClusterHasADirectoryByDefault(t *testing.T) {
 	data := t.TempDir()
@@ -125,29 +109,13 @@ func TestABusThatIsNotThere(t *testing.T) {
 	}
 }
 
-// natsServer is a server in this process.
-func natsServer(t *testing.T, o *server.Options) string {
-	t.Helper()
-	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	return s.ClientURL()
-}
-
 func TestAServerWithoutJetStream(t *testing.T) {
-	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--bus", natsServer(t, &server.Options{}))
+	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--bus", startServer(t, "", -1).ClientURL())
 	c.says(t, "cannot check the stream, retrying.*JetStream is not enabled on the server, or not ready: enable it")
 }
 
 func TestAStreamThatWouldLoseRecords(t *testing.T) {
-	url := natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	url := startServer(t, t.TempDir(), -1).ClientURL()
 	_, err := connect(t, url).CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, MaxBytes: 1 << 20, Discard: jetstream.DiscardOld,
 	})

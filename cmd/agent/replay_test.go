@@ -107,19 +107,12 @@ func TestReplayWithoutPermissionAtTheTarget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := "nats://" + startNATS(t, &server.Options{Users: []*server.User{
+			url := "nats://" + startJetStream(t, &server.Options{Users: []*server.User{
 				{Username: "admin", Password: "admin"},
 				{Username: "reader", Password: "hunter2", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"kubecdc.>", "$JS.API.STREAM.CREATE.>"}}}},
 			}})
-			conn, err := nats.Connect(url, nats.UserInfo("admin", "admin"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			js, err := jetstream.New(conn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			js := connect(t, url, nats.UserInfo("admin", "admin"))
+			defer js.Conn().Close()
 			for _, stream := range streams {
 				if _, err := js.CreateStream(t.Context(), stream); err != nil {
 					t.Fatal(err)

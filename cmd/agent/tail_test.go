@@ -67,24 +67,6 @@ func (o *terminalOf) waitFor(t *testing.T, what string, f func(string) bool) {
 	}
 }
 
-// startServer is a NATS server with JetStream. port -1: any.
-func startServer(t *testing.T, dir string, port int) *server.Server {
-	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: dir != "", StoreDir: dir, NoLog: true, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server does not come up")
-	}
-	return s
-}
-
 func podRecord(n int) []byte {
 	return fmt.Appendf(nil, `{"specversion":"1.0","id":"pods/u/%d","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","subject":"/api/v1/pods",`+
 		`"time":"2026-11-20T15:00:00Z","cluster":"c","apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web-%d","uid":"u","op":"u",`+
@@ -94,15 +76,8 @@ func podRecord(n int) []byte {
 // publish publishes records n to m.
 func publishAll(t *testing.T, url string, from, to int) {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := connect(t, url)
+	defer js.Conn().Close()
 	if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
 		t.Fatal(err)
 	}

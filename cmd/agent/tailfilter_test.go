@@ -19,7 +19,6 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
@@ -158,14 +157,7 @@ func drawings(t *testing.T) int {
 func filterBus(t *testing.T) (url string, js jetstream.JetStream) {
 	t.Helper()
 	s := startServer(t, t.TempDir(), -1)
-	conn, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	if js, err = jetstream.New(conn); err != nil {
-		t.Fatal(err)
-	}
+	js = connect(t, s.ClientURL())
 	return s.ClientURL(), js
 }
 
@@ -317,15 +309,8 @@ func TestTailReadsNoMoreThanItShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startServer(t, t.TempDir(), -1)
-	conn, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := connect(t, s.ClientURL())
+	defer js.Conn().Close()
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
@@ -20,35 +19,10 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-func startNATS(t *testing.T, o *server.Options) string {
-	t.Helper()
-	o.Host, o.Port, o.JetStream, o.StoreDir, o.NoLog, o.NoSigs = "127.0.0.1", -1, true, t.TempDir(), true, true
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server does not come up")
-	}
-	return s.Addr().String()
-}
-
 func publishOne(t *testing.T, url string, options ...nats.Option) {
 	t.Helper()
-	conn, err := nats.Connect(url, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := connect(t, url, options...)
+	defer js.Conn().Close()
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "CHANGES", Subjects: []string{"kubecdc.>"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +63,7 @@ func writeFile(t *testing.T, name, content string) string {
 func TestTailReadsWithTheConfigurationsCredentials(t *testing.T) {
 	web := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
-	address := startNATS(t, &server.Options{
+	address := startJetStream(t, &server.Options{
 		Username: "reader", Password: "correct-horse", TLSTimeout: 5,
 		TLSConfig: &tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS12},
 	})
@@ -165,7 +139,7 @@ func TestTailReadsWithCreds(t *testing.T) {
 		must(err)
 		return writeFile(t, filepath.Join(t.TempDir(), name), string(b))
 	}
-	address := startNATS(t, &server.Options{
+	address := startJetStream(t, &server.Options{
 		TrustedOperators: []*jwt.OperatorClaims{trusted}, AccountResolver: resolver, SystemAccount: systemID,
 	})
 	known := creds("reader.creds", account)
@@ -188,7 +162,7 @@ func TestTailNeedsFewPermissions(t *testing.T) {
 			Subscribe: &server.SubjectPermission{Allow: []string{inbox}},
 		}}
 	}
-	address := startNATS(t, &server.Options{JetStreamDomain: "hub", Users: []*server.User{
+	address := startJetStream(t, &server.Options{JetStreamDomain: "hub", Users: []*server.User{
 		{Username: "admin", Password: "battery-staple"}, reader("reader", "_INBOX.>"), reader("private", "_INBOX_private.>"),
 	}})
 	publishOne(t, "nats://admin:battery-staple@"+address)
