@@ -21,7 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// object is a ConfigMap as its JSON has it.
+// object is a ConfigMap as in its JSON.
 type object struct {
 	Metadata   map[string]any    `json:"metadata"`
 	Immutable  bool              `json:"immutable,omitempty"`
@@ -29,7 +29,7 @@ type object struct {
 	BinaryData map[string][]byte `json:"binaryData,omitempty"`
 }
 
-// apiServer keeps the ConfigMap kubecdc/checkpoint, with the faults that a test asks for.
+// apiServer keeps the ConfigMap kubecdc/checkpoint, and injects the faults that a test asks for.
 type apiServer struct {
 	*httptest.Server
 
@@ -37,7 +37,7 @@ type apiServer struct {
 	now   *object // nil: none
 	rv    int
 	verbs []string
-	// fault may answer in the server's place (true: it did); after is called when a write was carried out, and may hide that.
+	// fault may answer instead of the server, and then returns true. after is called when a write was carried out, and may hide that.
 	fault func(w http.ResponseWriter, r *http.Request) bool
 	after func(w http.ResponseWriter) bool
 }
@@ -127,7 +127,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	}{"v1", "ConfigMap", s.now})
 }
 
-// put stores o as the next version. The caller holds mu.
+// put stores o as the next version. It must be called with mu held.
 func (s *apiServer) put(o *object) {
 	s.rv++
 	o.Metadata["resourceVersion"] = strconv.Itoa(s.rv)
@@ -140,7 +140,7 @@ func (s *apiServer) do(f func()) {
 	f()
 }
 
-// label is what somebody else does to the object.
+// label sets a label, as another writer does.
 func (s *apiServer) label(key, value string) {
 	s.do(func() {
 		o := *s.now
@@ -185,7 +185,7 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// What others put on the object stays, whoever made it.
+// Fields that others set on the object stay, whoever created it.
 func TestConfigMapOfOthers(t *testing.T) {
 	server := newAPIServer(t)
 	server.put(&object{
@@ -247,7 +247,7 @@ func TestConfigMapSize(t *testing.T) {
 	}
 }
 
-// How much fits, for the comment at compressedMax.
+// TestConfigMapHoldsManyScopes measures how much fits, for the comment at compressedMax.
 func TestConfigMapHoldsManyScopes(t *testing.T) {
 	d := document()
 	r := rand.New(rand.NewPCG(1, 2))

@@ -21,10 +21,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// A conflict that means nothing is passed over; one that means another agent, or a reset, ends Run.
+// A harmless conflict is ignored; one that means another agent or a reset ends Run.
 func TestConflict(t *testing.T) {
 	t.Parallel()
-	hide := func(w http.ResponseWriter) bool { // carried out, but the answer never comes
+	hide := func(w http.ResponseWriter) bool { // carried out, but the answer never arrives
 		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
 			_ = conn.Close()
 		}
@@ -144,8 +144,7 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// An attempt that got no answer may have been carried out: that what it would have saved is not wanted any more is no
-// reason to leave it there.
+// A save without an answer may have been carried out. Even if its content is no longer wanted, it must not remain there.
 func TestSaveOfUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(memory)
@@ -172,7 +171,7 @@ func TestSaveOfUnknownOutcome(t *testing.T) {
 	})
 }
 
-// The first write of a run that gets no answer is told from another agent's too.
+// A first write of a run that gets no answer is not mistaken for another agent's either.
 func TestConflictAtTheFirstSave(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
@@ -198,7 +197,7 @@ func TestConflictAtTheFirstSave(t *testing.T) {
 	}
 }
 
-// direct is a connection to an API server that breaks by a source of chance: before a request is carried out, or after.
+// direct is a connection to an API server that breaks at random, before or after a request is carried out.
 type direct struct {
 	server *apiServer
 	chance *rand.Rand
@@ -224,7 +223,7 @@ func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// Whatever happens to connections and labels, an agent that is alone finds no conflict, and what it flushes is there.
+// An agent that is alone finds no conflict, and its flushes are stored, whatever happens to connections and labels.
 func TestConfigMapBehindABadConnection(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {

@@ -114,8 +114,8 @@ func TestOtherFormats(t *testing.T) {
 	}
 }
 
-// Whatever it is given, with a seal or without, the decoder returns an error of its kind or a document that says the same
-// when it is encoded again.
+// For any input, with a seal or without, the decoder returns an error of its own kind or a document that is equal after it is
+// encoded again.
 func FuzzDecode(f *testing.F) {
 	whole := encode(f, document())
 	f.Add(whole)

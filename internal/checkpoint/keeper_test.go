@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// What was acknowledged is saved after 5 s, what only moved after 60 s, and nothing when nothing has changed.
+// Acknowledged positions are saved after 5 s, positions that only moved after 60 s, and unchanged ones never.
 func TestRunSavesWhatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(memory)
@@ -89,7 +89,7 @@ func TestRunSavesWhatChanged(t *testing.T) {
 	})
 }
 
-// A run begins with what the last one left, keeps what nobody tracks, and writes nothing that it has read just so.
+// A run begins with the state that the last one left, keeps scopes that nobody tracks, and does not write back what it has just read.
 func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{data: encode(t, document())}
@@ -123,7 +123,7 @@ func TestResume(t *testing.T) {
 		if saves, _ := m.counts(); saves != 0 {
 			t.Errorf("%d saves of what has not changed", saves)
 		}
-		// Until it tells a position, a scope stays where it was; then the one that was tracked last counts.
+		// Until it reports a position, a scope keeps its old one; then the function that was tracked last counts.
 		k.Track("pods", func() (checkpoint.Position, bool) { return checkpoint.Position{}, false })
 		k.Track("nodes", informerAt(7, 0).position)
 		<-time.After(5 * time.Second)
@@ -148,7 +148,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// Many that flush at one moment share a save; one that comes while it is under way does not count on it.
+// Concurrent calls of Flush share a save; a call that comes while it is in progress does not rely on it.
 func TestFlushIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{delay: time.Second}
@@ -170,7 +170,7 @@ func TestFlushIsShared(t *testing.T) {
 		}
 		<-time.After(500 * time.Millisecond)
 		for i := range n {
-			g.Go(func() { flush(n + i) }) // while the first is under way
+			g.Go(func() { flush(n + i) }) // while the first is in progress
 		}
 		g.Wait()
 		// Those whose Track came after the first look share the second, or the third.
@@ -183,7 +183,7 @@ func TestFlushIsShared(t *testing.T) {
 	})
 }
 
-// Scopes by the thousand that begin one after the other, each with a Flush, do not have all of them written all the time.
+// If thousands of scopes begin one after the other, each with a Flush, they share writes of the whole document.
 func TestFlushLeavesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const (
@@ -203,7 +203,7 @@ func TestFlushLeavesTime(t *testing.T) {
 				if err := k.Flush(t.Context()); err != nil {
 					t.Error(err)
 				}
-				if took := time.Since(began); took > 11*write { // a write that has begun, the time behind it, and its own
+				if took := time.Since(began); took > 11*write { // a save that has begun, the pause after it, and its own save
 					t.Errorf("%s was saved after %v", scope, took)
 				}
 			})
@@ -221,7 +221,7 @@ func TestFlushLeavesTime(t *testing.T) {
 	})
 }
 
-// Run's look at resourceVersions that only moved saves nothing: it must not count for one who flushes them.
+// Run's check of resourceVersions that only moved saves nothing: a Flush must not rely on it.
 func TestFlushBesideRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(memory)
@@ -247,7 +247,7 @@ func TestFlushBesideRun(t *testing.T) {
 	})
 }
 
-// Position functions may take locks that whoever calls Track, Forget or Scopes holds.
+// Position functions may take locks that callers of Track, Forget or Scopes hold.
 func TestPositionsAreAskedWithoutALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(t, new(memory))
@@ -335,7 +335,7 @@ func TestSaveFailsForAWhile(t *testing.T) {
 	})
 }
 
-// What refuses at the start ends the agent with what to do; what has accepted before may accept again.
+// A store that refuses at the start ends the agent with a remedy; one that has accepted before may accept again.
 func TestSaveIsRefused(t *testing.T) {
 	refusal := &checkpoint.Error{Kind: checkpoint.ErrRefused, Where: "memory", What: "forbidden", Remedy: "see 'kubecdc rbac'"}
 	synctest.Test(t, func(t *testing.T) {
@@ -437,12 +437,12 @@ func TestLoadOfAnother(t *testing.T) {
 			if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "checkpoint file "+path+": ") {
 				t.Errorf("%v\nwant %v with %s", err, c.kind, c.want)
 			}
-			lock(t, s)() // Load that failed has let go of it
+			lock(t, s)() // a failed Load has released the lock
 		})
 	}
 }
 
-// For how long it cannot be saved is known, whether attempts fail or hang.
+// State reports how long saving has failed, whether attempts fail or hang.
 func TestStateOfACheckpointThatCannotBeSaved(t *testing.T) {
 	for name, breaks := range map[string]func(m *memory){
 		"fails": func(m *memory) { m.fail(errors.New("disk full")) },
@@ -464,7 +464,7 @@ func TestStateOfACheckpointThatCannotBeSaved(t *testing.T) {
 					t.Errorf("at first: %+v", s)
 				}
 				breaks(m)
-				<-time.After(time.Hour) // nothing is to be saved
+				<-time.After(time.Hour) // nothing has changed
 				if s := k.State(); s.Failing != 0 {
 					t.Errorf("with nothing to save: %+v", s)
 				}

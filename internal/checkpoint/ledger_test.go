@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// mark is as informers have it: a resourceVersion, and a fingerprint that changes on the way to it.
+// mark is like the mark of an informer: a resourceVersion, and a fingerprint that changes on the way to it.
 type mark struct{ RV, State uint64 }
 
 func merge(earlier, later mark) mark {
@@ -51,7 +51,7 @@ func (m *model) outstanding() (out []int) {
 	return out
 }
 
-// Whatever the order of acknowledgements, the mark is the merge of all that stands before the first entry without one.
+// The mark is the merge of all entries before the first unacknowledged one, in whatever order acknowledgements arrive.
 func TestLedgerPassesNothingOutstanding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{at: mark{RV: 100}}
@@ -121,7 +121,7 @@ func TestLedgerPassesNothingOutstanding(t *testing.T) {
 	})
 }
 
-// A receipt that somebody keeps must not keep all that came after it.
+// A receipt that a caller keeps must not retain all later ones.
 func TestLedgerHoldsOnlyWhatIsOutstanding(t *testing.T) {
 	l := checkpoint.NewLedger(mark{}, merge)
 	first := l.Add(mark{RV: 1})
@@ -141,11 +141,11 @@ func TestLedgerHoldsOnlyWhatIsOutstanding(t *testing.T) {
 	}
 }
 
-// Acknowledgements come from many workers while the informer adds; the mark only grows, and the seal is told once.
+// Many workers acknowledge while the informer adds; the mark only grows, and the seal is reported once.
 func TestLedgerFromManySides(t *testing.T) {
 	l := checkpoint.NewLedger(mark{}, merge)
 	const n = 5000
-	receipts := make(chan *checkpoint.Receipt[mark], 64) // full: the one who adds waits
+	receipts := make(chan *checkpoint.Receipt[mark], 64) // if full, the adder waits
 	var workers sync.WaitGroup
 	for range 8 {
 		workers.Go(func() {

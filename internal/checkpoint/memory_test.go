@@ -14,11 +14,11 @@ import (
 type memory struct {
 	mu     sync.Mutex
 	data   []byte
-	saves  int // that went through
+	saves  int // successful ones
 	tries  int
 	locked bool
 	err    error         // of Save and Load, nil: none
-	lost   error         // of Save, which saves all the same
+	lost   error         // of Save, which saves nevertheless
 	delay  time.Duration // of each Save
 }
 
@@ -44,7 +44,7 @@ func (m *memory) Load(context.Context) ([]byte, error) {
 }
 
 func (m *memory) Save(_ context.Context, data []byte) error {
-	if m.delay > 0 { // no timer that has expired already, see waitFor of package leader's tests
+	if m.delay > 0 { // no timer that has already expired, see waitFor in the tests of package leader
 		<-time.After(m.delay)
 	}
 	m.mu.Lock()
@@ -73,14 +73,14 @@ func (m *memory) lose(err error) {
 	m.lost = err
 }
 
-// counts are the saves that went through, and all.
+// counts returns the number of successful saves, and of all attempts.
 func (m *memory) counts() (saves, tries int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.saves, m.tries
 }
 
-// there is what is kept.
+// there returns the stored scopes.
 func (m *memory) there(t *testing.T) map[string]checkpoint.Scope {
 	t.Helper()
 	d, err := checkpoint.Read(t.Context(), m)
@@ -93,7 +93,7 @@ func (m *memory) there(t *testing.T) map[string]checkpoint.Scope {
 	return d.Scopes
 }
 
-// informer tells a position that a test sets.
+// informer reports a position that a test sets.
 type informer struct {
 	mu    sync.Mutex
 	p     checkpoint.Position
@@ -135,7 +135,7 @@ func newKeeper(t *testing.T, s checkpoint.Store) *checkpoint.Keeper {
 	return k
 }
 
-// run starts Run, and returns what ends it and gives its error.
+// run starts Run, and returns a function that stops it and returns its error.
 func run(t *testing.T, k *checkpoint.Keeper) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -16,7 +16,7 @@ import (
 // open is a fence that always passes.
 func open(context.Context) error { return nil }
 
-// takeOver is a keeper that has taken over what s keeps, for the leader of that epoch by the election.
+// takeOver returns a keeper that has taken over the content of s, as the leader of that epoch of the election.
 func takeOver(t *testing.T, s checkpoint.Store, epoch uint64) (*checkpoint.Keeper, uint64) {
 	t.Helper()
 	k := checkpoint.NewKeeper(s, us, slog.New(slog.DiscardHandler), nil)
@@ -50,7 +50,7 @@ func TestTakeOver(t *testing.T) {
 	if err := first.Flush(t.Context()); !errors.Is(err, checkpoint.ErrEpoch) {
 		t.Errorf("the leader before saves: %v", err)
 	}
-	if err := first.Close(t.Context()); err != nil { // Run has told why
+	if err := first.Close(t.Context()); err != nil { // Run has returned the reason
 		t.Error(err)
 	}
 	there, err := checkpoint.Read(t.Context(), s.store(t))
@@ -65,7 +65,7 @@ func TestTakeOver(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Somebody has deleted the Lease, and the election counts anew.
+	// The Lease was deleted, and the election counts from one again.
 	if _, epoch = takeOver(t, s.store(t), 1); epoch != 4 {
 		t.Errorf("epoch %d", epoch)
 	}
@@ -81,7 +81,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// behind lets something happen before the first save.
+// behind runs a function before the first save.
 type behind struct {
 	checkpoint.Store
 	happen func()
@@ -95,7 +95,7 @@ func (b *behind) Save(ctx context.Context, data []byte) error {
 	return b.Store.Save(ctx, data)
 }
 
-// A save of the leader before that is on its way while the next one takes over is either read by it, or refused.
+// A late save of the previous leader during the takeover is either read by the next leader, or refused.
 func TestTakeOverMeetsALateSave(t *testing.T) {
 	s := newAPIServer(t)
 	first, _ := takeOver(t, s.store(t), 1)
@@ -120,7 +120,7 @@ func TestTakeOverMeetsALateSave(t *testing.T) {
 	}
 }
 
-// slowLook lets something happen before each look.
+// slowLook runs a function before each read.
 type slowLook struct {
 	checkpoint.Store
 	happen func()
@@ -131,8 +131,8 @@ func (s *slowLook) Load(ctx context.Context) ([]byte, error) {
 	return s.Store.Load(ctx)
 }
 
-// A leader that stood still while it took over, and looks when another one leads, leaves the checkpoint to that one: by its epoch alone
-// it could be of a Lease that was deleted.
+// A leader that stood still during its takeover, and reads after another one has taken over, leaves the checkpoint to that one. By its
+// epoch alone, the checkpoint could belong to a deleted Lease.
 func TestTakeOverByALeaderNoMore(t *testing.T) {
 	s := newAPIServer(t)
 	errLost := errors.New("no longer the leader")
@@ -154,7 +154,7 @@ func TestTakeOverByALeaderNoMore(t *testing.T) {
 	}
 }
 
-// A place that is away is waited for; the epoch counts only once it is saved.
+// A takeover waits for a store that is unavailable; the epoch counts only once it is saved.
 func TestTakeOverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(memory)
@@ -191,7 +191,7 @@ func TestTakeOverWaits(t *testing.T) {
 	})
 }
 
-// Agents of which each lives for two seconds come forward all the same, also where only resourceVersions move.
+// Agents that live for only two seconds still make progress, even if only resourceVersions move.
 func TestShortLivedAgentsComeForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{}
@@ -203,7 +203,7 @@ func TestShortLivedAgentsComeForward(t *testing.T) {
 			}
 			k.Track("pods", informerAt(i+1, 0).position)
 			<-time.After(2 * time.Second)
-			_ = stop() // and it is not closed: it has been killed
+			_ = stop() // and it is not closed: the agent was killed
 			m.locked = false
 		}
 	})

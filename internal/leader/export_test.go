@@ -27,14 +27,14 @@ type Server struct {
 	transcript []string
 }
 
-// Client is a way to a server. Before is called with each request, before it is carried out, and may fail it; After may lose its
+// Client is a connection to a server. Before is called before each request is carried out, and may fail it; After may drop the
 // answer. Both may block.
 type Client struct {
 	Server        *Server
 	Before, After func(ctx context.Context, verb string) error
 }
 
-// NewWith is New with a stand-in for the API server, and other clocks.
+// NewWith is New with a fake API server and fake clocks.
 func NewWith(o Options, c *Client, now func() Instant) *Elector {
 	if now == nil {
 		return newElector(o, c, systemClock())
@@ -42,7 +42,7 @@ func NewWith(o Options, c *Client, now func() Instant) *Elector {
 	return newElector(o, c, now)
 }
 
-// Open tells if the fence would let pass, by what now says instead of its own clock.
+// Open reports whether the fence would be open at now, instead of at the time of its own clock.
 func (f *Fence) Open(now Instant) bool {
 	renewed := f.renewed.Load()
 	return renewed != nil && f.validAt(now, renewed)
@@ -52,7 +52,7 @@ func resource() schema.GroupResource {
 	return schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 }
 
-// Spec is what the Lease says; nil: there is none.
+// Spec returns the spec of the Lease, or nil if there is no Lease.
 func (s *Server) Spec() *Spec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *Server) Spec() *Spec {
 	return &spec
 }
 
-// Writes are all specs that were written by electors.
+// Writes returns all specs that electors have written.
 func (s *Server) Writes() []Spec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *Server) Delete() {
 	s.lease = nil
 }
 
-// Edit changes the Lease as kubectl does; nil: only its metadata.
+// Edit changes the Lease as kubectl does; with nil, it changes only the metadata.
 func (s *Server) Edit(change func(*Spec)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Server) do(verb string, l *lease) (*lease, error) {
 	case verb == "create" && s.lease != nil:
 		return nil, apierrors.NewAlreadyExists(resource(), "kubecdc")
 	case verb == "update" && s.lease == nil:
-		return nil, apierrors.NewConflict(resource(), "kubecdc", nil) // Leases are created by an update, but not where it names another uid
+		return nil, apierrors.NewConflict(resource(), "kubecdc", nil) // An update creates a Lease, but not if it names another uid.
 	case verb == "get" && s.lease == nil:
 		return nil, apierrors.NewNotFound(resource(), "kubecdc")
 	case verb == "update" && string(l.Metadata) != string(s.lease.Metadata):
@@ -154,7 +154,7 @@ func (c *Client) update(ctx context.Context, l *lease) (*lease, error) {
 // Renew opens the fence of e as a renewal does.
 func Renew(e *Elector) { e.fence.renew(e.now()) }
 
-// Held is what Status says without a look at the clock.
+// Held returns what Status says without reading the clock.
 func (e *Elector) Held() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/leader"
 )
 
-// machine is a process with clocks of its own that can be stopped, suspended and cut off.
+// machine is a process with its own clocks that can be stopped, suspended and disconnected.
 type machine struct {
 	name string
 	base time.Time
@@ -21,18 +21,18 @@ type machine struct {
 
 	mu        sync.Mutex
 	set       time.Duration // of the wall clock
-	away      bool          // no request arrives
-	deaf      bool          // no answer does
+	away      bool          // no request reaches the server
+	deaf      bool          // no answer arrives
 	until     time.Time     // it is stopped
-	frozen    time.Duration // what its monotonic clock has missed
+	frozen    time.Duration // the time that its monotonic clock has missed
 	suspended bool          // its monotonic clock stands still while it is stopped
 	stopped   time.Time
-	odd       time.Time     // its clocks were set, or stood still, last
+	odd       time.Time     // when its clocks were last set or stood still
 	slow      time.Duration // of each way
 	rng       *rand.Rand
 }
 
-// read is what its clocks say now, stopped or not.
+// read returns what its clocks show now, even if it is stopped.
 func (m *machine) read() leader.Instant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,20 +62,20 @@ func (m *machine) runs() {
 	}
 }
 
-// awake tells if it is neither stopped nor suspended.
+// awake reports whether it is neither stopped nor suspended.
 func (m *machine) awake() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return time.Now().After(m.until) && !m.suspended
 }
 
-// now is what a process reads from its clocks, when it runs.
+// now returns what the process reads from its clocks once it runs.
 func (m *machine) now() leader.Instant {
 	m.runs()
 	return m.read()
 }
 
-// way is one way of a request.
+// way is one direction of a request.
 func (m *machine) way(ctx context.Context, lost func() bool) error {
 	m.mu.Lock()
 	slow := time.Duration(0)
@@ -117,14 +117,14 @@ func (m *machine) client(s *leader.Server) *leader.Client {
 	}
 }
 
-// disturb does something to it.
+// disturb injects a random fault.
 func (m *machine) disturb(rng *rand.Rand) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	long := time.Duration(rng.Int64N(int64(20 * time.Second)))
 	what := rng.IntN(7)
 	if (what == 3 || what == 4) && time.Since(m.odd) < time.Minute {
-		what = 2 // a suspension, and a wall clock that is set back by as much: that is what neither clock tells
+		what = 2 // Neither clock shows a suspension if the wall clock is set back by as much.
 	}
 	switch what {
 	case 0:
@@ -152,9 +152,9 @@ func (m *machine) disturb(rng *rand.Rand) string {
 	return m.name + " well"
 }
 
-// Whatever happens to three processes, and to the Lease, at no moment would the fences of two of them let pass. What a fence says
-// is asked of it at every moment, also while its process is stopped: that is what it would say if it went on just then. Only one whose
-// machine is suspended is not asked: it says so when it wakes.
+// The fences of two of three processes are never open at the same moment, whatever happens to the processes and to the Lease. Every
+// fence is checked at every moment, also while its process is stopped, as if the process resumed just then. Only fences of suspended
+// machines are not checked: they detect the suspension on wake-up.
 func TestNeverTwoFencesPass(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
@@ -177,8 +177,8 @@ func TestNeverTwoFencesPass(t *testing.T) {
 	}
 }
 
-// scenario plays one run, and tells how many terms there were, at how many looks a fence was open, and at how many that of a holder
-// was not.
+// scenario plays one run. It returns the number of terms, of checks that found a fence open, and of checks that found a holder's
+// fence shut.
 func scenario(t *testing.T, seed uint64, long time.Duration) (terms, passes, paused int) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := new(leader.Server)
@@ -198,7 +198,7 @@ func scenario(t *testing.T, seed uint64, long time.Duration) (terms, passes, pau
 		var open []string
 		for i, a := range agents {
 			m := machines[i]
-			st := a.Held() // Status would look at the clock, and wait where its process is stopped
+			st := a.Held() // Status would read the clock, and wait if its process is stopped.
 			m.mu.Lock()
 			asleep, stopped := m.suspended, time.Now().Before(m.until)
 			m.mu.Unlock()
@@ -211,10 +211,10 @@ func scenario(t *testing.T, seed uint64, long time.Duration) (terms, passes, pau
 				paused++
 			}
 			if stopped {
-				continue // nor is its container started again
+				continue // nor is its container restarted
 			}
 			select {
-			case err := <-a.end: // it has lost: its container is started again
+			case err := <-a.end: // it has lost: its container is restarted
 				if !errors.Is(err, leader.ErrLost) {
 					t.Fatal(err)
 				}

@@ -27,12 +27,12 @@ const (
 
 var errAway = errors.New("connection refused")
 
-// agent is an elector that runs.
+// agent is a running elector.
 type agent struct {
 	*leader.Elector
 	log  *logBuffer
 	stop context.CancelFunc
-	end  chan error // of Run
+	end  chan error // receives the result of Run
 }
 
 type logBuffer struct {
@@ -69,14 +69,14 @@ func startWith(t *testing.T, name string, o leader.Options, c *leader.Client, no
 	return a
 }
 
-// passes tells if the fence lets pass now.
+// passes reports whether the fence is open now.
 func (a *agent) passes() bool {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	return a.Fence().Pass(ended) == nil
 }
 
-// took waits until a leads, and says how long that was.
+// took waits until a leads, and returns how long that took.
 func (a *agent) took(t *testing.T) (leader.Term, time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -91,8 +91,8 @@ func (a *agent) took(t *testing.T) (leader.Term, time.Duration) {
 
 func pass(d time.Duration) { <-time.After(d) }
 
-// waitFor waits for d, or until ctx ends. It makes no timer that has expired already: with the race detector of Go 1.26, two goroutines
-// of a bubble that receive from such timers at the same moment crash the process in the runtime (they share one race context).
+// waitFor waits for d, or until ctx ends. It never creates a timer that has already expired. With the race detector of Go 1.26, the
+// runtime crashes if two goroutines of a bubble receive from such timers at the same moment, because they share one race context.
 func waitFor(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
@@ -105,7 +105,7 @@ func waitFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// In a bubble of synctest, time is its own.
+// bubble runs f in a bubble of synctest, with its own time.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
@@ -178,7 +178,7 @@ func TestReleasedLeaseIsTakenWithinAMoment(t *testing.T) {
 	})
 }
 
-// A leader that is killed is silent from one moment to the next.
+// A leader that is killed stops at once, without releasing the Lease.
 func TestKilledLeaderIsFollowed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -194,7 +194,7 @@ func TestKilledLeaderIsFollowed(t *testing.T) {
 	})
 }
 
-// wall is a client whose way to the server can be cut.
+// wall returns a client whose connection to the server can be cut.
 func wall(s *leader.Server) (c *leader.Client, cut func(bool)) {
 	var mu sync.Mutex
 	var away bool
@@ -258,7 +258,7 @@ func TestPartitionedLeaderIsSilentBeforeAnotherBegins(t *testing.T) {
 	})
 }
 
-// An API server that is away for all is no change of leaders: the fence opens again, in the same term.
+// An API server that is down for everyone does not change the leader: the fence opens again, in the same term.
 func TestLeaderGoesOnWhereNobodyHasLed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -288,7 +288,7 @@ func TestLeaderGoesOnWhereNobodyHasLed(t *testing.T) {
 	})
 }
 
-// The standby's own absence must not shorten its wait, nor make it give up.
+// If the standby itself is disconnected, its wait must not become shorter, and it must not give up.
 func TestStandbyWithoutAnAPIServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -324,7 +324,7 @@ func TestDeletedLease(t *testing.T) {
 		c := start(t, "c", &leader.Client{Server: s}, nil)
 		pass(5 * time.Second)
 
-		// It comes back, as it was, and nobody else leads.
+		// The holder recreates the Lease unchanged, and nobody else leads.
 		s.Delete()
 		for range 200 {
 			pass(50 * time.Millisecond)
@@ -336,7 +336,7 @@ func TestDeletedLease(t *testing.T) {
 			t.Errorf("%+v", spec)
 		}
 
-		// Its holder is gone too.
+		// The Lease and its holder are both gone.
 		end(t, b)
 		s.Delete()
 		if term, took := c.took(t); took < duration || took > duration+2*retry || term.Epoch != 4 {
@@ -346,7 +346,7 @@ func TestDeletedLease(t *testing.T) {
 	})
 }
 
-// Where the Lease was deleted while its holder could not see it, nobody knows who has led in between.
+// If the Lease was deleted while its holder was disconnected, another agent may have led in between.
 func TestDeletedUnseen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -390,7 +390,7 @@ func TestEditedLease(t *testing.T) {
 	})
 }
 
-// An answer that is lost is no other agent's doing.
+// A lost answer must not count as a write by another agent.
 func TestLostAnswers(t *testing.T) {
 	for _, verb := range []string{"create", "update"} {
 		t.Run(verb, func(t *testing.T) {
@@ -426,7 +426,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// What counts is when a renewal was sent: an answer that is late shortens its validity.
+// The validity of a renewal counts from when it was sent: a late answer shortens it.
 func TestLateAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -443,7 +443,7 @@ func TestLateAnswers(t *testing.T) {
 				t.Fatalf("it does not pass\n%s", a.log)
 			}
 		}
-		late.Store(int64(time.Hour)) // no answer at all, though all is carried out
+		late.Store(int64(time.Hour)) // no answer at all, although every request is carried out
 		began := time.Now()
 		for a.passes() {
 			pass(10 * time.Millisecond)

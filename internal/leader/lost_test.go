@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/leader"
 )
 
-// What an answer tells is as old as the request may have been on its way: the wait begins behind the answer.
+// An answer may be as old as its request took: the wait begins after the answer.
 func TestStandbyWaitsFromTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -36,7 +36,7 @@ func TestStandbyWaitsFromTheAnswer(t *testing.T) {
 	})
 }
 
-// lead has another agent lead for a moment, and give the Lease back.
+// lead makes another agent lead for a moment and release the Lease.
 func lead(t *testing.T, s *leader.Server, name string) {
 	t.Helper()
 	b := start(t, name, &leader.Client{Server: s}, nil)
@@ -47,11 +47,11 @@ func lead(t *testing.T, s *leader.Server, name string) {
 	}
 }
 
-// A leader that was away finds the Lease free. Whether it may go on depends on who has led meanwhile.
+// A leader that was disconnected finds the Lease free. Whether it may continue depends on who has led meanwhile.
 func TestReturnToAFreeLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		meanwhile func(t *testing.T, s *leader.Server)
-		want      string // of the error; "": it goes on
+		want      string // of the error; "": it continues
 	}{
 		"nobody has led":         {func(_ *testing.T, s *leader.Server) { s.Edit(func(l *leader.Spec) { l.HolderIdentity = "" }) }, ""},
 		"another one has led":    {func(t *testing.T, s *leader.Server) { lead(t, s, "b") }, "another agent has led, and released the Lease"},
@@ -74,7 +74,7 @@ func TestReturnToAFreeLease(t *testing.T) {
 					end(t, a)
 					return
 				}
-				// By all but the one thing, it is as a left it.
+				// Except for one difference, the Lease is as a left it.
 				s.Edit(func(l *leader.Spec) {
 					if strings.Contains(test.want, "deleted") && l.LeaseTransitions != 1 {
 						t.Errorf("%+v: the transitions tell already", l)
@@ -94,14 +94,14 @@ func TestReturnToAFreeLease(t *testing.T) {
 	}
 }
 
-// A standby that has never seen the Lease places it with other numbers than it had: its holder, whose fence passes, goes on with its own.
+// If a standby that has never seen the Lease recreates it with other numbers, the holder, whose fence is open, continues with its own.
 func TestLeaseIsPlacedAnewUnderItsHolder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
 		lead(t, s, "first")
 		a := start(t, "a", &leader.Client{Server: s}, nil)
 		a.took(t)
-		pass(retry / 2) // it renews only then
+		pass(retry / 2) // its next renewal comes only after this
 		s.Delete()
 		b := start(t, "b", &leader.Client{Server: s}, nil)
 		for range 200 {
@@ -117,7 +117,7 @@ func TestLeaseIsPlacedAnewUnderItsHolder(t *testing.T) {
 	})
 }
 
-// A request to create the Lease again that is carried out late may find that it was deleted once more, under another leader.
+// A late request to recreate the Lease may find that it was deleted once more, under another leader.
 func TestLateRestore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -133,7 +133,7 @@ func TestLateRestore(t *testing.T) {
 		a.took(t)
 		stopped.Store(true)
 		s.Delete()
-		pass(2 * retry) // it has found out, and its request is on its way
+		pass(2 * retry) // it has detected the deletion, and its request is in flight
 		b := start(t, "b", &leader.Client{Server: s}, nil)
 		b.took(t)
 		s.Delete()
@@ -156,7 +156,7 @@ func TestLateRestore(t *testing.T) {
 	})
 }
 
-// The shortest duration that the Lease can tell is that of one that was given back. No other Lease may look like that.
+// The shortest duration that a Lease can hold is that of a released one. No other Lease may look released.
 func TestShortDuration(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -164,7 +164,7 @@ func TestShortDuration(t *testing.T) {
 		a := startWith(t, "a", brief, &leader.Client{Server: s}, nil)
 		a.took(t)
 		pass(brief.RetryPeriod / 2)
-		b := startWith(t, "b", brief, &leader.Client{Server: s}, nil) // it looks halfway between two renewals
+		b := startWith(t, "b", brief, &leader.Client{Server: s}, nil) // it reads halfway between two renewals
 		pass(25*brief.RetryPeriod + brief.RetryPeriod/2 + 10*time.Millisecond)
 		for name, change := range map[string]func(){
 			"it is deleted":                s.Delete,
@@ -182,7 +182,7 @@ func TestShortDuration(t *testing.T) {
 	})
 }
 
-// Who has led and does not any more is about to end, and no standby.
+// An agent that has lost the Lease is about to exit, and is not a standby.
 func TestLostLeaderIsNotReady(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)

@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/leader"
 )
 
-// A machine that is suspended has a monotonic clock that stands still; its wall clock tells.
+// While a machine is suspended, its monotonic clock stands still; the fence relies on the wall clock.
 func TestWallClock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -40,7 +40,7 @@ func TestWallClock(t *testing.T) {
 		}
 		pass(deadline + retry)
 		mu.Lock()
-		suspended = deadline + retry // it knows nothing of what passed
+		suspended = deadline + retry // its monotonic clock has missed the suspension
 		mu.Unlock()
 		if a.passes() {
 			t.Error("it passes after the machine was suspended")
@@ -98,7 +98,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// BenchmarkPass compares an open fence with one look at the clock, which is what it has to cost.
+// BenchmarkPass compares an open fence with one clock read, which is all that it should cost.
 func BenchmarkPass(b *testing.B) {
 	c := &leader.Client{Server: new(leader.Server)}
 	e := leader.NewWith(leader.Options{

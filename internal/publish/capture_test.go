@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
 )
 
-// captures is a Tracer that keeps what it is told.
+// captures is a Tracer that keeps all captures.
 type captures struct {
 	mu  sync.Mutex
 	all []*publish.Capture
@@ -29,7 +29,7 @@ func (c *captures) Captured(one *publish.Capture) {
 	c.all = append(c.all, one)
 }
 
-// steps are the names of what was done with an event.
+// steps returns the names of the steps of a capture.
 func steps(c *publish.Capture) []string {
 	var names []string
 	for _, s := range c.Steps {
@@ -46,7 +46,7 @@ func tracing(ratio float64) *encode.Encoder {
 	return encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Before: true, Patch: true, SampleRatio: ratio})
 }
 
-// created is the creation of an object whose spec is a text of that size.
+// created is the creation of an object whose spec is a text of the given size.
 func created(name string, rv uint64, size int) *object.Delta {
 	ref := object.NewRef(pods, "shop", name, "uid-"+name)
 	doc := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"%d"},"spec":{"x":"%0*d"}}`,
@@ -56,7 +56,7 @@ func created(name string, rv uint64, size int) *object.Delta {
 	}
 }
 
-// pumpEach pumps ds until all are done.
+// dispatchEach dispatches ds until all are done.
 func dispatchEach(t *testing.T, e publish.Encoder, bus publish.Bus, o publish.Options, ds ...*object.Delta) error {
 	t.Helper()
 	q := newQueue()
@@ -147,7 +147,7 @@ func TestTracerIsToldOfAnEventThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// Nobody answers: there is no stream that takes the subject, until there is one.
+// After the stream is deleted, publishing gets no responders until a stream takes the subject again.
 func TestTracerIsToldOfAttempts(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	r := run(t, testConfig(s.ClientURL()))
@@ -171,8 +171,8 @@ func TestTracerIsToldOfAttempts(t *testing.T) {
 	}
 }
 
-// BenchmarkDispatcherTraced is the way of an event through a pump to a bus that takes everything, without a tracer, with one that
-// nothing is traced for, and with events traced.
+// BenchmarkDispatcherTraced measures the path of an event through a dispatcher to a bus that takes everything: without a tracer, with
+// one that traces nothing, and with events traced.
 func BenchmarkDispatcherTraced(b *testing.B) {
 	bus := busFunc(func(context.Context, *encode.Event) error { return nil })
 	for _, bc := range []struct {
@@ -199,7 +199,7 @@ type nobody struct{}
 
 func (nobody) Captured(*publish.Capture) {}
 
-// endless hands out the same delta n times, under a new resourceVersion each, to one worker.
+// endless hands out the same delta n times, each time with a new resourceVersion, to one worker.
 type endless struct {
 	d *object.Delta
 	n int

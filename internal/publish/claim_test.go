@@ -22,7 +22,7 @@ import (
 
 const bucketName = publishtest.BucketName
 
-// Objects of 0.5 to 1.4 MB by way of a server that takes 256 KiB: the record says where the whole is, and a consumer gets it,
+// Objects of 0.5 to 1.4 MB pass through a server that takes 256 KiB: the record refers to the whole event, and a consumer gets it
 // byte for byte.
 func TestLargeObjectsIntoJetStream(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 	publishtest.CheckBucket(t, admin(t, s.ClientURL()), 72*time.Hour, 6)
 }
 
-// The whole way of a poisoned event: into the dead letters of a real stream, told of by a gap, before the next version.
+// The complete path of a poisoned event: to the dead letters of a real stream, reported by a gap before the next version.
 func TestDeadLettersOnJetStream(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	cfg := testConfig(s.ClientURL())

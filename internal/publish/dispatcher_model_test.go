@@ -21,22 +21,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// modelBus ends events as a schedule says, later and in any order, and checks what the dispatcher hands it.
+// modelBus ends events as its schedule says, later and in any order, and checks the events that the dispatcher hands over.
 type modelBus struct {
 	mu       sync.Mutex
-	draw     func(n int) int // one of n outcomes, as the schedule has it
+	draw     func(n int) int // chooses one of n outcomes, by the schedule
 	flying   map[string]*publish.Event
 	alone    int
 	closed   bool
-	away     bool              // it takes nothing
-	stuck    func(string) bool // the keys whose events it never takes; nil: none
-	silent   bool              // it does not end these either, unless they are alone; otherwise it rejects them for now
+	away     bool              // it accepts nothing
+	stuck    func(string) bool // the keys whose events it never accepts; nil: none
+	silent   bool              // it does not end these either, unless they are alone; otherwise it hands them back
 	bytes    int64             // in flight, as the dispatcher has to count them
 	most     int64
 	mostOf   int   // events in flight at a time
 	largest  int64 // event, as counted in bytes
 	mistakes []string
-	// order has for each key the versions that the bus has taken, and for each event what ended it.
+	// order has, for each key, the versions that the bus has accepted, and for each event its result.
 	order map[string][]uint64
 	ended map[string]string
 }
@@ -45,7 +45,7 @@ func (b *modelBus) mistake(format string, args ...any) {
 	b.mistakes = append(b.mistakes, fmt.Sprintf(format, args...))
 }
 
-// keyOfEvent is the key that the queue has the event's delta under.
+// keyOfEvent returns the key of the event's delta in the queue.
 func keyOfEvent(ev *publish.Event) string {
 	if d := ev.Delta; d.Stream == nil {
 		return d.Ref.Key
@@ -53,10 +53,10 @@ func keyOfEvent(ev *publish.Event) string {
 	return "stream:" + ev.Delta.Stream.Scope
 }
 
-// tolerated is the difference between the memory of an event and its estimate that the dispatcher may ignore, besides a quarter of the estimate.
+// tolerated is the difference between an event's memory and its estimate that the dispatcher may ignore, besides a quarter of the estimate.
 const tolerated = 32 << 10
 
-// counted is the memory of the event, or the estimate of it if they differ little.
+// counted returns the memory of the event, or its estimate if they differ little.
 func counted(e *publish.Event) int64 {
 	estimate, actual := publish.Weigh(e.Delta, 1), int64(e.Footprint())
 	if actual <= estimate+estimate/4+tolerated {
@@ -65,7 +65,7 @@ func counted(e *publish.Event) int64 {
 	return actual
 }
 
-// heavyEncoder encodes every other version as an event with much more memory than its delta lets expect, such as one with a large patch.
+// heavyEncoder encodes every other version as an event with much more memory than its delta suggests, like one with a large patch.
 type heavyEncoder struct{ *encode.Encoder }
 
 func (h heavyEncoder) Encode(ev *encode.Event, d *object.Delta) error {
@@ -101,7 +101,7 @@ func (b *modelBus) Publish(e *publish.Event) {
 
 func (*modelBus) Ready() error { return nil }
 
-// Run ends events until ctx ends, and then all that are in flight.
+// Run ends events until ctx ends, and then all remaining events in flight.
 func (b *modelBus) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		b.mu.Lock()
@@ -133,7 +133,7 @@ func (b *modelBus) Run(ctx context.Context) error {
 	return nil
 }
 
-// remove takes an event out of flight.
+// remove removes an event from those in flight.
 func (b *modelBus) remove(key string, e *publish.Event) {
 	delete(b.flying, key)
 	b.bytes -= counted(e)
@@ -142,7 +142,7 @@ func (b *modelBus) remove(key string, e *publish.Event) {
 	}
 }
 
-// cut ends a connection: of the events on it, the bus hands some back together, and sends others once more by itself. Their outcome is open.
+// cut ends a connection. The bus hands back some of its events together, and resends others by itself. Their outcome is open.
 func (b *modelBus) cut() {
 	b.mu.Lock()
 	back := map[*publish.Event]error{}
@@ -196,7 +196,7 @@ func (b *modelBus) endOne() {
 	e.Done(err)
 }
 
-// outcome is what the schedule has for an event.
+// outcome returns the scheduled outcome of an event.
 func (b *modelBus) outcome(key string, e *publish.Event) error {
 	outcome := b.draw(12)
 	switch {
@@ -214,9 +214,10 @@ func (b *modelBus) outcome(key string, e *publish.Event) error {
 	return nil
 }
 
-// TestSchedules plays random schedules of acknowledgements, failures, cut connections, outages and ends of the bus against the dispatcher. Each delta is done
-// once, in the order of its object. The events and the bytes in flight stay within their bounds: the bytes may exceed theirs by one event that is alone, and by
-// one for each encoder, because an event's size is known only after it is encoded. No lane starves while the bus takes no event of one object, or of one lane.
+// TestSchedules plays random schedules of acknowledgements, failures, cut connections, outages and ends of the bus against the dispatcher.
+// Each delta is done once, in the order of its object. The events and the bytes in flight stay within their bounds. The bytes may exceed
+// theirs by one event that is alone, and by one for each encoder, because an event's size is known only after it is encoded. No lane
+// starves while the bus takes no event of one object or of one lane.
 func TestSchedules(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(encoders)) // the same bound on all machines
 	rapid.Check(t, func(rt *rapid.T) {
@@ -240,12 +241,12 @@ const (
 	patience = 6 * time.Hour // attempts of an event that is sent alone are up to five minutes apart
 )
 
-// mismatch is a panic: rapid works by panics, which have to leave the bubble by hand.
+// mismatch is a panic: rapid works by panics, which must be carried out of the bubble by hand.
 type mismatch string
 
 func fatalf(format string, args ...any) { panic(mismatch(fmt.Sprintf(format, args...))) }
 
-// laneOf is the lane of a delta: objects a1, a2 and a3 share one, and so on.
+// laneOf returns the lane of a delta: objects a1, a2 and a3 share one, and so on.
 func laneOf(d *object.Delta) string {
 	if d.Stream != nil {
 		return "stream"
@@ -368,7 +369,7 @@ func (b *modelBus) set(change func()) {
 	change()
 }
 
-// awaitOthers waits until the bus has all events but those that it never takes.
+// awaitOthers waits until the bus has all events except those that it never accepts.
 func awaitOthers(b *modelBus, j *journal, lanes map[string][]*object.Delta, stuck func() []publish.Stuck) {
 	others := 0
 	for _, ds := range lanes {
@@ -396,10 +397,10 @@ func awaitOthers(b *modelBus, j *journal, lanes map[string][]*object.Delta, stuc
 	}
 }
 
-// pause lets the time of the bubble go by.
+// pause lets the bubble's time pass.
 func pause(d time.Duration) { <-time.After(d) }
 
-// checkSchedule compares what is acknowledged with what the bus has taken.
+// checkSchedule compares the acknowledged versions with those that the bus has accepted.
 func checkSchedule(b *modelBus, j *journal, want map[string][]string, all bool) {
 	got := map[string][]string{}
 	for _, entry := range j.entries {

@@ -21,7 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// fakeBus is an encoder and a publisher that write down what went through.
+// fakeBus is an encoder and a publisher that record their events.
 type fakeBus struct {
 	mu        sync.Mutex
 	published []string
@@ -115,7 +115,7 @@ func TestDispatcherEndsWithTheGracePeriod(t *testing.T) {
 	}
 }
 
-// largeBus encodes events of a size that their deltas do not show, as those with a large patch.
+// largeBus encodes events of a size that their deltas do not suggest, like those with a large patch.
 type largeBus struct {
 	*fakeBus
 	size int
@@ -127,7 +127,7 @@ func (b largeBus) Encode(ev *encode.Event, d *object.Delta) error {
 	return err
 }
 
-// What an event counts as in flight is corrected once it is encoded; for a small difference the queue is not asked.
+// The dispatcher corrects an event's weight in flight after it is encoded; it does not call the queue for a small difference.
 func TestDispatcherTellsTheQueueHowLargeEventsAre(t *testing.T) {
 	for _, tc := range []struct {
 		size, copies int
@@ -155,8 +155,8 @@ func TestDispatcherTellsTheQueueHowLargeEventsAre(t *testing.T) {
 	}
 }
 
-// A resource that the bus does not take, as where its topic is missing, has not all of the workers: others go through. Once the
-// bus takes it, all of it goes through too.
+// A resource that the bus does not take, for example because its topic is missing, does not occupy all workers: others pass. Once the
+// bus takes it, all of its events pass too.
 func TestDispatcherGoesOnBesideABlockedResource(t *testing.T) {
 	const blocked = 600
 	synctest.Test(t, func(t *testing.T) {

@@ -31,13 +31,13 @@ var (
 	errEnded = errors.New("the caller has ended")
 )
 
-// fence is one that a test opens and shuts.
+// fence is a Fence that a test opens and shuts.
 type fence struct {
 	mu      sync.Mutex
 	open    bool
 	over    bool
 	asked   int
-	waiting int // calls that stand at it
+	waiting int // calls that wait at it
 	changed chan struct{}
 }
 
@@ -88,7 +88,7 @@ func (f *fence) stand(ctx context.Context, changed <-chan struct{}) error {
 	}
 }
 
-// stands tells if a call waits at the fence.
+// stands reports whether a call waits at the fence.
 func (f *fence) stands() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,15 +101,15 @@ func (f *fence) looks() int {
 	return f.asked
 }
 
-// fencedBus is a publisher behind a fence, and what it writes to.
+// fencedBus is a publisher with a fence, and the bus that it writes to.
 type fencedBus struct {
 	publishtest.Publisher
 	stored func() int // events that the bus has
-	away   func(bool) // has each attempt fail, and be made again; nil: it cannot be
+	away   func(bool) // makes each attempt fail and be retried; nil: not possible
 	mute   bool       // no attempt is made while it is away
 }
 
-// buses makes one of each.
+// buses returns a constructor for each kind of bus.
 func buses() map[string]func(*testing.T, publish.Fence) fencedBus {
 	return map[string]func(*testing.T, publish.Fence) fencedBus{
 		"nats": func(t *testing.T, f publish.Fence) fencedBus {
@@ -222,7 +222,7 @@ func runBus(t *testing.T, b publish.Bus) publishtest.Publisher {
 	return publishtest.Await(b, false)
 }
 
-// claims publishes into a claim store.
+// claims publishes to a claim store.
 type claims struct{ publish.ClaimStore }
 
 func (c claims) Publish(ctx context.Context, ev *encode.Event) error {
@@ -236,7 +236,7 @@ func numbered(n int) *encode.Event {
 	return ev
 }
 
-// What is handed to a publisher behind a shut fence waits, is written when the fence opens, and never where it never will.
+// Events handed to a publisher with a shut fence wait. They are written when the fence opens, and never if it stays shut.
 func TestFence(t *testing.T) {
 	t.Parallel()
 	for name, open := range buses() {
@@ -288,7 +288,7 @@ func TestFence(t *testing.T) {
 
 func channel[T any](n int) chan T { return make(chan T, n) }
 
-// retriesStop shuts the fence in the midst of retries.
+// retriesStop shuts the fence during retries.
 func retriesStop(t *testing.T, f *fence, b fencedBus, n int) (open, over bool) {
 	t.Helper()
 	b.away(true)
@@ -300,7 +300,7 @@ func retriesStop(t *testing.T, f *fence, b fencedBus, n int) (open, over bool) {
 	} else {
 		wait(t, "it is tried", func() bool { return f.looks() > looks })
 		f.set(false, false)
-		// The attempt that the fence let through fails before the bus is back.
+		// The attempt that has passed the fence fails before the bus is back.
 		wait(t, "it waits at the fence", f.stands)
 	}
 	b.away(false)
@@ -342,7 +342,7 @@ func TestDispatcherEndsAtTheFence(t *testing.T) {
 	}
 }
 
-// A process that was stopped between the question and the write has bytes in its buffers. They must not go out.
+// A process that is stopped between the check of the fence and the write has bytes in its buffers. They must not go out.
 func TestGuardedConnection(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -390,7 +390,7 @@ func TestGuardedConnectionShutsBetween(t *testing.T) {
 			_, err := g.Write(bytes.Repeat([]byte("x"), 1<<20))
 			end <- err
 		}()
-		synctest.Wait() // it stands in the first part
+		synctest.Wait() // it waits in the first part
 		f.set(false, false)
 		read, err := io.Copy(io.Discard, there)
 		if err != nil || read > 128<<10 || read == 0 {
@@ -402,7 +402,7 @@ func TestGuardedConnectionShutsBetween(t *testing.T) {
 	})
 }
 
-// Where the fence shuts after events were handed over, the connection breaks, and no event is suspected of it.
+// If the fence shuts after events were handed over, the connection breaks, and no event is suspected of breaking it.
 func TestNATSBreaksTheConnectionWhenShut(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)
@@ -412,7 +412,7 @@ func TestNATSBreaksTheConnectionWhenShut(t *testing.T) {
 	r := run(t, cfg)
 	wait(t, "connected", func() bool { return r.Ready() == nil })
 	const n = 50
-	f.shutAfter.Store(3) // the first passes open the way into the buffer, the next look is that of the socket
+	f.shutAfter.Store(3) // the first passes let events into the buffer, the next check is that of the socket
 	all, ctx := errgroup.WithContext(t.Context())
 	for i := range n {
 		all.Go(func() error { return r.Publish(ctx, numbered(i)) })
@@ -433,7 +433,7 @@ func TestNATSBreaksTheConnectionWhenShut(t *testing.T) {
 	}
 }
 
-// flicker shuts after so many passes, for good until it is opened again.
+// flicker shuts after the given number of passes, until it is opened again.
 type flicker struct {
 	*fence
 	shutAfter atomic.Int64

@@ -21,7 +21,7 @@ func newEncoder(mode encode.Mode) *encode.Encoder {
 	return encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode, Before: true, Patch: true})
 }
 
-// journal is what has happened, in order: "bus <event>", "dead <event>", "ack <name>/<rv>".
+// journal records what happened, in order: "bus <event>", "dead <event>", "ack <name>/<rv>".
 type journal struct {
 	mu      sync.Mutex
 	entries []string
@@ -49,7 +49,7 @@ func (j *journal) Acked(d *object.Delta) {
 	j.add(fmt.Sprintf("ack %s/%d", d.Ref.Name(), d.ResourceVersion), nil)
 }
 
-// recorder is a Bus that refuses as told and writes down the rest.
+// recorder is a Bus that refuses the events that refuse rejects, and records the rest.
 type recorder struct {
 	j      *journal
 	name   string
@@ -75,7 +75,7 @@ func (r *recorder) take(ev *encode.Event) error {
 	return nil
 }
 
-// read is the event as a consumer has it.
+// read returns the event as a consumer reads it.
 func read(ev *encode.Event) (*consume.Event, error) {
 	header := map[string][]string{"content-type": {ev.ContentType}}
 	for _, a := range ev.Attributes {
@@ -84,7 +84,7 @@ func read(ev *encode.Event) (*consume.Event, error) {
 	return consume.FromMessage(header, slices.Clone(ev.Body))
 }
 
-// describe is "web-1/7", "web-1/7 without patch", "gap <dead letter>", "progress".
+// describe returns "web-1/7", "web-1/7 without patch", "gap <dead letter>" or "progress".
 func describe(e *consume.Event) string {
 	if e.Data == nil {
 		kind := strings.TrimPrefix(e.Type, consume.TypePrefix)
@@ -121,7 +121,7 @@ func (c *claimStore) Put(_ context.Context, name, contentType string, body []byt
 	return "claim:" + name, nil
 }
 
-// change is an update of a pod, of about so many bytes in each object; all of its text changes.
+// change is an update of a pod, of about size bytes in each object; all of its text changes.
 func change(j *journal, name string, rv, size int) *object.Delta {
 	ref := object.NewRef(pods, "shop", name, "uid-"+name)
 	doc := func(rv int, c string) *object.Object {
@@ -133,7 +133,7 @@ func change(j *journal, name string, rv, size int) *object.Delta {
 	}
 }
 
-// pumpAll moves the deltas and returns what Run did.
+// dispatchAll dispatches the deltas and returns the error of Run.
 func dispatchAll(tb testing.TB, bus publish.Bus, o publish.Options, mode encode.Mode, reg *prometheus.Registry, log *logBuffer, ds ...*object.Delta) error {
 	tb.Helper()
 	q := newQueue()

@@ -6,7 +6,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// A broker that lags behind reports the log before after the replacement was noticed by an acknowledgement: that is no second one.
+// A stale broker reports the previous log after an acknowledgement has revealed the replacement: that is not a second replacement.
 func TestLogIsReplacedOnceBesideABrokerThatLags(t *testing.T) {
 	l, replaced := publish.NewLog("x"), 0
 	l.OnReplaced(func(string, string) { replaced++ })

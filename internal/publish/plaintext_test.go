@@ -25,7 +25,7 @@ import (
 
 const plaintextSecret = "s3cret-of-the-bus"
 
-// listenOutside listens at an address that the publisher takes for another machine's (publish.Remote). It is a loopback address: tests
+// listenOutside listens at an address that the publisher treats as another machine's (publish.Remote). It is a loopback address: tests
 // connect to nothing else.
 func listenOutside(t *testing.T) net.Listener {
 	t.Helper()
@@ -45,7 +45,7 @@ func secretIn(t *testing.T) string {
 	return file
 }
 
-// eavesdrop is what a NATS server without TLS is told first: "" if the client says nothing.
+// eavesdrop returns the first line that each client sends to a NATS server without TLS, or "" if it sends nothing.
 func eavesdrop(t *testing.T, l net.Listener, info string) <-chan string {
 	t.Helper()
 	told := make(chan string, 100)
@@ -65,7 +65,7 @@ func eavesdrop(t *testing.T, l net.Listener, info string) <-chan string {
 	return told
 }
 
-// A password or token of NATS is sent to no other machine without TLS, unless that is permitted.
+// A password or token of NATS is not sent to another machine without TLS, unless that is permitted.
 func TestNATSSecretsInPlaintext(t *testing.T) {
 	file := secretIn(t)
 	for name, c := range map[string]struct {
@@ -117,7 +117,7 @@ func TestNATSSecretsInPlaintext(t *testing.T) {
 	}
 }
 
-// The brokers that a cluster names are dialled as the first ones are: whatever they are called, no secret goes to another machine.
+// The brokers that a cluster names are dialled like the first ones: whatever their names, no secret is sent to another machine.
 func TestKafkaSecretsInPlaintext(t *testing.T) {
 	l := listenOutside(t)
 	file := secretIn(t)
@@ -145,7 +145,7 @@ func TestKafkaSecretsInPlaintext(t *testing.T) {
 	}
 }
 
-// The client's secret goes to its own URL alone, and there only over TLS.
+// The client's secret is sent only to its own URL, and there only over TLS.
 func TestOAuthSecretInPlaintext(t *testing.T) {
 	var asked, elsewhere atomic.Int64
 	outside := &httptest.Server{Listener: listenOutside(t), Config: &http.Server{
@@ -218,7 +218,7 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			if !insecure {
 				cancel()
-				ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond) // they try on
+				ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond) // they keep trying
 			}
 			log, err := send(ctx)
 			cancel()

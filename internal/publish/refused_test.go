@@ -27,7 +27,7 @@ import (
 
 var allOversize = []string{publish.GiveUpPatch, publish.GiveUpBefore, publish.Reference}
 
-// An update of 10 KB has about 20 KB with both objects and 30 KB with its patch.
+// With both objects, an update of 10 KB has about 20 KB, and 30 KB with its patch.
 func TestOversizeIsGivenUpInOrder(t *testing.T) {
 	for _, tc := range []struct {
 		limit    int
@@ -43,7 +43,7 @@ func TestOversizeIsGivenUpInOrder(t *testing.T) {
 		{15_000, []string{publish.GiveUpBefore, publish.GiveUpPatch}, "bus web-1/7 without before,patch", "patch"},
 		{25_000, []string{publish.Reference, publish.GiveUpPatch}, "bus web-1/7 without before,after,patch", "reference"},
 	} {
-		for _, own := range []bool{false, true} { // the dispatcher's limit, or one that only the bus knows
+		for _, own := range []bool{false, true} { // the dispatcher's limit, or one that only the bus applies
 			for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 				t.Run(fmt.Sprintf("%d %v own=%t %s", tc.limit, tc.oversize, own, mode), func(t *testing.T) {
 					j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
@@ -87,7 +87,7 @@ func TestOversizeIsGivenUpInOrder(t *testing.T) {
 	}
 }
 
-// checkClaim holds a claim against the whole event.
+// checkClaim compares a claim with the whole event.
 func checkClaim(tb testing.TB, j *journal, e *consume.Event, d *object.Delta) {
 	tb.Helper()
 	var whole encode.Event
@@ -100,7 +100,7 @@ func checkClaim(tb testing.TB, j *journal, e *consume.Event, d *object.Delta) {
 	}
 }
 
-// What has nothing to give up is not published in vain.
+// An event is not published again for steps that would remove nothing from it.
 func TestOversizeSkipsWhatIsNotThere(t *testing.T) {
 	j := newJournal()
 	offered := 0
@@ -125,7 +125,7 @@ func TestDeadLetters(t *testing.T) {
 	for name, tc := range map[string]struct {
 		oversize  []string
 		claims    error
-		bus, dead func(*consume.Event, int) error // refusals; of the bus but for stream events
+		bus, dead func(*consume.Event, int) error // refusals; those of the bus do not apply to stream events
 		damage    func(*object.Delta)
 		letter    string
 		reason    string // the beginning of the attribute
@@ -221,7 +221,7 @@ func TestNoDeadLettersEndRun(t *testing.T) {
 		return &object.Delta{Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}
 	}
 	for name, tc := range map[string]struct {
-		bus, dead func(*consume.Event, int) error // dead nil: there are none
+		bus, dead func(*consume.Event, int) error // nil dead: no dead letters
 		delta     func(*journal) *object.Delta
 		want      []string // in the error
 	}{
@@ -298,7 +298,7 @@ func TestNoDeadLettersEndRun(t *testing.T) {
 	}
 }
 
-// A claim store that is gone for good ends Run: nothing else tells that the agent is about to end.
+// A claim store that is closed for good ends Run: nothing else shows that the agent is about to end.
 func TestClosedClaimStoreEndsRun(t *testing.T) {
 	j := newJournal()
 	o := publish.Options{Oversize: allOversize, MaxEventBytes: 5_000, Claims: &claimStore{j: j, err: func(string) error { return publish.ErrClosed }}, DeadLetters: &recorder{j: j, name: "dead"}}
@@ -307,8 +307,8 @@ func TestClosedClaimStoreEndsRun(t *testing.T) {
 	}
 }
 
-// A read of a snapshot that goes to the dead letters is told of before its acknowledgement, which snapshot.completed waits for;
-// a read of the next snapshot is another gap.
+// A gap reports a read of a snapshot that goes to the dead letters. The gap comes before the read's acknowledgement, which
+// snapshot.completed waits for. A read of the next snapshot causes another gap.
 func TestDeadLetterOfASnapshot(t *testing.T) {
 	j := newJournal()
 	var ds []*object.Delta
@@ -338,7 +338,7 @@ func TestDeadLetterOfASnapshot(t *testing.T) {
 	}
 }
 
-// Bus's contract: there are never two events of one key in flight, also where gaps behind dead letters meet each other and
+// Bus's contract: there are never two events of one key in flight, even if gaps for dead letters coincide with each other and with
 // stream events of their scope.
 func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 	j := newJournal()
@@ -355,7 +355,7 @@ func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 		most = max(most, under)
 		mu.Unlock()
 		entered <- struct{}{}
-		for range 1000 { // others have the time to come
+		for range 1000 { // give others time to arrive
 			runtime.Gosched()
 		}
 		mu.Lock()
@@ -375,8 +375,8 @@ func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 	}
 }
 
-// Whatever is too large, poisoned or out of reach: each delta ends as exactly one of the whole event, a shortened one, or a dead
-// letter and a gap, in order per object, and is acknowledged after that.
+// Events are too large, poisoned or out of reach. Each delta ends as exactly one of the whole event, a shortened one, or a dead letter
+// and a gap, in order per object. It is acknowledged after that.
 func TestEveryDeltaEndsOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		j := newJournal()
@@ -423,8 +423,8 @@ func TestEveryDeltaEndsOnce(t *testing.T) {
 		}
 
 		got := map[string][]string{}
-		letters := map[string]string{} // a letter whose gap is to come: "name/version" by id
-		due := map[string]bool{}       // what the acknowledgement is still to come of
+		letters := map[string]string{} // letters whose gap is still to come: "name/version" by id
+		due := map[string]bool{}       // objects whose acknowledgement is still to come
 		end := func(object string) {
 			if due[object] {
 				rt.Fatalf("%s ended twice", object)
@@ -476,7 +476,7 @@ func TestEveryDeltaEndsOnce(t *testing.T) {
 	})
 }
 
-// deniesOne hands one object's events back, to be sent alone, and takes the rest.
+// deniesOne hands back one object's events, to be sent alone, and accepts the rest.
 type deniesOne struct {
 	*recorder
 	denied string
@@ -490,7 +490,7 @@ func (b deniesOne) Publish(e *publish.Event) {
 	b.recorder.Publish(e)
 }
 
-// An operator puts an event that the bus denies among the dead letters: a gap takes its place, and its object goes on.
+// An operator moves an event that the bus denies to the dead letters: a gap takes its place, and its object resumes.
 func TestOperatorPutsAnEventAmongTheDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, reg := newJournal(), prometheus.NewRegistry()

@@ -28,9 +28,9 @@ func TestLaneLeavesHalfOfWhatItHolds(t *testing.T) {
 				f.put("pods", "p1", 10)
 				f.put("pods", "p2", 10)
 				f.put("nodes", "n0", 10)
-				f.expect("put p0", "put p1", "put n0") // p2 would leave nothing to others
+				f.expect("put p0", "put p1", "put n0") // p2 would leave nothing for others
 
-				// e6 came first, but its lane holds too much still.
+				// e6 came first, but its lane still holds too much.
 				f.pass()
 				f.expect("got e0")
 				f.pass()
@@ -46,7 +46,7 @@ func TestLaneLeavesHalfOfWhatItHolds(t *testing.T) {
 	}
 }
 
-// The room that there is goes by order of arrival, but for those whose lane holds too much.
+// Free room is given in order of arrival, except to lanes that hold too much.
 func TestRoomGoesByArrival(t *testing.T) {
 	inBubble(t, queue.Options{Events: 8, Bytes: 1000}, func(f *fixture) {
 		for i := range 5 {
@@ -63,7 +63,7 @@ func TestRoomGoesByArrival(t *testing.T) {
 	})
 }
 
-// Lanes that hold much, each of another bound, do not wait for each other.
+// Lanes that hold much, each limited by another bound, do not wait for each other.
 func TestSharesDoNotDeadlock(t *testing.T) {
 	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
 		f.put("configmaps", "large", 60)
@@ -93,7 +93,7 @@ func TestKeyHolds256(t *testing.T) {
 		f.put("pods", "stuck#257", 1)
 		f.expect("got stuck#0")
 
-		// Nobody else is held up by that: not its lane, not another one, not catch-up, not a watch to be opened again.
+		// That blocks nothing else: not its lane, not another lane, not catch-up, and not a watch that reopens.
 		f.put("pods", "other", 1)
 		f.put("nodes", "node", 1)
 		f.expect("put other", "put node")
@@ -146,13 +146,13 @@ func TestOversizePassesAlone(t *testing.T) {
 	})
 }
 
-// An item that is too much for a lane which is never empty: its lane waits behind it, and thereby empties.
+// An item is too large for a lane that is never empty: the lane's later items wait, so the lane drains.
 func TestLargeItemOfABusyLane(t *testing.T) {
 	inBubble(t, queue.Options{Events: 16, Bytes: 100}, func(f *fixture) {
 		f.put("configmaps", "c0", 1)
 		f.put("configmaps", "c1", 1)
 		f.put("configmaps", "large", 80)
-		f.put("configmaps", "c2", 1) // stays behind it
+		f.put("configmaps", "c2", 1) // waits for the large item
 		f.put("pods", "p0", 10)      // does not
 		f.expect("put c0", "put c1", "put p0")
 		f.pass()
@@ -195,7 +195,7 @@ func TestCatchUpHasHalf(t *testing.T) {
 						t.Fatalf("TryPut at %d of 18: %v", i, took)
 					}
 				}
-				for i := range 3 { // and leaves the rest to others
+				for i := range 3 { // and leaves the rest for others
 					if took := f.tryPut("nodes", fmt.Sprint("n", i), 10); took != (i < 2) {
 						t.Fatalf("TryPut of another lane at %d of 18: %v", 6+i, took)
 					}
@@ -205,7 +205,7 @@ func TestCatchUpHasHalf(t *testing.T) {
 				f.expect("roomy leases: <nil>")
 				f.put("pods", "live", 10) // has the other half
 				f.expect("put live")
-				f.pass() // those who wait are woken together, further down
+				f.pass() // Waiting callers are woken together, further down.
 				f.expect("got r0")
 				f.pass()
 				f.expect("got n0")
@@ -233,7 +233,7 @@ func TestCatchUpNeverGoesBeforeLive(t *testing.T) {
 	})
 }
 
-// A live delta for which its lane holds too much goes in before more catch-up of that lane, however much there is of it.
+// A live delta for which its lane holds too much is admitted before any further catch-up of that lane.
 func TestCatchUpNeverGoesBeforeLiveOfItsLane(t *testing.T) {
 	inBubble(t, queue.Options{Events: 1000, Bytes: 900}, func(f *fixture) {
 		const reads = 100
@@ -263,7 +263,7 @@ func TestCatchUpNeverGoesBeforeLiveOfItsLane(t *testing.T) {
 			}
 			f.pass()
 		}
-		// Those who waited for it go on.
+		// The calls that waited for it continue.
 		for ; passed < reads+2; passed++ {
 			f.pass()
 		}
@@ -273,7 +273,7 @@ func TestCatchUpNeverGoesBeforeLiveOfItsLane(t *testing.T) {
 	})
 }
 
-// There is room on a lane whose Put waits once that is in, or has given up.
+// A lane whose Put waits has room after the Put was admitted or has given up.
 func TestRoomWaitsForLiveOfItsLane(t *testing.T) {
 	for _, how := range []string{"in", "gives up"} {
 		t.Run(how, func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestRoomWaitsForLiveOfItsLane(t *testing.T) {
 	}
 }
 
-// A loop of TryPut and Room must not spin on a value for which half a queue is too little.
+// A loop of TryPut and Room must not spin on a value that is too large for half a queue.
 func TestRoomWaitsForWhatWasRefused(t *testing.T) {
 	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
 		f.put("pods", "p0", 30)
@@ -326,7 +326,7 @@ func TestRoomWaitsForWhatWasRefused(t *testing.T) {
 	})
 }
 
-// The live delta of an object whose catch-up was refused sends both. Then nothing is left to wait for.
+// The live delta of an object whose catch-up was refused sends both. Nothing is left to wait for.
 func TestRoomForgetsWhatWasPut(t *testing.T) {
 	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
 		f.put("pods", "p0", 30)

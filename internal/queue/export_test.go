@@ -2,7 +2,7 @@ package queue
 
 import "time"
 
-// State returns, as of one moment, what the queue holds.
+// State returns a consistent snapshot of the queue's counts.
 func (q *Queue[T]) State() (events, inFlight int, bytes int64) {
 	s := q.Stats()
 	return s.Events, s.Inflight, s.Bytes
@@ -11,8 +11,8 @@ func (q *Queue[T]) State() (events, inFlight int, bytes int64) {
 // SetKeyShare replaces the 256 items of a key by a number that a model can reach.
 func (q *Queue[T]) SetKeyShare(n int) { q.keyShare = uint16(n) }
 
-// Waiting returns how many calls of Put and Get and how many channels of Room wait, and how many keys are known: what a call that ended must
-// not leave behind.
+// Waiting returns the number of waiting calls of Put and Get, of waiting channels of Room, and of keys. Calls that have ended must
+// leave none of them behind.
 func (q *Queue[T]) Waiting() (puts, gets, rooms, keys int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

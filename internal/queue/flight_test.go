@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// flightQueue is a queue with as many workers as can be of use; what they get stays in flight until the test ends it. An item's
-// value is its weight.
+// flightQueue is a queue with as many workers as can be of use; the items that they get stay in flight until the test ends them. An
+// item's value is its weight.
 type flightQueue struct {
 	*queue.Queue[int]
 	t *testing.T
@@ -57,7 +57,7 @@ func (q *flightQueue) put(lane, key string, weight int) {
 	}
 }
 
-// inFlight are the keys in flight, sorted.
+// inFlight returns the keys in flight, sorted.
 func (q *flightQueue) inFlight() []string {
 	synctest.Wait()
 	q.mu.Lock()
@@ -107,7 +107,7 @@ func TestBytesInFlight(t *testing.T) {
 			q.put("pods", fmt.Sprint("pod-", i), 10)
 		}
 		q.want("pod-0", "pod-1", "pod-2", "pod-3", "pod-4", "pod-5")
-		// What is left is for others, each of which may have one item as long as there is room.
+		// The rest is for other lanes, each of which may have one item as long as there is room.
 		q.put("nodes", "node-0", 10)
 		q.put("events", "event-0", 20)
 		q.put("leases", "lease-0", 10)
@@ -132,7 +132,7 @@ func TestItemLargerThanTheFlightGoesAlone(t *testing.T) {
 	})
 }
 
-// An item that turns out larger than estimated waits for nobody, and others wait until the bound holds again.
+// An item that turns out larger than estimated does not wait, and others wait until the bound holds again.
 func TestResize(t *testing.T) {
 	inFlightOf(t, 90, func(q *flightQueue) {
 		q.put("pods", "pod-0", 10)
@@ -150,7 +150,7 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// A heavy item waits for those that were in flight before it, and for no later one, however many light ones there are.
+// A heavy item waits for those that were in flight before it, but not for later ones, however many light ones there are.
 func TestHeavyItemIsNotOvertakenForEver(t *testing.T) {
 	for seed := range uint64(10) {
 		inFlightOf(t, 100, func(q *flightQueue) {
@@ -179,7 +179,7 @@ func TestHeavyItemIsNotOvertakenForEver(t *testing.T) {
 				if slices.Contains(flying, "heavy") {
 					break
 				}
-				// Mostly those that overtook it come back first.
+				// Mostly, items that overtook it come back first.
 				key := flying[rnd.IntN(len(flying))]
 				if i := slices.Index(before, key); i >= 0 {
 					if rnd.IntN(3) > 0 && overtaken > 0 {
@@ -199,7 +199,7 @@ func TestHeavyItemIsNotOvertakenForEver(t *testing.T) {
 	}
 }
 
-// An item that waits for what a stuck lane has in flight stops only its own lane.
+// An item that waits for items in flight of a stuck lane blocks only its own lane.
 func TestItemThatWaitsForAStuckLaneStopsNoOther(t *testing.T) {
 	inFlightOf(t, 90, func(q *flightQueue) {
 		for i := range 9 {

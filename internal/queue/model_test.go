@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// model is the queue as its documentation tells it, with nothing but lists that are searched from the start each time.
+// model implements the documented behavior of the queue, using only lists that are searched from the start each time.
 type model struct {
 	maxEvents, keyShare int
 	maxBytes            int
@@ -23,22 +23,22 @@ type model struct {
 	maxFlying           int // bytes in flight; 0: not bounded
 	closed              bool
 
-	first *modelItem // that waits for room in flight while it is the first in line
+	first *modelItem // waits for room in flight while it is the first in line
 
 	held  []*modelItem // in the order taken; gone with Done
 	puts  []*modelPut  // waiting, in order of arrival
 	gets  int          // waiting
 	rooms []*modelRoom // waiting
-	asked []*modelLane // with a channel that is closed when there is room
+	asked []*modelLane // those with a channel that is closed when there is room
 	turn  []*modelLane // lanes with an item to hand out, next first
 
-	outcomes []string // what calls have come to since the last look
+	outcomes []string // results of calls since the last check
 }
 
 type modelLane struct {
 	name    string
 	real    *queue.Lane[int]
-	refused *modelItem // what TryPut refused, until something of its key comes in
+	refused *modelItem // the item that TryPut refused, until an item of its key is admitted
 }
 
 type modelItem struct {
@@ -49,7 +49,7 @@ type modelItem struct {
 	caught   bool       // catch-up
 	inFlight bool       // suspended ones too
 	weight   int        // in flight, in bytes
-	overtook *modelItem // model.first when it was handed out past that
+	overtook *modelItem // model.first, if this item was handed out before it
 }
 
 type modelPut struct {
@@ -62,7 +62,7 @@ type modelRoom struct {
 	lane *modelLane
 }
 
-// all is what is held, of one lane and of catch-up alone, where asked for.
+// all returns the number and bytes of held items, optionally of one lane or of catch-up only.
 func (m *model) all(of *modelLane, caught bool) (events, bytes int) {
 	for _, it := range m.held {
 		if (of == nil || it.lane == of) && (it.caught || !caught) {
@@ -101,8 +101,8 @@ func (m *model) fits(bytes int) bool {
 	return len(m.held) == 0 || len(m.held) < m.maxEvents && m.bytes()+bytes <= m.maxBytes
 }
 
-// leaves tells whether with one more item the lane holds no more than n times of what that leaves free: of everything, or of the
-// half that is for catch-up.
+// leaves reports whether the lane, with one more item, would hold at most n times the room then left free: of the whole queue, or of
+// the half for catch-up.
 func (m *model) leaves(l *modelLane, bytes, n int, caught bool) bool {
 	maxEvents, maxBytes := m.maxEvents, m.maxBytes
 	if caught {
@@ -121,12 +121,12 @@ func (m *model) roomy(l *modelLane, n int) bool {
 	} else if !m.fits(it.bytes) || m.keyFull(it.key) {
 		return false
 	}
-	// Neither does a Put wait for room, nor one of this lane for the lane to hold less.
+	// No Put waits for room, and no Put of this lane waits until the lane holds less.
 	waits := slices.ContainsFunc(m.puts, func(p *modelPut) bool { return p.lane == l && !m.keyFull(p.key) })
 	return m.firstPut() == nil && !waits && m.leaves(l, it.bytes, n, false) && m.leaves(l, it.bytes, n, true)
 }
 
-// weight is what is in flight in bytes, of one lane alone where asked for.
+// weight returns the bytes in flight, optionally of one lane only.
 func (m *model) weight(of *modelLane) (bytes int) {
 	for _, it := range m.held {
 		if it.inFlight && (of == nil || it.lane == of) {
@@ -136,7 +136,7 @@ func (m *model) weight(of *modelLane) (bytes int) {
 	return bytes
 }
 
-// weighty is how many items are in flight with bytes.
+// weighty returns the number of items in flight that have bytes.
 func (m *model) weighty() (n int) {
 	for _, it := range m.held {
 		if it.inFlight && it.weight > 0 {
@@ -146,7 +146,7 @@ func (m *model) weighty() (n int) {
 	return n
 }
 
-// overtakers is what is in flight in bytes of what overtook the first in line.
+// overtakers returns the bytes in flight of items that overtook the first in line.
 func (m *model) overtakers() (bytes int) {
 	for _, it := range m.held {
 		if it.inFlight && it.overtook != nil && it.overtook == m.first {
@@ -156,7 +156,7 @@ func (m *model) overtakers() (bytes int) {
 	return bytes
 }
 
-// next returns the item that is to be handed out, or nil, and whether it overtakes m.first.
+// next returns the item to hand out next, or nil, and whether it overtakes m.first.
 func (m *model) next() (next *modelItem, overtakes bool) {
 	var first *modelItem
 	for _, l := range m.turn {
@@ -196,7 +196,7 @@ func (m *model) free(l *modelLane) *modelItem {
 	return nil
 }
 
-// lineUp gives each lane that has become able to hand something out its place in the line, the last.
+// lineUp appends each lane that has become able to hand out an item to the line.
 func (m *model) lineUp() {
 	for _, it := range m.held {
 		if !slices.Contains(m.turn, it.lane) && m.free(it.lane) != nil {
@@ -228,9 +228,9 @@ func (m *model) handOut() *modelItem {
 	return it
 }
 
-// firstPut returns the waiting Put that the next room is for, or nil.
+// firstPut returns the waiting Put that gets the next free room, or nil.
 func (m *model) firstPut() *modelPut {
-	passed := map[*modelLane]bool{} // lanes with a Put that is too much: later Puts stay behind it
+	passed := map[*modelLane]bool{} // lanes with a Put that is too much: their later Puts wait too
 	for _, p := range m.puts {
 		switch {
 		case m.keyFull(p.key) || passed[p.lane]:
@@ -294,12 +294,12 @@ type call struct {
 	cancel context.CancelCauseFunc
 }
 
-// TestModel plays random calls on a queue and on the model, one at a time, lets the queue come to rest after each, and
-// compares what every call has come to.
+// TestModel plays random calls on a queue and on the model, one at a time. After each call, it waits until the queue is idle, and
+// compares the results of all calls.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		// rapid works by panics, which have to leave the bubble by hand: inside, one would end the process. A bubble
-		// around Check instead would stop the clock by which rapid ends its search for a smaller case.
+		// rapid works by panics, which must be carried out of the bubble by hand: inside, they would end the process. A bubble around
+		// Check instead would stop the clock that ends rapid's search for a smaller case.
 		var failure any
 		synctest.Test(t, func(*testing.T) {
 			defer func() { failure = recover() }()
@@ -334,9 +334,9 @@ func playModel(t *rapid.T) {
 		Events: m.maxEvents, Bytes: int64(m.maxBytes), InFlight: m.maxInFlight, InFlightBytes: int64(m.maxFlying),
 	}, nil)
 	q.SetKeyShare(m.keyShare)
-	weights := map[int]int{} // by id; of items that have not been put, too
+	weights := map[int]int{} // by id, including items that have not been put
 	q.WeighBy(func(id int) int64 { return int64(weights[id]) })
-	resized := false // some item in flight has grown: the bound may be exceeded
+	resized := false // an item in flight has grown: the bound may be exceeded
 
 	lanes := map[string]*modelLane{}
 	returned := make(chan string, 1000)
@@ -420,7 +420,7 @@ func playModel(t *rapid.T) {
 		})
 		m.gets++
 	}
-	// rest lets queue and model come to rest, and compares them.
+	// rest waits until the queue and the model are idle, and compares them.
 	rest := func() {
 		m.settle()
 		synctest.Wait()
@@ -577,7 +577,7 @@ func playModel(t *rapid.T) {
 		rest()
 	}
 
-	// However it ended, the callers give up, and the rest leaves in the order of the model.
+	// In any case, the callers give up, and the remaining items leave in the order of the model.
 	for len(open) > 0 {
 		giveUp(open[len(open)-1])
 		rest()

@@ -21,15 +21,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Cases are cheap here, and the rare ones are the ones of interest. The command line still has the last word.
+	// Cases are cheap here, and the interesting ones are rare. The command line overrides this.
 	if err := flag.Set("rapid.checks", "1000"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// fixture is a queue in a bubble. What its calls come to is written down, so that a test reads as a transcript: step by
-// step, and sorted where one step ends several calls.
+// fixture is a queue in a bubble. It logs the results of its calls, so that a test reads as a transcript: step by step, sorted
+// if one step ends several calls.
 type fixture struct {
 	*queue.Queue[string]
 	t   *testing.T
@@ -61,7 +61,7 @@ func (f *fixture) note(format string, args ...any) {
 	f.step = append(f.step, fmt.Sprintf(format, args...))
 }
 
-// rest lets the queue come to rest.
+// rest waits until the queue is idle.
 func (f *fixture) rest() {
 	synctest.Wait()
 	f.mu.Lock()
@@ -136,7 +136,7 @@ func (f *fixture) done(value string) {
 	f.rest()
 }
 
-// pass gets what comes next, then is done with it.
+// pass gets the next item and is done with it.
 func (f *fixture) pass() {
 	f.t.Helper()
 	f.get()
@@ -146,7 +146,7 @@ func (f *fixture) pass() {
 	f.done(strings.TrimPrefix(f.log[len(f.log)-1], "got "))
 }
 
-// expect compares what calls have come to since the last time.
+// expect compares the results of calls since the last expect.
 func (f *fixture) expect(want ...string) {
 	f.t.Helper()
 	if diff := cmp.Diff(want, f.log, cmpopts.EquateEmpty()); diff != "" {
@@ -234,8 +234,8 @@ func TestLanesAreServedInTurn(t *testing.T) {
 	})
 }
 
-// Were a key's next item to go to the end of its lane, a key with many items would get out one per round over all keys,
-// and its oldest would hold the checkpoint back.
+// If a key's next item were appended to its lane, a key with many items would send one per round over all keys. Its oldest item
+// would hold back the checkpoint.
 func TestOldestOfALaneGoesFirst(t *testing.T) {
 	inBubble(t, queue.Options{Events: 100, Bytes: 100}, func(f *fixture) {
 		for _, v := range []string{"hot#1", "hot#2", "warm#1", "hot#3", "cold", "warm#2", "hot#4"} {
@@ -249,7 +249,7 @@ func TestOldestOfALaneGoesFirst(t *testing.T) {
 	})
 }
 
-// However many keys have a next item to give, and in whatever order they got free.
+// The oldest goes first, however many keys have a next item, and in whatever order they became free.
 func TestOldestOfManyKeysGoesFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(t, "keys")
@@ -306,7 +306,7 @@ func TestWaitersEndWithTheirContext(t *testing.T) {
 	})
 }
 
-// A context that has ended wins over room and over items, or a loop of Get would outlive it as long as there is work.
+// A context that has ended takes precedence over room and items. Otherwise, a loop of Get would outlive it as long as there is work.
 func TestEndedContextIsNotServed(t *testing.T) {
 	inBubble(t, queue.Options{Events: 4, Bytes: 100}, func(f *fixture) {
 		f.put("pods", "p0", 1)
@@ -334,7 +334,7 @@ func TestCloseRunsDry(t *testing.T) {
 		f.Close()
 		f.Close()
 		f.rest()
-		f.expect("put late: " + queue.ErrClosed.Error()) // nor is there room, from here on
+		f.expect("put late: " + queue.ErrClosed.Error()) // nor is there room from here on
 		f.put("nodes", "n", 1)
 		f.expect("put n: " + queue.ErrClosed.Error())
 		if f.tryPut("nodes", "n", 1) {
@@ -345,7 +345,7 @@ func TestCloseRunsDry(t *testing.T) {
 		for range 4 {
 			f.get()
 		}
-		f.expect("got a#1", "got b") // a#2 waits for a#1: two calls of Get wait on
+		f.expect("got a#1", "got b") // a#2 waits for a#1: two calls of Get still wait
 		f.done("a#1")
 		f.expect("got a#2")
 		f.done("b")
@@ -372,7 +372,7 @@ func TestReleasedLane(t *testing.T) {
 		}
 		f.log = nil
 
-		// The resource is back, while the last deltas of the old one are still here: their order holds.
+		// The resource is back while the last deltas of the old one are still queued: their order is kept.
 		if f.Lane("widgets") == old {
 			t.Fatal("the released lane came back")
 		}
@@ -439,7 +439,7 @@ func TestOneAllocationPerItem(t *testing.T) {
 	}
 }
 
-// Callers that wait are remembered in what earlier ones have left.
+// Waiting calls reuse the waiters of earlier ones.
 func TestWaitingDoesNotAllocate(t *testing.T) {
 	q := queue.New[int](queue.Options{Events: 1, Bytes: 100}, nil)
 	var worker sync.WaitGroup
@@ -452,8 +452,8 @@ func TestWaitingDoesNotAllocate(t *testing.T) {
 			q.Done(it)
 		}
 	})
-	// AllocsPerRun leaves one processor: of two Puts, the first is handed to the worker that waits, the second waits for
-	// the worker.
+	// AllocsPerRun leaves one processor: of two Puts, the first is handed to the waiting worker, and the second waits for the
+	// worker.
 	allocs := testing.AllocsPerRun(1000, func() {
 		if err := q.Lane("pods").Put(t.Context(), "a", 1, 1); err != nil {
 			t.Error(err)
@@ -461,7 +461,7 @@ func TestWaitingDoesNotAllocate(t *testing.T) {
 	})
 	q.Close()
 	worker.Wait()
-	// One is the item. Were waiters not reused, it would be four; the race detector makes a sync.Pool forget a quarter.
+	// One is the item. If waiters were not reused, it would be four; the race detector makes a sync.Pool drop a quarter.
 	if allocs > 3 {
 		t.Errorf("%v allocations per item", allocs)
 	}

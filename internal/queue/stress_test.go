@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// TestStress lets many producers and many workers at a small queue, all of which give up at random and try again, and
-// holds every item against the rules.
+// TestStress runs many producers and many workers on a small queue. All of them give up at random and retry. Every item is
+// checked against the rules.
 func TestStress(t *testing.T) {
 	const (
 		producers = 24
@@ -67,7 +67,7 @@ func TestStress(t *testing.T) {
 						continue
 					}
 				} else if err := givingUp(rnd, func(ctx context.Context) error { return l.Put(ctx, key, size, next[k]) }); err != nil {
-					continue // not taken: the same item again, or there would be a hole
+					continue // not taken: retry the same item, or there would be a hole
 				}
 				taken.Add(1)
 				next[k]++
@@ -159,8 +159,8 @@ func givingUp(rnd *rand.Rand, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// TestCancelledAtTheMomentOfGrant lets the end of a context race with the grant that its call waits for. Whoever wins,
-// the error tells the truth, and the slot or the item is neither lost nor used twice.
+// TestCancelledAtTheMomentOfGrant races the end of a context with the grant that its call waits for. In both outcomes, the error
+// is correct, and the slot or the item is neither lost nor used twice.
 func TestCancelledAtTheMomentOfGrant(t *testing.T) {
 	const rounds = 40_000 // fewer miss the moment
 	t.Run("put", func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestCancelledAtTheMomentOfGrant(t *testing.T) {
 			})
 			wg.Wait()
 			outcomes[err == nil]++
-			if err != nil { // then the item is still there, for somebody else
+			if err != nil { // then the item is still there, for another call
 				if _, flying, _ := q.State(); flying != 0 {
 					t.Fatal("Get failed, but its item is in flight")
 				}
@@ -236,8 +236,7 @@ func TestCancelledAtTheMomentOfGrant(t *testing.T) {
 	})
 }
 
-// race runs the two at the same time, or as good as: one of them in the time that the other's goroutine takes to be
-// scheduled.
+// race runs the two functions at nearly the same time: one of them runs while the other's goroutine is being scheduled.
 func race(round int, a, b func()) {
 	if round%2 == 0 {
 		a, b = b, a
@@ -251,8 +250,8 @@ func race(round int, a, b func()) {
 	wg.Wait()
 }
 
-// TestNobodyStarves keeps the queue full: one lane with many producers, large items and a hot key, three lanes with one
-// modest producer each, and one whose items need nearly all of the queue. However the first pushes, all get their turn.
+// TestNobodyStarves keeps the queue full. One lane has many producers, large items and a hot key; three lanes have one modest
+// producer each; the items of another lane need nearly the whole queue. Every lane gets its turn.
 func TestNobodyStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New[string](queue.Options{Events: 40, Bytes: 1000}, nil)

@@ -15,9 +15,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// TestStuckLanesStopNoOther has some lanes whose items do not come back until the end, as where a topic is missing. One
-// after the other, they push all they have into the queue, live or as catch-up, and take all workers that they get. What
-// others have goes through meanwhile: live deltas, and catch-up, also much more of them than the queue holds. At the end everything comes out, in order.
+// TestStuckLanesStopNoOther has some lanes whose items do not come back until the end, as if a topic is missing. One after the
+// other, they push all their items into the queue, live or as catch-up, and take all workers they can. Other lanes' live deltas
+// and catch-up still pass, also many more than the queue holds. At the end all items come out, in order.
 func TestStuckLanesStopNoOther(t *testing.T) {
 	for _, tc := range []struct{ stuck, workers, events, inFlight int }{
 		{stuck: 1, workers: 2, events: 32},
@@ -25,7 +25,7 @@ func TestStuckLanesStopNoOther(t *testing.T) {
 		{stuck: 1, workers: 512, events: 2048},
 		{stuck: 5, workers: 256, events: 2048},
 		{stuck: 6, workers: 512, events: 8192},
-		// There are enough workers, and it is the bytes in flight that stuck lanes take.
+		// There are enough workers; the stuck lanes use up the bytes in flight.
 		{stuck: 1, workers: 256, events: 512, inFlight: 200},
 		{stuck: 4, workers: 256, events: 1024, inFlight: 2000},
 	} {
@@ -80,7 +80,7 @@ func stuckLanes(t *testing.T, stuck, workers, events int, inFlight int64, how st
 		return total
 	}
 
-	// push sends rounds of items under as many keys.
+	// push sends rounds of items under the given number of keys.
 	push := func(lane string, keys, rounds int, catchUp bool) {
 		l := q.Lane(lane)
 		for i := range keys * rounds {
@@ -107,7 +107,7 @@ func stuckLanes(t *testing.T, stuck, workers, events int, inFlight int64, how st
 		if how != "live" {
 			pushing.Go(func() { push(fmt.Sprint("stuck-", i), more, 2, true) })
 		}
-		synctest.Wait() // one lane after the other: each has all that those before it have left
+		synctest.Wait() // one lane after the other: each takes everything that those before it have left
 	}
 	if out() != 0 {
 		t.Fatalf("%d items are out before all is mended", out())
@@ -185,13 +185,13 @@ func TestSuspendedItemsComeBack(t *testing.T) {
 		for i := range 20 {
 			key := i
 			if i == 5 {
-				key = 0 // behind the first
+				key = 0 // queued after the first item of its key
 			}
 			if err := q.Lane("pods").Put(t.Context(), fmt.Sprint("pod-", key), 1, i); err != nil {
 				t.Fatal(err)
 			}
 		}
-		// expect takes all that is handed out.
+		// expect takes all items that are handed out.
 		expect := func(when string, want ...int) (items []*queue.Item[int]) {
 			t.Helper()
 			var got []int
@@ -227,7 +227,7 @@ func TestSuspendedItemsComeBack(t *testing.T) {
 	})
 }
 
-// A closed queue has items for Get as long as one of them may come back.
+// A closed queue has items for Get as long as a suspended one may come back.
 func TestClosedQueueWaitsForSuspendedItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New[int](queue.Options{Events: 10, Bytes: 10}, nil)

@@ -22,12 +22,12 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// receiver takes events over HTTP, and fails as such do: with 503, or without an answer after it has taken the event.
+// receiver takes events over HTTP and fails like real receivers: with 503, or without an answer after it has taken the event.
 type receiver struct {
 	mu   sync.Mutex
 	seen map[string]bool
 	last map[string]string // by uid, the highest sequence
-	late []string          // came behind a later version, and had not come before
+	late []string          // first seen after a later version
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -65,8 +65,8 @@ func (r *receiver) count() int {
 	return len(r.seen)
 }
 
-// The server of the stream is restarted, the relay crashes, the receiver fails: all arrives, and nothing out of order but
-// copies.
+// The stream's server restarts, the relay crashes and the receiver fails. All events arrive, and only duplicates are out of
+// order.
 func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	if code == 0 {
-		// A server that is shut down while it makes a stream leaves these two of its own behind.
+		// A server that is shut down while it creates a stream leaks these two of its own goroutines.
 		if err := goleak.Find(
 			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
 			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
@@ -54,7 +54,7 @@ type bus struct {
 	js     jetstream.JetStream
 }
 
-// newBus makes one; without users anybody may do all, and else the first is the test's.
+// newBus creates a bus. Without users, everyone may do everything; otherwise the first user is the test's.
 func newBus(tb testing.TB, users ...*server.User) *bus {
 	tb.Helper()
 	return newBusWith(tb, &server.Options{Users: users})
@@ -145,7 +145,7 @@ func (b *bus) sendTo(subject string, records ...string) {
 	}
 }
 
-// inNamespace is what a relay of one namespace asks for.
+// inNamespace selects the objects of one namespace.
 func inNamespace(namespace string) []consume.Objects {
 	return []consume.Objects{{Namespace: namespace}}
 }
@@ -155,7 +155,7 @@ func (b *bus) source(name string, start driver.Start) driver.RelaySource {
 	return b.sourceOf(&driver.Relaying{Name: name, Start: start, Log: slog.New(slog.DiscardHandler)})
 }
 
-// sourceOf changes the settings of the bus with each of change.
+// sourceOf changes the settings of the bus with each change function.
 func (b *bus) sourceOf(r *driver.Relaying, change ...func(*natsbus.Config)) driver.RelaySource {
 	b.tb.Helper()
 	c := new(natsbus.Config)
@@ -200,7 +200,7 @@ func streamEvent(kind string, rv int) string {
 		`"data":{"snapshot":"s1","resourceVersion":"%[2]d"}}`, kind, rv)
 }
 
-// target collects what is delivered.
+// target collects delivered events.
 type target struct {
 	before func(ctx context.Context, r *driver.Record) error // nil: nothing
 	ctx    context.Context                                   // ends with Run
@@ -269,7 +269,7 @@ func (t *target) Ready() error  { return nil }
 func (t *target) Stream() bool  { return true }
 func (t *target) InFlight() int { return 24 } // one lane has 16 of them
 
-// ids are those of the events that were delivered so far.
+// ids returns the ids of the events delivered so far.
 func (t *target) ids() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -296,7 +296,7 @@ func (t *target) wait(tb testing.TB, n int) {
 	}
 }
 
-// checkOrder checks that versions of each object only grow but for copies of what was delivered before.
+// checkOrder checks that the versions of each object increase, except for duplicates of events delivered before.
 func (t *target) checkOrder(tb testing.TB) {
 	tb.Helper()
 	t.mu.Lock()
@@ -317,7 +317,7 @@ func (t *target) checkOrder(tb testing.TB) {
 	}
 }
 
-// running is a relay that runs.
+// running is a running relay.
 type running struct {
 	cancel context.CancelFunc
 	done   chan error
@@ -349,7 +349,7 @@ func (r *running) stop() error {
 	return err
 }
 
-// wait waits until it has ended by itself.
+// wait waits until the relay ends by itself.
 func (r *running) wait(tb testing.TB) error {
 	tb.Helper()
 	select {
@@ -362,7 +362,7 @@ func (r *running) wait(tb testing.TB) error {
 	}
 }
 
-// unsaved is a source whose cursor cannot be saved: what a crash leaves behind.
+// unsaved is a source whose cursor cannot be saved, as if the relay crashed.
 type unsaved struct{ driver.Source }
 
 func (unsaved) Save(context.Context, []driver.Mark) error { return errors.New("not saved") }
@@ -416,7 +416,7 @@ func (m *memory) Behind(context.Context, []driver.Mark) (uint64, error) { return
 func (m *memory) Ready() error                                          { return nil }
 func (m *memory) Close() error                                          { return nil }
 
-// copyOf is a record in a partition of a topic with that many of them.
+// copyOf is a record in a partition of a topic with that many partitions.
 func copyOf(tb testing.TB, partition, partitions int, offset uint64, raw string) *driver.Record {
 	tb.Helper()
 	e, err := consume.Parse([]byte(raw))
@@ -426,7 +426,7 @@ func copyOf(tb testing.TB, partition, partitions int, offset uint64, raw string)
 	return &driver.Record{Log: consume.Log{Name: "t", Partition: partition}, Position: offset, Event: e, Copies: partitions}
 }
 
-// logBuffer collects what is logged.
+// logBuffer collects log output.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
-// leastPermissions are those of a relay in docs/guides/nats.md, as a server reads them.
+// leastPermissions returns the permissions of a relay in docs/guides/nats.md, as a server reads them.
 func leastPermissions(t *testing.T) *server.Permissions {
 	t.Helper()
 	raw, err := os.ReadFile("../../docs/guides/nats.md")
@@ -36,7 +36,7 @@ func leastPermissions(t *testing.T) *server.Permissions {
 	return options.Users[0].Permissions
 }
 
-// What the documentation says that a relay needs on NATS is enough, for the cursor too, which is made, taken again and shown.
+// The documented NATS permissions of a relay suffice, also to create its cursor, to reopen it and to show it.
 func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
 	t.Run("as they are", func(t *testing.T) { expectRelayed(t, leastPermissions(t), "", nats.InboxPrefix) })
 	t.Run("private inbox", func(t *testing.T) {

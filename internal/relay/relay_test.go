@@ -34,7 +34,7 @@ var _, _ relay.Limited = (*stdout.Bus)(nil), (*relay.Slack)(nil)
 func TestOrderPerObjectSurvivesATargetThatFails(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	to.before = func(ctx context.Context, _ *driver.Record) error {
-		for rand.IntN(3) == 0 { // an attempt that has failed
+		for rand.IntN(3) == 0 { // a failed attempt
 			runtime.Gosched()
 		}
 		return ctx.Err()
@@ -71,7 +71,7 @@ func TestSlowTargetHoldsNobodyBack(t *testing.T) {
 	rs := start(t, relay.Options{Name: "slow", Source: b.source("slow", driver.Beginning), Target: slow})
 	rq := start(t, relay.Options{Name: "quick", Source: b.source("quick", driver.Beginning), Target: quick})
 	const n = 5000
-	for v := range n { // the bus takes what the relay cannot
+	for v := range n { // the bus accepts more than the slow relay can deliver
 		b.send(event("shop", fmt.Sprintf("web-%d", v%100), v+1))
 	}
 	quick.wait(t, n)
@@ -201,7 +201,7 @@ func TestStreamEventsKeepTheirPlace(t *testing.T) {
 	}
 }
 
-// A Kafka topic has a copy of an event about the stream in each partition.
+// A Kafka topic has a copy of each stream event in each partition.
 func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 	to := newTarget()
 	m := &memory{records: []*driver.Record{
@@ -234,7 +234,7 @@ func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 	}
 }
 
-// From topics of namespaces, progress goes on when all topics have it. One that some of them have does not hold the cursor.
+// If namespaces have topics of their own, progress is forwarded once all topics have it. One that only some topics have does not hold the cursor.
 func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 	in := func(topic string, r *driver.Record) *driver.Record {
 		r.Name, r.Sparse = topic, r.Event.Stream != nil
@@ -296,7 +296,7 @@ func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
 }
 
 func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
-	const traceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" // whoever reads it hangs spans on it
+	const traceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" // readers attach spans to it
 	b := newBus(t)
 	e, err := consume.Parse([]byte(event("shop", "a", 7)))
 	if err != nil {
@@ -397,7 +397,7 @@ func waitFor(tb testing.TB, done func() bool) {
 	}
 }
 
-// A target that takes records and acknowledges none holds a bounded number of bytes, whatever part of the events is large.
+// For a target that takes records and never acknowledges, the bytes in flight are bounded, whatever part of the events is large.
 func TestBytesInFlightAreBounded(t *testing.T) {
 	const records, bound, large = 60, 16 << 20, 1 << 20
 	for _, part := range []string{"before", "after", "patch"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
-// saves is a source that tells how many marks each Save has.
+// saves is a source that reports how many marks each Save has.
 type saves struct {
 	memory
 	marks chan int // unbuffered: the test takes each
@@ -22,8 +22,8 @@ func (s *saves) Save(_ context.Context, marks []driver.Mark) error {
 	return nil
 }
 
-// What has been saved is not saved again: another relay of this name may have come further, or the topic been made anew.
-// Whether the cursor is still held is looked at all the same.
+// Saved marks are not saved again: another relay of this name may have advanced further, or the topic may have been recreated. The relay
+// still checks that it holds the cursor.
 func TestMarksThatHaveNotMovedAreNotSavedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &saves{

@@ -33,18 +33,18 @@ const (
 	secretToken = "xoxb-s3cr3t"
 )
 
-// standIn is a Slack: a webhook, and chat.postMessage.
+// standIn is a fake Slack: a webhook, and chat.postMessage.
 type standIn struct {
 	url string
 
 	mu       sync.Mutex
-	answer   func(n int, m message) (status int, header http.Header, body string) // nil: it takes all
+	answer   func(n int, m message) (status int, header http.Header, body string) // nil: it accepts all
 	requests int
-	messages []message // taken
+	messages []message // accepted
 	changed  chan struct{}
 }
 
-// message is what has been posted.
+// message is a posted message.
 type message struct {
 	Channel string  `json:"channel"`
 	Text    string  `json:"text"`
@@ -61,7 +61,7 @@ type block struct {
 	} `json:"text"`
 }
 
-// all is what a message says.
+// all returns the whole text of the message.
 func (m *message) all() string {
 	var b strings.Builder
 	for _, block := range m.Blocks {
@@ -162,7 +162,7 @@ func newSlack(tb testing.TB, c relay.SlackConfig, log *slog.Logger) *relay.Slack
 	return relay.NewSlack(c, log)
 }
 
-// relayTo relays records to Slack until that has told of n events.
+// relayTo relays records to Slack until its messages contain n events.
 func (s *standIn) relayTo(tb testing.TB, c relay.SlackConfig, o relay.Options, events int, records ...string) *logBuffer {
 	tb.Helper()
 	log := &logBuffer{}
@@ -310,7 +310,7 @@ func TestSlackRateLimitIsHeeded(t *testing.T) {
 	}
 }
 
-// A day that Slack asks for by mistake is no day of silence.
+// If Slack asks for a pause of a day by mistake, the relay does not stay silent for a day.
 func TestSlackIsNotWaitedForForLong(t *testing.T) {
 	s := newStandIn(t)
 	s.answer = func(int, message) (int, http.Header, string) {
@@ -414,7 +414,7 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 		if err := to.Ready(); err == nil || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("ready: %v", err)
 		}
-		if err := os.WriteFile(config.URLFile, []byte(s.url+secretPath), 0o600); err != nil { // it is mended while it runs
+		if err := os.WriteFile(config.URLFile, []byte(s.url+secretPath), 0o600); err != nil { // it is fixed while the relay runs
 			t.Fatal(err)
 		}
 		waitFor(t, func() bool { return len(s.taken()) == 1 })
@@ -440,7 +440,7 @@ var errOther = errors.New("another agent leads")
 
 func (shutFence) Pass(context.Context) error { return errOther }
 
-// A relay that may not write any more sends no message, and ends.
+// A relay that may no longer write sends no message, and ends.
 func TestSlackBehindAFence(t *testing.T) {
 	s := newStandIn(t)
 	c := s.webhook(t)

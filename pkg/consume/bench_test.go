@@ -53,7 +53,7 @@ func recordOf12KB(tb testing.TB) []byte {
 	return ev.Body
 }
 
-// BenchmarkRead reads records of 12 KB from an embedded server, which takes its share of the same processors.
+// BenchmarkRead reads records of 12 KB from an embedded server, which uses the same processors.
 func BenchmarkRead(b *testing.B) {
 	record := recordOf12KB(b)
 	bus := startBus(b)
@@ -108,7 +108,7 @@ func BenchmarkRead(b *testing.B) {
 			}
 		}
 	})
-	// What nats.go alone takes: the same consumer, its messages counted and thrown away.
+	// The cost of nats.go alone: the same consumer counts the messages and discards them.
 	b.Run("baseline-nats.go", func(b *testing.B) {
 		b.SetBytes(int64(len(record)))
 		for n := 0; n < b.N; {
@@ -142,7 +142,7 @@ func BenchmarkParse(b *testing.B) {
 			}
 		}
 	})
-	// The same fields by way of encoding/json, before, after and patch raw too.
+	// The same fields read with encoding/json; before, after and patch stay raw as well.
 	b.Run("baseline-encoding-json", func(b *testing.B) {
 		b.SetBytes(int64(len(record)))
 		b.ReportAllocs()

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// An event that goes through the CloudEvents SDK is the same as before.
+// An event does not change on its way through the CloudEvents SDK.
 func TestCloudEvent(t *testing.T) {
 	var events []*consume.Event
 	for _, mode := range []string{"structured", "binary"} {
@@ -53,7 +53,7 @@ func TestCloudEvent(t *testing.T) {
 	}
 }
 
-// What a producer makes with the SDK is read, whatever the types of its extensions, and with data in base64.
+// FromCloudEvent reads events that a producer made with the SDK, with extensions of any type and with data in base64.
 func TestFromCloudEventOfTheSDK(t *testing.T) {
 	ce := event.New()
 	ce.SetID("pods/1/7")

@@ -20,7 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A cache of what is in the cluster, as the stream tells it: copies are ignored, and what a snapshot shows to be gone goes.
+// A cache of the cluster's objects, built from the stream. It ignores duplicates, and drops objects that a snapshot shows to be gone.
 func Example() {
 	ctx := context.Background()
 	url, stop := exampleBus(
@@ -78,7 +78,7 @@ func Example() {
 	// 1 in the cache, the next record is 10
 }
 
-// A service. What the handler refuses comes again; after a restart, Run goes on behind what was acknowledged.
+// A service. Run delivers an event again if the handler fails; after a restart, it resumes after the last acknowledged event.
 func ExampleRun() {
 	url, stop := exampleBus(podEvent("c", "web", "uid-1", 100, ""), podEvent("u", "web", "uid-1", 101, ""))
 	defer stop()
@@ -108,7 +108,7 @@ func ExampleRun() {
 	// that was the last one
 }
 
-// The history of one object, from Kafka. With the name of the cluster, only the partition of the object is read.
+// The history of one object, from Kafka. If the name of the cluster is given, only the object's partition is read.
 func ExampleKafka() {
 	ctx := context.Background()
 	bus := &consume.Kafka{Brokers: []string{"127.0.0.1:9092"}, Topics: []string{"kubecdc.prod"}, Cluster: "prod"}
@@ -134,7 +134,7 @@ func ExampleKafka() {
 	}
 }
 
-// A receiver that is built on the CloudEvents SDK, here over HTTP, and keeps the rules.
+// A receiver built on the CloudEvents SDK, here over HTTP, that applies the rules of the contract.
 func ExampleFromCloudEvent() {
 	var rules consume.Tracker
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -152,7 +152,7 @@ func ExampleFromCloudEvent() {
 	}))
 	defer receiver.Close()
 
-	for range 2 { // a copy, as after a lost answer
+	for range 2 { // a duplicate, as after a lost answer
 		body := strings.NewReader(podEvent("c", "web", "uid-1", 100, ""))
 		res, err := http.Post(receiver.URL, "application/cloudevents+json", body)
 		if err != nil {
@@ -165,7 +165,7 @@ func ExampleFromCloudEvent() {
 	// pods/uid-1/100 news: false
 }
 
-// Which pods have been deleted, from a file of JSON lines.
+// The pods that have been deleted, from a file of JSON lines.
 func ExampleNewLines() {
 	file := strings.NewReader(podEvent("c", "web", "uid-1", 100, "") + "\n" + podEvent("d", "web", "uid-1", 102, "") + "\n")
 	lines := consume.NewLines("", file, consume.Query{})
@@ -185,7 +185,7 @@ func ExampleNewLines() {
 	// deleted: /api/v1/namespaces/shop/pods/web
 }
 
-// A Tracker is saved with the position in the stream, and goes on from there.
+// A Tracker is saved together with the position in the stream, and resumes from there.
 func ExampleTracker_saved() {
 	var rules consume.Tracker
 	first, err := consume.Parse([]byte(podEvent("c", "web", "uid-1", 100, "")))

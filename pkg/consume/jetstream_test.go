@@ -47,7 +47,7 @@ func read(tb testing.TB, r consume.Reader, n int) []int {
 	return got
 }
 
-// after is a start behind a record of the stream KUBECDC.
+// after starts after record n of the stream KUBECDC.
 func after(n uint64) consume.Start {
 	return consume.After(consume.Position{Log: consume.Log{Name: "KUBECDC"}, Next: n + 1})
 }
@@ -132,7 +132,7 @@ func TestJetStreamEmpty(t *testing.T) {
 	}
 }
 
-// What was there at the open and has been removed before it was read must not be waited for.
+// A reader must not wait for records that existed when it was opened but were removed before it read them.
 func TestJetStreamEndRemoved(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -165,7 +165,7 @@ func TestJetStreamEndRemoved(t *testing.T) {
 	}
 }
 
-// The server restarts while records are read and while none is, and before a live reader has had any.
+// The server restarts while records are read, while none is, and before a live reader has received any.
 func TestJetStreamRestarts(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -213,7 +213,7 @@ func TestJetStreamRestarts(t *testing.T) {
 	}
 }
 
-// The consumer on the server vanishes under the reader.
+// The consumer on the server disappears while the reader uses it.
 func TestJetStreamConsumerDeleted(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
@@ -262,7 +262,7 @@ func TestJetStreamMissed(t *testing.T) {
 	}
 }
 
-// The stream is deleted, and another one made that has as many records.
+// The stream is deleted and recreated with as many records.
 func TestJetStreamRecreated(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
@@ -287,7 +287,7 @@ func TestJetStreamRecreated(t *testing.T) {
 	}
 }
 
-// A record that is none is an error that says which; the next call goes on.
+// A record that is not an event causes an error that names it; the next call continues with the next record.
 func TestJetStreamInvalidRecord(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
@@ -309,7 +309,7 @@ func TestJetStreamInvalidRecord(t *testing.T) {
 	}
 }
 
-// Records larger than what is asked for at a time, and more of them than fit.
+// Records larger than one request asks for, and more of them than fit into one.
 func TestJetStreamLargeRecords(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
@@ -408,7 +408,7 @@ func TestOpenJetStreamErrors(t *testing.T) {
 	}
 }
 
-// A server that takes connections and says nothing must not keep a caller that has had enough.
+// A server that accepts connections but sends nothing must not block a caller whose context has ended.
 func TestOpenJetStreamEndsWithItsContext(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -430,7 +430,7 @@ func TestOpenJetStreamEndsWithItsContext(t *testing.T) {
 	dialed.Close()
 }
 
-// What is not asked for is passed: what the stream removes of it later was not missed.
+// The position passes records that do not match Subjects. If the stream removes them later, they do not count as missed.
 func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -457,7 +457,7 @@ func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
 	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(at)); err != nil {
 		t.Fatal(err)
 	}
-	b.stop() // It reads on from its position.
+	b.stop() // It resumes from its position.
 	b.start()
 	put(t, js, 40, 40)
 	if diff := cmp.Diff([]int{40}, read(t, r, 1)); diff != "" {
@@ -465,8 +465,8 @@ func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// Records that the stream removes before a reader comes to them are missed, with Subjects and without, however fast the reader is. If as many
-// others arrive meanwhile, the number of those left does not show it, but the reader has waited.
+// Records that the stream removes before a reader reaches them are missed, with Subjects and without, however fast the reader is. If as many other
+// records arrive meanwhile, the number of remaining records does not show it, but the reader has waited.
 func TestJetStreamRemovedBeforeTheReader(t *testing.T) {
 	t.Parallel()
 	const records, kept, others, atATime = 900, 10, 300, 512

@@ -52,7 +52,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What is null does not exist, what is absent is not known; the order of members, escapes and duplicates do not matter.
+// A null member does not exist, and an absent one is unknown. The order of members, escapes and duplicate members do not matter.
 func TestParseMembers(t *testing.T) {
 	created := parse(t, replaced(t, updated, `"before":{"spec":{"replicas":3}}`, `"before":null`))
 	if string(created.Data.Before) != "null" {
@@ -119,7 +119,7 @@ func TestParseGolden(t *testing.T) {
 	}
 }
 
-// Additions that the contract allows are no error and are not lost.
+// Parse accepts and keeps additions that the contract allows.
 func TestParseUnknown(t *testing.T) {
 	later := `{"specversion":"1.0","id":"a/b","source":"/k","type":"dev.kubecdc.weather","answer":42,"fine":true,"x":"<é\"","data":[1]}`
 	e := parse(t, later)
@@ -201,7 +201,7 @@ func replaced(tb testing.TB, s, from, to string) string {
 	return strings.Replace(s, from, to, 1)
 }
 
-// FuzzParse holds Parse against encoding/json: the same records are JSON, and the same is read from them.
+// FuzzParse compares Parse with encoding/json: both accept the same records and read the same values.
 func FuzzParse(f *testing.F) {
 	for _, r := range goldens(f, "structured") {
 		f.Add(r.body)

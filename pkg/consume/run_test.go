@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// runner is a Run and what it has handled.
+// runner is a Run and the events that it has handled.
 type runner struct {
 	mu      sync.Mutex
 	handled []int
@@ -26,7 +26,7 @@ type runner struct {
 
 var errStop = errors.New("stopped by the test")
 
-// run starts a Run. before is called with each number, ahead of it being noted as handled; nil: nothing.
+// run starts a Run. before is called with each number before the number is recorded as handled; nil does nothing.
 func run(tb testing.TB, o consume.RunOptions, before func(ctx context.Context, n int) error) *runner {
 	tb.Helper()
 	ctx, cancel := context.WithCancelCause(tb.Context())
@@ -63,7 +63,7 @@ func (r *runner) stop(tb testing.TB) {
 	}
 }
 
-// inOrder tells whether all from..to are there, in order, copies apart.
+// inOrder compares got without duplicates with the numbers from..to in order, and returns the difference.
 func inOrder(got []int, from, to int) string {
 	highest := from - 1
 	var news []int
@@ -85,7 +85,7 @@ func TestRun(t *testing.T) {
 	o := consume.RunOptions{Durable: "billing", AckWait: 10 * time.Minute} // nothing may wait for it
 	o.URL, o.Start = b.ClientURL(), consume.Beginning()
 
-	// What the handler refuses, it gets again, before what follows.
+	// If the handler fails, it receives the event again, before later ones.
 	refused := 0
 	r := run(t, o, func(_ context.Context, n int) error {
 		if n == 20 && refused < 3 {
@@ -100,7 +100,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("refused %d times; -want +got\n%s", refused, diff)
 	}
 
-	// Stopped in the middle of one, with others on their way behind it: the next goes on with that one, at once and in order.
+	// Run stops while it handles an event and others are in flight. The next Run resumes with that event, immediately and in order.
 	put(t, js, 51, 150)
 	r = run(t, o, func(ctx context.Context, n int) error {
 		if n == 60 {
@@ -137,8 +137,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// The server loses its last records while Run is connected, because it is restored from a copy or loses power before an fsync. New records then
-// have sequences that Run has handled. The handler gets them.
+// The server loses its last records while Run is connected, because it is restored from a backup or loses power before an fsync. New records then
+// have sequences that Run has already handled. The handler receives them.
 func TestRunAfterTheStreamLostRecords(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -173,7 +173,7 @@ func TestRunAfterTheStreamLostRecords(t *testing.T) {
 	}
 }
 
-// A handler that takes longer than AckWait is not given the same event again meanwhile.
+// A handler that takes longer than AckWait does not receive the same event again meanwhile.
 func TestRunSlowHandler(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -184,7 +184,7 @@ func TestRunSlowHandler(t *testing.T) {
 	o.URL, o.Start = b.ClientURL(), consume.Beginning()
 	r := run(t, o, func(_ context.Context, n int) error {
 		if n == 2 {
-			<-time.After(3 * 300 * time.Millisecond) // so long does it work
+			<-time.After(3 * 300 * time.Millisecond) // the time that it works
 		}
 		return nil
 	})
@@ -197,8 +197,8 @@ func TestRunSlowHandler(t *testing.T) {
 	}
 }
 
-// What waits here for longer than AckWait comes a second time, and is handled once: whatever the sequences, which a filter
-// leaves holes in.
+// Events that wait in the client for longer than AckWait are delivered twice and handled once, even if a filter leaves gaps
+// between their sequences.
 func TestRunHandlesOnceWhatComesTwice(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -214,7 +214,7 @@ func TestRunHandlesOnceWhatComesTwice(t *testing.T) {
 		if n > 3 {
 			return nil
 		}
-		// Until the server has sent those behind it again.
+		// Wait until the server has redelivered the events after it.
 		for {
 			c, err := stream.Consumer(ctx, "twice")
 			if err != nil {

@@ -96,7 +96,7 @@ func enum[T any](vs ...T) (out []any) {
 	return out
 }
 
-// reflected is the schema of a Go type: what may be added later is allowed.
+// reflected is the schema of a Go type; it allows members that are added later.
 func reflected(t *testing.T, v any) *schema {
 	t.Helper()
 	r := &generate.Reflector{Anonymous: true, ExpandedStruct: true, DoNotReference: true, AllowAdditionalProperties: true}
@@ -208,7 +208,7 @@ func objectDocument(t *testing.T) *schema {
 		member(data, rv).Pattern = "^[1-9][0-9]*$"
 	}
 	data.Required = []string{"op"} // a deletion may be without a version of its own
-	// The table of the contract. What an oversize event leaves out is named in truncated.
+	// The table of the contract. truncated names the members that an oversize event omits.
 	null, object := &schema{Type: "null"}, &schema{Type: "object"}
 	for _, row := range []struct {
 		op            consume.Op
@@ -285,7 +285,7 @@ func streamDocument(t *testing.T) *schema {
 	return document("An event about the stream", "https://kubecdc.dev/schema/stream/v1", data, event)
 }
 
-// same holds a generated file against the one in docs; with -update it writes it.
+// same compares a generated file with the one in docs; with -update it writes it.
 func same(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if *update {

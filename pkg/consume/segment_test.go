@@ -14,10 +14,10 @@ import (
 
 const (
 	sparseRecords = 24_000
-	sparseEvery   = 100 // record is of the pod
+	sparseEvery   = 100 // every sparseEvery-th record is of the pod
 )
 
-// fillSparse writes records to the stream, a few of them of pods, and returns the numbers of those few.
+// fillSparse writes records to the stream, a few of them of pods, and returns the numbers of these.
 func fillSparse(t *testing.T, js jetstream.JetStream) (wanted []int) {
 	t.Helper()
 	for n := 1; n <= sparseRecords; n++ {
@@ -40,7 +40,7 @@ func fillSparse(t *testing.T, js jetstream.JetStream) (wanted []int) {
 
 var sparse = []string{"kubecdc.x.object.core.pods.shop.web", "kubecdc.x.stream.core.pods"}
 
-// A few records of a long stream are read by several consumers side by side, in the order of the stream.
+// Several consumers read the few matching records of a long stream in parallel, in the order of the stream.
 func TestJetStreamSegments(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -78,14 +78,14 @@ func TestJetStreamSegments(t *testing.T) {
 		}
 	}
 
-	// One consumer reads all of a query that has no end.
+	// A single consumer reads a query that has no end.
 	r := open(t, consume.JetStream{URL: b.ClientURL(), Subjects: sparse}, consume.Query{Start: consume.Beginning()})
 	if diff := cmp.Diff(want, read(t, r, len(want))); diff != "" || consumers() != 1 {
 		t.Errorf("%d consumers, -want +got\n%s", consumers(), diff)
 	}
 }
 
-// A reader whose server is away in a segment reads each record once, in order.
+// A reader that loses its server within a segment reads each record once, in order.
 func TestJetStreamSegmentsAfterARestart(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -101,7 +101,7 @@ func TestJetStreamSegmentsAfterARestart(t *testing.T) {
 	}
 }
 
-// Records of a segment that the stream removes while the server is away are missed, and are not taken for records of others.
+// If the stream removes records of a segment while the server is away, they count as missed, and not as records that do not match.
 func TestJetStreamSegmentsRemoved(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)

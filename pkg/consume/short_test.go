@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// What an event says of what it lacks, in both content modes.
+// Events report what they omit, in both content modes.
 func TestShortenedEvents(t *testing.T) {
 	for _, mode := range []string{"structured", "binary"} {
 		events := map[string]*consume.Event{}
@@ -48,7 +48,7 @@ func TestShortenedEvents(t *testing.T) {
 	}
 }
 
-// A shortened event is news as any other, and its whole or a copy of it is not; a gap behind a dead letter changes nothing.
+// A shortened event is news like any other, but the whole event or a duplicate is not; a gap after a dead letter changes nothing.
 func TestTrackerOfShortenedEvents(t *testing.T) {
 	records := map[string]*consume.Event{}
 	for _, r := range goldens(t, "structured") {
@@ -77,7 +77,7 @@ func TestTrackerOfShortenedEvents(t *testing.T) {
 	}
 }
 
-// A sweep spares an object whose event is a dead letter, since it exists; one whose deletion is a dead letter is gone.
+// A sweep spares an object whose event is a dead letter, since the object exists. An object whose deletion is a dead letter is gone.
 func TestTrackerSparesDeadLetters(t *testing.T) {
 	event := func(id, typ, rest string) *consume.Event {
 		return parse(t, `{"specversion":"1.0","id":"`+id+`","source":"/kubernetes/x","type":"dev.kubecdc.`+typ+`","apiversion":"v1","resource":"pods",`+rest+`}`)

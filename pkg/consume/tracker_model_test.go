@@ -15,11 +15,11 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A Tracker reads a simulated stream: two scopes of a cluster that changes all the time and whose etcd is restored now and
-// then, watched by an agent that crashes in the middle of snapshots and goes on with them, or has forgotten all, misses
-// what happens meanwhile and takes other snapshots; that takes snapshots on demand, of a scope or a part of it; and whose
-// records come twice, late and in another order among objects. After each record the Tracker must say what a model says that keeps the whole log and
-// goes by the letter of the contract; and after a snapshot of all scopes it must know the objects that there are.
+// A Tracker reads a simulated stream of two scopes. The cluster changes all the time, and its etcd is restored now and then. The
+// agent crashes during snapshots. It then resumes them, or restarts without state, misses changes and takes new snapshots. It also
+// takes snapshots on demand, of a scope or a part of one. Records are duplicated, delayed and reordered among objects. After each
+// record, the Tracker must agree with a model that keeps the whole log and follows the contract literally. After a snapshot of all
+// scopes, the Tracker must hold exactly the objects that exist.
 func TestTrackerModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, truth: map[string]thing{}, tracker: &consume.Tracker{Forget: time.Hour}, queued: map[string][]*consume.Event{}}
@@ -100,7 +100,7 @@ type world struct {
 // scopes are those of the agent's informers.
 var scopes = []string{"pods/a,b", "pods/c"}
 
-// within tells whether a namespace belongs to a scope.
+// within reports whether a namespace belongs to a scope.
 func within(scope, namespace string) bool {
 	return strings.Contains(strings.TrimPrefix(scope, "pods/"), namespace)
 }
@@ -143,8 +143,8 @@ func (w *world) remove() {
 	w.agent.saw(w, consume.Deleted, o)
 }
 
-// agent is the one of the project, as far as the stream shows it: markers are acknowledged before what follows, live
-// deltas wait for the start of the snapshot, and each object's records leave in order.
+// agent models the visible behavior of the real agent. Its markers are acknowledged before later records, live deltas wait for
+// the start of the snapshot, and each object's records leave in order.
 type agent struct {
 	running   bool
 	snapshots map[string]*snapshot // under way, by scope
@@ -157,7 +157,7 @@ type snapshot struct {
 	done  map[string]thing
 }
 
-// restart is a start without memory.
+// restart is a start without state.
 func (a *agent) restart(w *world) {
 	a.running, a.snapshots = true, map[string]*snapshot{}
 	for _, scope := range scopes {
@@ -165,7 +165,7 @@ func (a *agent) restart(w *world) {
 	}
 }
 
-// snapshot begins a snapshot, unless one of the same scope is under way.
+// snapshot begins a snapshot, unless one of the same scope is in progress.
 func (a *agent) snapshot(w *world, scope string) {
 	if a.snapshots[scope] != nil {
 		return
@@ -182,8 +182,8 @@ func (a *agent) snapshot(w *world, scope string) {
 	w.deliver(w.marker(consume.TypeSnapshotStarted, scope, s))
 }
 
-// resume is a crash after which the agent remembers where it was, but not all that it had sent since. What was queued is
-// sent, since the API server tells it again; snapshots go on under their ids, and read again what has not changed.
+// resume is a crash after which the agent has its position, but has not recorded everything that it has sent since. Queued events are
+// sent, because the API server delivers them again. Snapshots resume under their ids and reread some unchanged objects.
 func (a *agent) resume(w *world) {
 	for _, scope := range slices.Sorted(maps.Keys(a.snapshots)) {
 		s := a.snapshots[scope]
@@ -203,8 +203,8 @@ func (a *agent) progress(w *world, scope string) {
 	w.deliver(e)
 }
 
-// restore restores etcd from a backup. The agent sees it, wherever it is, by the versions that the bus has at least. What
-// was queued it may still send.
+// restore restores etcd from a backup. The agent detects it, at the latest by the versions on the bus. It may still send
+// queued events.
 func (w *world) restore(crash bool) {
 	if w.backup == nil {
 		return
@@ -238,7 +238,7 @@ func (w *world) suffix() string {
 	return fmt.Sprint("/h", w.history)
 }
 
-// saw is a live delta. What is still to be read of the object goes first.
+// saw is a live delta. A pending read of the object is sent first.
 func (a *agent) saw(w *world, op consume.Op, o thing) {
 	if !a.running {
 		return
@@ -258,7 +258,7 @@ func (a *agent) read(w *world, key string) {
 	}
 }
 
-// work reads an object, or completes a snapshot.
+// work reads an object or completes a snapshot.
 func (a *agent) work(w *world) {
 	if scopes := slices.Sorted(maps.Keys(a.snapshots)); len(scopes) > 0 {
 		scope, s := scopes[0], a.snapshots[scopes[0]]
@@ -304,7 +304,7 @@ func (w *world) flush() {
 	}
 }
 
-// again is a late copy of any record so far, from before a crash too.
+// again delivers a late duplicate of any earlier record, even from before a crash.
 func (w *world) again() {
 	if len(w.log) > 0 {
 		w.deliver(w.log[rapid.IntRange(0, len(w.log)-1).Draw(w.t, "copy of")])
@@ -313,7 +313,7 @@ func (w *world) again() {
 
 func (w *world) deliver(e *consume.Event) {
 	w.log = append(w.log, e)
-	if e.Time.IsZero() { // else it is a copy
+	if e.Time.IsZero() { // else it is a duplicate
 		e.Time = noon.Add(time.Duration(len(w.log)) * time.Second)
 	}
 	got, want := w.tracker.Apply(e), w.model.apply(e)
@@ -335,7 +335,7 @@ func versionOf(e *consume.Event) version {
 	return version(fmt.Sprintf("%010d %s", e.History(), e.Sequence))
 }
 
-// model goes by the contract and forgets nothing.
+// model follows the contract and keeps everything.
 type model struct {
 	log     []*consume.Event
 	news    []bool
@@ -372,8 +372,8 @@ func (m *model) apply(e *consume.Event) consume.Verdict {
 	return v
 }
 
-// isNews: a copy never is, of an object only what is above all before, and of one that is not known any more only what is
-// above the snapshots that have shown it.
+// isNews reports whether an event is news. A duplicate never is. An event of a known object is news if its version is above all
+// earlier ones. An event of an unknown object is news if it is above the snapshots that showed the object to be gone.
 func (m *model) isNews(e *consume.Event) bool {
 	if slices.ContainsFunc(m.log, func(o *consume.Event) bool { return o.ID == e.ID }) {
 		return false
@@ -403,7 +403,7 @@ func (m *model) isNews(e *consume.Event) bool {
 	})
 }
 
-// reading is the scope of the snapshot that a read belongs to, as long as that is under way.
+// reading is the scope of the snapshot that a read belongs to, while that snapshot is in progress.
 func (m *model) reading(e *consume.Event) (scope string) {
 	underWay := map[string]string{}
 	for i, o := range m.log {
@@ -422,8 +422,8 @@ func (m *model) reading(e *consume.Event) (scope string) {
 	return scope
 }
 
-// sweep: what of the scope was neither read nor changed since the snapshot was taken. That a later one has read it is good
-// enough.
+// sweep returns the objects of the scope that were neither read nor changed since the snapshot was taken. A read by a later
+// snapshot counts too.
 func (m *model) sweep(completed *consume.Event) []consume.Object {
 	start := slices.IndexFunc(m.log, func(e *consume.Event) bool {
 		return e.Type == consume.TypeSnapshotStarted && e.Scope == completed.Scope && e.Stream.Snapshot == completed.Stream.Snapshot

@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Agents on nodes and the central agent share a stream. None has a word about what another observes.
+// Agents on nodes and the central agent share a stream. None of them affects objects that another one observes.
 func TestTrackerOfParts(t *testing.T) {
 	const (
 		unbound = " scope=pods?fieldSelector=spec.nodeName="
@@ -96,9 +96,9 @@ func TestTrackerOfParts(t *testing.T) {
 	}
 }
 
-// A Tracker reads what agents on two nodes and the central agent say of Pods that are made, bound, changed and deleted, each
-// agent's words in order and those of different agents in any, with late copies, and snapshots of each of the three. In the end
-// it knows the Pods that there are.
+// A Tracker reads the events of the agents on two nodes and of the central agent, with late duplicates and snapshots of each of
+// the three. Pods are created, bound, changed and deleted. The events of one agent arrive in order, those of different agents
+// in any order. In the end the Tracker holds exactly the Pods that exist.
 func TestTrackerOfPartsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &nodesWorld{t: t, pods: map[string]*nodePod{}, queued: map[string][]*consume.Event{}, tracker: &consume.Tracker{}}
@@ -152,7 +152,7 @@ type nodesWorld struct {
 	tracker *consume.Tracker
 }
 
-// say queues an event of the agent of a node, "" is the central agent.
+// say queues an event of a node's agent; "" is the central agent.
 func (w *nodesWorld) say(node string, e *consume.Event) {
 	w.ids++
 	e.Source, e.APIVersion, e.Resource = "/kubernetes/x", "v1", "pods"
@@ -209,7 +209,7 @@ func (w *nodesWorld) change(remove bool) {
 	w.tell(p.node, op, p, "")
 }
 
-// snapshot is one of a scope, whole: what lies before it has been said.
+// snapshot is a complete snapshot of a scope; events queued before it are sent first.
 func (w *nodesWorld) snapshot(node string) {
 	w.rv++
 	id := fmt.Sprint("S", w.rv)
@@ -242,7 +242,7 @@ func (w *nodesWorld) send() {
 	w.tracker.Apply(e)
 }
 
-// again is a late copy.
+// again delivers a late duplicate.
 func (w *nodesWorld) again() {
 	if len(w.log) > 0 {
 		w.tracker.Apply(w.log[rapid.IntRange(0, len(w.log)-1).Draw(w.t, "copy of")])

@@ -376,7 +376,7 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-// The limit that the documentation names, and what mends it.
+// The limit that the documentation names, and how a snapshot corrects it.
 func TestTrackerForgets(t *testing.T) {
 	tr := &consume.Tracker{Forget: 10 * time.Minute}
 	script(t, tr, `
@@ -456,7 +456,7 @@ func TestTrackerProgress(t *testing.T) {
 	expect("pods/shop", "none")
 	script(t, &tr, `
 		+5m
-		progress @18 => news`) // of an agent that was killed before it remembered what it had said
+		progress @18 => news`) // of an agent that was killed before it saved its progress
 	expect("pods", "05:02 @20 h0")
 	script(t, &tr, `
 		+6m

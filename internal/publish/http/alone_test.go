@@ -23,7 +23,7 @@ import (
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// others publishes innocent events until stop is called, and returns the first error.
+// others publishes unrelated events until stop is called; stop returns the first error.
 func others(t *testing.T, r *running) (stop func() error) {
 	over, done := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -43,7 +43,7 @@ func others(t *testing.T, r *running) (stop func() error) {
 	return sync.OnceValue(func() error { close(over); return <-done })
 }
 
-// alone returns the error with which a bus hands an event back to be sent alone.
+// alone checks the error with which a bus hands an event back to be sent alone.
 func alone(t *testing.T, err error, reason string) {
 	t.Helper()
 	again := new(publish.RetryError)
@@ -52,8 +52,8 @@ func alone(t *testing.T, err error, reason string) {
 	}
 }
 
-// An event with which the receiver closes the connection is tried twice, the second time on a connection of its own, and handed back. Sent alone it is
-// tried on a connection of its own first. No other event is cut the second time, or handed back.
+// An event on which the receiver closes the connection is tried twice, the second time on a connection of its own, and handed back. When
+// sent alone, it is tried on a connection of its own first. No other event is cut a second time or handed back.
 func TestCutTwiceIsSentAlone(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		t.Run(fmt.Sprintf("batch-%d", batch), func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestCutTwiceIsSentAlone(t *testing.T) {
 	}
 }
 
-// door closes connections right after it has accepted them, where open says so. It counts those that it let in and that
-// stand.
+// door closes connections right after it has accepted them, if open says so. It counts the connections that it lets in, and those
+// that are open.
 type door struct {
 	net.Listener
 	open   func(standing int64) bool
@@ -122,7 +122,7 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-// serveBehind starts a receiver that takes everything that comes in by d.
+// serveBehind starts a receiver that accepts all requests that pass d.
 func serveBehind(t *testing.T, d *door) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
@@ -132,7 +132,7 @@ func serveBehind(t *testing.T, d *door) string {
 	return s.URL
 }
 
-// publishAll publishes events of that many objects, one after the other of each, and fails where one is refused.
+// publishAll publishes events of the given number of objects, in order for each object, and fails if one is refused.
 func publishAll(t *testing.T, r *running, objects, events int) (waitFor func()) {
 	var wg sync.WaitGroup
 	var refused atomic.Int64
@@ -153,7 +153,7 @@ func publishAll(t *testing.T, r *running, objects, events int) (waitFor func()) 
 	}
 }
 
-// A receiver whose sidecar is up before it is: it accepts and closes everything, and then, coming back, two connections of
+// A receiver whose sidecar is up first: it accepts and closes every connection and then, while it recovers, two out of
 // three.
 func TestReceiverThatComesBackRefusesNothing(t *testing.T) {
 	var back atomic.Bool
@@ -167,7 +167,7 @@ func TestReceiverThatComesBackRefusesNothing(t *testing.T) {
 	waitFor()
 }
 
-// A receiver that closes each connection beyond a number, and serves those that stand.
+// A receiver closes each connection beyond a limit, and serves the open ones.
 func TestConnectionLimitRefusesNothing(t *testing.T) {
 	t.Parallel()
 	d := &door{open: func(standing int64) bool { return standing < 20 }}
@@ -178,7 +178,7 @@ func TestConnectionLimitRefusesNothing(t *testing.T) {
 	}
 }
 
-// connection is one that a receiver has accepted, the key of itself in the context of its requests.
+// connection is an accepted connection. The contexts of its requests hold it under the key connection{}.
 type connection struct {
 	net.Conn
 	first bool
@@ -204,8 +204,8 @@ func serveMultiplexed(t *testing.T, handler func(c connection, r *http.Request))
 	return publishhttp.Config{URL: s.URL, TLS: &publish.TLS{CAFile: ca}}
 }
 
-// With HTTP/2 the connection that stands is served, and each new one is cut. When one request is cut on the former, its events get
-// through all the same.
+// With HTTP/2 the open connection is served, and each new one is cut. If a request on the open one is cut, its events still get
+// through.
 func TestNewConnectionsCutHoldUpNothing(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		t.Run(fmt.Sprintf("batch-%d", batch), func(t *testing.T) {
@@ -217,12 +217,12 @@ func TestNewConnectionsCutHoldUpNothing(t *testing.T) {
 					panic(http.ErrAbortHandler)
 				}
 				if answered.Add(1) == 20 {
-					panic(http.ErrAbortHandler) // this request alone
+					panic(http.ErrAbortHandler) // only this request
 				}
 			})
 			cfg.Batch = batch
 			r := run(t, cfg)
-			if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // else many connections are made at once
+			if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // otherwise many connections are made at once
 				t.Fatal(err)
 			}
 			waitFor, done := publishAll(t, r, 64, 50), make(chan struct{})
@@ -244,7 +244,7 @@ func TestNewConnectionsCutHoldUpNothing(t *testing.T) {
 	}
 }
 
-// With HTTP/2 an event may cut the requests of all others, which share its connection. They get through on connections of their own.
+// With HTTP/2 an event may cut the requests of others that share its connection. They get through on connections of their own.
 func TestCutWithHTTP2CutsOthersOnce(t *testing.T) {
 	var poisoned atomic.Int64
 	r := run(t, serveMultiplexed(t, func(c connection, r *http.Request) {
@@ -254,7 +254,7 @@ func TestCutWithHTTP2CutsOthersOnce(t *testing.T) {
 			_ = c.Close()
 		}
 	}))
-	if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // else many connections are made at once
+	if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // otherwise many connections are made at once
 		t.Fatal(err)
 	}
 	var good []<-chan error
@@ -273,7 +273,7 @@ func TestCutWithHTTP2CutsOthersOnce(t *testing.T) {
 	}
 }
 
-// A firewall that looks into requests and denies one: that one is handed back, and the others go on without a pause.
+// A firewall inspects requests and denies one event: that one is handed back, and the others continue without a pause.
 func TestDeniedIsSentAlone(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 10} {
@@ -303,7 +303,7 @@ func TestDeniedIsSentAlone(t *testing.T) {
 	}
 }
 
-// Events that are denied, more of them than may be on their way, do not hold up the others.
+// Denied events, more of them than may be in flight, do not hold up the others.
 func TestManyDeniedHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	const denied, good = 600, 100
@@ -338,8 +338,8 @@ func TestManyDeniedHoldUpNoOthers(t *testing.T) {
 	}
 }
 
-// If all events are denied the receiver does not know the agent, or the agent not the receiver. Nearly all events wait in the bus, one request at a
-// time tries, and when the receiver takes events again they all get through.
+// If all events are denied, the receiver does not accept the agent, or the agent has the wrong receiver. Nearly all events wait in the
+// bus, and one request at a time retries. When the receiver accepts events again, all of them get through.
 func TestAllDeniedAreHeldBack(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 4} {
@@ -352,7 +352,7 @@ func TestAllDeniedAreHeldBack(t *testing.T) {
 				if open.Load() {
 					return
 				}
-				if n := storm.Add(1); denied.Add(1) > 300 { // by then all that were on their way have come back
+				if n := storm.Add(1); denied.Add(1) > 300 { // by then all that were in flight have come back
 					most.Store(max(most.Load(), n))
 				}
 				defer storm.Add(-1)
@@ -383,7 +383,7 @@ func TestAllDeniedAreHeldBack(t *testing.T) {
 	}
 }
 
-// One of two receivers behind an address denies what comes.
+// One of two receivers behind an address denies all events.
 func TestDeniedAtRandomGetsThrough(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusUnauthorized} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -401,8 +401,8 @@ func TestDeniedAtRandomGetsThrough(t *testing.T) {
 	}
 }
 
-// A receiver that refuses a request by its length, and closes the connection without reading the rest: the answer is lost with the
-// connection. The event is too large nevertheless.
+// A receiver refuses a request by its length, and closes the connection without reading the rest: the answer is lost with the
+// connection. The event still counts as too large.
 func TestCutForItsSizeIsTooLarge(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -452,7 +452,7 @@ func TestCutForItsSizeIsTooLarge(t *testing.T) {
 	}
 }
 
-// A receiver that does not know requests that ask first gets the body at once.
+// A receiver that rejects the Expect header gets the body at once.
 func TestReceiverWithoutExpectations(t *testing.T) {
 	t.Parallel()
 	var requests, asked atomic.Int64

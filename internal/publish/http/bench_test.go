@@ -16,16 +16,15 @@ import (
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// BenchmarkBus compares publishing with net/http used bare, into the same receiver in this process, which shares the
-// processor. An operation is an event of 4 KiB throughout.
+// BenchmarkBus compares publishing with plain net/http, to the same receiver in this process, which shares the processor. An
+// operation is always an event of 4 KiB.
 //
-// single: 64 events on their way. Bare, that is 64 workers, each with a Post and the answer read to its end.
+// single: 64 events in flight. With plain net/http, 64 workers each Post an event and read the answer to its end.
 //
-// batch: 32 events a request, 4 requests on their way, 256 events handed over and not yet acknowledged. Bare, events come one
-// at a time through a channel that holds those that wait; each of 4 workers joins up to 32 of them to an array, posts it, and
-// comes back for the next. The array's buffer is used again, which only a receiver allows that has read a request before it
-// answers. No event's end is told to anybody there. With Publish, 256 calls each wait for their own event's, which is what
-// keeps keys in order.
+// batch: 32 events a request, 4 requests in flight, 256 events handed over and not yet acknowledged. With plain net/http, events
+// come one at a time through a channel that holds the waiting ones. Each of 4 workers joins up to 32 of them to an array and posts
+// it. The array's buffer is reused, which is safe only if the receiver reads a request before it answers. Workers report no event's
+// result to a caller. With Publish, each of 256 calls waits for its own event's result, which keeps keys in order.
 func BenchmarkBus(b *testing.B) {
 	const workers, batch, flights, handed = 64, 32, 4, 256
 	body := []byte(strings.Repeat("x", 4<<10))
@@ -37,7 +36,7 @@ func BenchmarkBus(b *testing.B) {
 			_, _ = io.Copy(io.Discard, r.Body)
 		})
 	}
-	// measure runs f, which is to bring b.N events to their end, in as many goroutines as there are workers.
+	// measure runs f, which must end b.N events, in as many goroutines as there are workers.
 	measure := func(b *testing.B, workers int, f func() error) {
 		b.Helper()
 		b.ReportAllocs()
@@ -124,7 +123,7 @@ func BenchmarkBus(b *testing.B) {
 				}
 				array = append(array, ']')
 				if err := post(array); err != nil {
-					for range events { // or the feeder would wait for ever
+					for range events { // otherwise the feeder would wait forever
 					}
 					return err
 				}
@@ -138,7 +137,7 @@ func BenchmarkBus(b *testing.B) {
 	})
 }
 
-// processCPU is what this process has used, the receiver included.
+// processCPU returns the CPU time that this process has used, including the receiver.
 func processCPU(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -33,7 +33,7 @@ func cutOff(w http.ResponseWriter) {
 	}
 }
 
-// A receiver that is down for all is never taken for one that refuses; the events get through when it is back.
+// A receiver that is down never counts as one that refuses events; they get through when it is back.
 func TestReceiverThatIsDown(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
@@ -92,7 +92,7 @@ func TestReceiverThatCannotBeConnectedTo(t *testing.T) {
 	}
 }
 
-// 429 and 503 hold up everybody, and one request at a time looks whether it is over.
+// 429 and 503 hold up all events, and one request at a time checks whether it is over.
 func TestThrottledReceiverIsNotHammered(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
@@ -125,7 +125,7 @@ func TestThrottledReceiverIsNotHammered(t *testing.T) {
 				})
 			}
 			for range 50 {
-				<-arrived // all are on their way
+				<-arrived // all are in flight
 			}
 			storm.Store(true)
 			close(all)
@@ -155,7 +155,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	if at[1].Before(at[0].Add(900 * time.Millisecond)) { // what the receiver asked for, and no bound on how long it took
+	if at[1].Before(at[0].Add(900 * time.Millisecond)) { // the delay that the receiver asked for, with no upper bound
 		t.Error("it was asked again too early")
 	}
 }
@@ -187,7 +187,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A receiver that takes the request and does not answer, or whose answer's body never ends.
+// A receiver takes the request and does not answer, or its answer's body never ends.
 func TestReceiverThatHangs(t *testing.T) {
 	var n atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +197,7 @@ func TestReceiverThatHangs(t *testing.T) {
 			return
 		}
 		w.WriteHeader(http.StatusOK)
-		for r.Context().Err() == nil { // until the publisher has had enough
+		for r.Context().Err() == nil { // until the publisher gives up
 			_, _ = w.Write([]byte("ok "))
 			_ = http.NewResponseController(w).Flush()
 		}
@@ -211,7 +211,7 @@ func TestReceiverThatHangs(t *testing.T) {
 	}
 }
 
-// When Run ends all events end, those that are on their way and those that wait, whatever the receiver does.
+// When Run ends, all events end, both those in flight and those that wait, whatever the receiver does.
 func TestEnds(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		arrived := make(chan struct{}, 10)
@@ -237,7 +237,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// An event that has ended is not read any more: the receiver never gets one that was written over.
+// An event is not read after it has ended: the receiver never gets an overwritten one.
 func TestEventIsNotReadAfterItsEnd(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -258,7 +258,7 @@ func TestEventIsNotReadAfterItsEnd(t *testing.T) {
 			t.Error(err)
 		}
 		close(accepted)
-		<-proceed // no more was read so far: the sockets' buffers are full
+		<-proceed // no more has been read so far: the sockets' buffers are full
 		b, _ := io.ReadAll(c)
 		got <- string(first) + string(b)
 	})
@@ -280,7 +280,7 @@ func TestEventIsNotReadAfterItsEnd(t *testing.T) {
 	}
 }
 
-// Both files are read again when they change, and what cannot be read is not replaced by what was read before.
+// Both files are reread when they change. If a file cannot be read, its earlier content is not used instead.
 func TestCredentialsChange(t *testing.T) {
 	dir := t.TempDir()
 	token, headers := filepath.Join(dir, "token"), filepath.Join(dir, "headers")
@@ -304,7 +304,7 @@ func TestCredentialsChange(t *testing.T) {
 	}
 	expect("Bearer one a")
 	expect("Bearer one a")
-	write(token, "two") // same size, perhaps the same time
+	write(token, "two") // same size, possibly the same time
 	expect("Bearer two a")
 	write(headers, "X-Key: b")
 	expect("Bearer two b")
@@ -324,7 +324,7 @@ func TestCredentialsChange(t *testing.T) {
 	}
 }
 
-// Whatever the receiver does at random, each object's events arrive in order, and all of them.
+// All of each object's events arrive in order, although the receiver fails at random.
 func TestOrderSurvivesFaults(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(4)
@@ -366,7 +366,7 @@ func TestOrderSurvivesFaults(t *testing.T) {
 						take(string(b))
 					}
 					switch dice {
-					case 1: // it has them, and the answer is lost
+					case 1: // it has the events, and the answer is lost
 						cutOff(w)
 					case 2:
 						w.Header().Set("Retry-After", "0")
@@ -377,7 +377,7 @@ func TestOrderSurvivesFaults(t *testing.T) {
 						<-r.Context().Done()
 					}
 				})
-				// A receiver that takes a request after it was given up breaks the order, and a slow machine must not be taken for one.
+				// A receiver that takes a request after the client gave up breaks the order. The timeout is long, so that a slow machine is not mistaken for one.
 				r := run(t, publishhttp.Config{URL: url, Batch: batch, Timeout: yamldoc.Duration{Duration: 2 * time.Second}})
 				const keys, versions = 20, 10
 				var wg sync.WaitGroup

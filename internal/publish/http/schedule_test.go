@@ -19,7 +19,7 @@ import (
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// moody is a receiver that does anything, and keeps the versions that it has taken of each object.
+// moody is a receiver that behaves at random, and keeps the accepted versions of each object.
 type moody struct {
 	t   *testing.T
 	mu  sync.Mutex
@@ -81,8 +81,8 @@ func (s *shutter) Pass(ctx context.Context) error {
 	}
 }
 
-// Whatever the receiver, the fence and the end of Run do, each event ends once, what is acknowledged is there, and each object's versions are there in
-// order.
+// The receiver, the fence and the end of Run vary at random. Each event ends once, acknowledged events are stored, and each object's
+// versions are stored in order.
 func TestEachEventEndsOnce(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(12)

@@ -19,7 +19,7 @@ import (
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// What the receiver repeats of our credentials, of the URL and of the event is in no log and no error.
+// If the receiver echoes our credentials, the URL or the event, they appear in no log and no error.
 func TestSecretsAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -52,12 +52,12 @@ func TestSecretsAreNotQuoted(t *testing.T) {
 	}
 }
 
-// The path and the query are what a webhook is kept secret by.
+// The path and the query of a webhook may be its secret.
 func TestPathAndQueryAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		say  func(w http.ResponseWriter, r *http.Request) // to the first request; the second one is refused
+		say  func(w http.ResponseWriter, r *http.Request) // answers the first request; the second one is refused
 	}{
 		{"404 with the path", func(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "Cannot POST "+r.URL.Path, http.StatusNotFound)
@@ -103,7 +103,7 @@ func TestPathAndQueryAreNotQuoted(t *testing.T) {
 	}
 }
 
-// A server that speaks no HTTP, and gives back what it is sent: net/http quotes that.
+// A server that is no HTTP server echoes what it is sent, and net/http quotes that.
 func TestEchoIsNotQuoted(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -119,7 +119,7 @@ func TestEchoIsNotQuoted(t *testing.T) {
 			}
 			var raw bytes.Buffer
 			if req, err := http.ReadRequest(bufio.NewReader(io.TeeReader(c, &raw))); err == nil {
-				_, _ = io.Copy(io.Discard, req.Body) // all of it: the client may be writing still, and would see a closed connection
+				_, _ = io.Copy(io.Discard, req.Body) // all of it: the client may still be writing, and would get a closed connection
 			}
 			_, _ = c.Write(raw.Bytes())
 			_ = c.Close()

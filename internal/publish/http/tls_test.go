@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// Certificates, key and authority are exchanged on disk, and again, while events go out.
+// Certificates, key and authority are replaced on disk, more than once, while events are published.
 func TestTLSRotation(t *testing.T) {
 	first, second := publishtest.NewAuthority(t), publishtest.NewAuthority(t)
 	files := publishtest.NewTLSFiles(t)
@@ -33,12 +33,12 @@ func TestTLSRotation(t *testing.T) {
 		t.Errorf("spoken: %v", s.Proto.Load())
 	}
 
-	// The client's pair: the next connection shows it.
+	// The client's pair: the next connection uses it.
 	files.Issue(first, "agent-2")
 	s.CloseClientConnections()
 	expect("agent-2")
 
-	// The authority: the old one is not trusted any more, at once.
+	// The authority: the old one is no longer trusted, immediately.
 	s.Set(t, second, "127.0.0.1")
 	s.CloseClientConnections()
 	done := make(chan error, 1)
@@ -50,7 +50,7 @@ func TestTLSRotation(t *testing.T) {
 		t.Fatalf("got %v, error %v", s.Client.Load(), err)
 	}
 
-	// Half of a rotation: certificate and key do not fit. What was read before is not used.
+	// Half of a rotation: certificate and key do not match. The earlier pair is not used.
 	cert, key := second.Issue(t, "agent-4")
 	files.Write(files.CertFile, cert)
 	s.CloseClientConnections()
@@ -66,7 +66,7 @@ func TestTLSRotation(t *testing.T) {
 	}
 }
 
-// What the standard library refuses is refused: another name, another address, another authority.
+// The client refuses a server with another name, another address or another authority, like the standard library.
 func TestTLSIsVerified(t *testing.T) {
 	ours, theirs := publishtest.NewAuthority(t), publishtest.NewAuthority(t)
 	for name, tc := range map[string]struct {
@@ -98,14 +98,14 @@ func TestTLSIsVerified(t *testing.T) {
 	}
 }
 
-// Requests look whether the file of certificates to trust has changed. They do not read it.
+// Requests check whether the file of trusted certificates has changed. They do not read it.
 func TestCAFileIsNotReadByEachRequest(t *testing.T) {
 	ours := publishtest.NewAuthority(t)
 	files := publishtest.NewTLSFiles(t)
 	const size = 1 << 20
 	files.Write(files.CAFile, append(ours.PEM, bytes.Repeat([]byte("# others\n"), size/9)...))
 	files.Issue(ours, "agent")
-	long := time.Now().Add(-time.Hour) // one that was changed a moment ago is read again, as it may have been changed twice
+	long := time.Now().Add(-time.Hour) // a file that has changed just now is read again, as it may have changed twice
 	if err := os.Chtimes(files.CAFile, long, long); err != nil {
 		t.Fatal(err)
 	}

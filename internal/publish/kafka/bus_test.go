@@ -22,7 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
-// kafkaRun is a Kafka publisher whose Run is under way.
+// kafkaRun is a running Kafka publisher.
 type kafkaRun struct {
 	*kafka.Bus
 	log  *logBuffer
@@ -30,8 +30,8 @@ type kafkaRun struct {
 	stop func() error
 }
 
-// kafkaConfig has batches not compressed: the model reads them with kafka-go, which keeps decoders in a global pool, and a decoder that was
-// made in one bubble of testing/synctest ends the process in another. TestTombstonesAndBinaryMode of package producer compresses.
+// kafkaConfig leaves batches uncompressed. The model reads them with kafka-go, which keeps decoders in a global pool. A decoder made in one
+// bubble of testing/synctest ends the process in another. TestTombstonesAndBinaryMode of package producer compresses.
 func kafkaConfig(brokers ...string) kafka.Config {
 	return kafka.Config{
 		Brokers: brokers, Compression: "none",
@@ -66,15 +66,15 @@ func runKafka(tb testing.TB, cfg kafka.Config, rt kafkago.RoundTripper, with ...
 	return r
 }
 
-// keyed is version n of the object with that key.
+// keyed is version n of the object with the given key.
 func keyed(key string, n int) *encode.Event {
 	ev := event(key, n, strconv.Itoa(n))
 	ev.PartitionKey = []byte(key)
 	return ev
 }
 
-// For random faults, the log has each object's records in order and none is missing; a copy there is only where the
-// producer's epoch or id changed in between, and then next to the first; or where a call ended before it was answered.
+// With random faults, the log has each object's records in order, and none is missing. A duplicate is there only if the producer's
+// epoch or id changed in between, and then next to the first; or if a call ended before it was answered.
 func TestOrderSurvivesFaults(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
@@ -102,7 +102,7 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 	m.topic("kubecdc.prod-eu-1", 3)
 	quiet := false
 	m.fault = func(p *modelPartition) fault {
-		if rng.IntN(60) == 0 && !quiet { // somebody else has our producer ids: INVALID_PRODUCER_EPOCH
+		if rng.IntN(60) == 0 && !quiet { // another producer has our producer ids: INVALID_PRODUCER_EPOCH
 			for _, s := range p.producers {
 				*s = modelProducer{epoch: s.epoch + 500, last: -1}
 			}
@@ -141,7 +141,7 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 						ev.Delta.Op = object.Deleted
 					}
 					ctx, cancel := context.WithCancel(t.Context())
-					if seed%2 == 1 && !again { // somebody loses patience, at any time
+					if seed%2 == 1 && !again { // some callers give up, at any time
 						go cancel()
 					}
 					err := k.Publish(ctx, ev)
@@ -152,7 +152,7 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 					if errors.Is(err, context.Canceled) {
 						continue
 					}
-					if !errors.Is(err, publish.ErrTooLarge) { // as the broker has said; again is safe
+					if !errors.Is(err, publish.ErrTooLarge) { // as the broker has answered; a retry is safe
 						t.Error(err)
 						return
 					}
@@ -164,7 +164,7 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 	m.mu.Lock()
 	quiet = true
 	m.mu.Unlock()
-	for i := 0; i < 40 && !t.Failed(); i++ { // all that is late arrives
+	for i := 0; i < 40 && !t.Failed(); i++ { // everything that is late arrives
 		if err := k.Publish(t.Context(), keyed("end"+strconv.Itoa(i), 1)); err != nil {
 			t.Error(err)
 		}
@@ -181,7 +181,7 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 			before, now := number(last[r.key]), number(r)
 			switch {
 			case now == before+1:
-			case now == before && seed%2 == 1: // of a call that had ended, perhaps
+			case now == before && seed%2 == 1: // possibly of a call that had ended
 				copies.Add(1)
 			case now == before && (r.id != last[r.key].id || r.epoch != last[r.key].epoch):
 				copies.Add(1)
@@ -208,7 +208,7 @@ func number(r modelRecord) int {
 	return n
 }
 
-// A lost answer alone makes no copy: the very same bytes are sent again.
+// A lost answer alone causes no duplicate: the very same bytes are sent again.
 func TestLostAnswersMakeNoCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
@@ -229,8 +229,8 @@ func TestLostAnswersMakeNoCopies(t *testing.T) {
 	})
 }
 
-// A batch is in doubt when the broker loses track of its producer. Its first copy, which arrives when later versions of
-// the object are stored, is refused.
+// A batch is in doubt when the broker loses track of its producer. Its first copy, which arrives after later versions of
+// the object were stored, is refused.
 func TestNewEpochShutsOutLateCopies(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -305,7 +305,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// block makes every request to produce fail.
+// block makes every produce request fail.
 func (k *kafkaRun) block(tb testing.TB, m *model) {
 	tb.Helper()
 	m.mu.Lock()
@@ -321,7 +321,7 @@ func (k *kafkaRun) unblock(tb testing.TB, m *model) {
 	m.fault = nil
 }
 
-// A call whose ctx ends returns, and what it wanted to publish does not get in the way.
+// A call returns when its ctx ends, and its event does not get in the way.
 func TestCallEndsWithItsContext(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -367,7 +367,7 @@ func streamEvent(kind object.StreamKind) *encode.Event {
 	}
 }
 
-// Stream events go to every partition of every topic that objects of the resource go to, and to no other.
+// Stream events go to every partition of every topic that has objects of the resource, and to no other.
 func TestStreamEventsGoToEveryPartition(t *testing.T) {
 	m := newModel(2)
 	m.topic("dead.prod-eu-1", 1)

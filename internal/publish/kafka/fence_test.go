@@ -16,7 +16,7 @@ import (
 
 var errOther = errors.New("another agent leads")
 
-// fence is one that a test opens and shuts.
+// fence is a Fence that a test opens and shuts.
 type fence struct {
 	mu         sync.Mutex
 	open, over bool
@@ -53,8 +53,8 @@ func (f *fence) Pass(ctx context.Context) error {
 	}
 }
 
-// What is handed to a bus behind a shut fence waits, without a failed attempt; it is written when the fence opens, and never if it never
-// will. A retry asks the fence too.
+// Events handed to a bus with a shut fence wait, without a failed attempt. They are written when the fence opens, and never if it stays
+// shut. A retry checks the fence too.
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(2)
@@ -138,8 +138,8 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// When Run ends, all events end with ErrClosed: those that wait for a topic, for a partition, for a broker, and stream events; and so do
-// all that come later.
+// When Run ends, all events end with ErrClosed: those that wait for a topic, a partition or a broker, and stream events; so do all later
+// ones.
 func TestRunEndsAllEvents(t *testing.T) {
 	for name, prepare := range map[string]func(*model){
 		"no topic":  func(*model) {},

@@ -27,28 +27,28 @@ import (
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 )
 
-// model is a Kafka cluster as far as an idempotent producer can tell: leaders, producers' epochs and sequences with the
-// last five batches of each, as in ProducerAppendInfo and ProducerStateManager of Kafka 4.
+// model is a Kafka cluster as an idempotent producer observes it. It has leaders, and producers' epochs and sequences with the
+// last five batches of each, like ProducerAppendInfo and ProducerStateManager of Kafka 4.
 type model struct {
 	mu     sync.Mutex
 	addrs  []string // of the brokers 0, 1, …
 	topics map[string]*modelTopic
 	ids    int64
 
-	// fault decides what happens to a request to produce; nil: nothing.
+	// fault decides the fate of a produce request; nil: no fault.
 	fault func(p *modelPartition) fault
 	// late are copies of requests whose connection was lost before the broker read them.
 	late []lateCopy
-	// config is what topics are described with.
+	// config is the configuration in descriptions of topics.
 	config map[string]string
-	// denied is answered to requests for a producer id.
+	// denied is the answer to requests for a producer id.
 	denied kafkago.Error
-	// login answers to what clients authenticate with; nil: they need not.
+	// login answers authentication requests; nil: authentication is not required.
 	login func(initial string) kafkago.Error
-	// undescribed is answered to requests for a topic's configuration.
+	// undescribed is the answer to requests for a topic's configuration.
 	undescribed kafkago.Error
 
-	sends   int // requests to produce
+	sends   int // produce requests
 	lateHit int // late copies that were appended
 }
 
@@ -109,7 +109,7 @@ func newModel(brokers int) *model {
 	return m
 }
 
-// topic creates one.
+// topic creates a topic.
 func (m *model) topic(name string, partitions int) *modelTopic {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +125,7 @@ func (m *model) create(name string, partitions int) *modelTopic {
 	return t
 }
 
-// logOf is a copy of what a partition has.
+// logOf returns a copy of a partition's records.
 func (m *model) logOf(topic string, partition int) []modelRecord {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -281,7 +281,7 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 	code := p.append(b, m.bounds())
 	switch {
 	case f.lostAfter:
-		if rand.IntN(2) == 0 { // and what carried it may carry it twice
+		if rand.IntN(2) == 0 { // and the network may have duplicated the request
 			m.late = append(m.late, lateCopy{broker, topic, partition, b})
 		}
 		return nil, errLost
@@ -291,7 +291,7 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 	return answer(code)
 }
 
-// bounds are what a topic takes, as its configuration has it.
+// bounds are the limits in a topic's configuration.
 type bounds struct{ size, before, after int }
 
 func (m *model) bounds() bounds {
@@ -304,8 +304,8 @@ func (m *model) bounds() bounds {
 	return bounds{get("max.message.bytes"), get("message.timestamp.before.max.ms"), get("message.timestamp.after.max.ms")}
 }
 
-// append is what the leader does with a batch. Kafka tells a copy of one of the last five batches by its sequences alone.
-// A batch is validated before that, with all of its records (LogValidator).
+// append handles a batch like the leader. Kafka detects a duplicate of one of the last five batches by its sequences alone. A batch
+// is validated before that, with all of its records (LogValidator).
 func (p *modelPartition) append(b modelBatch, limits bounds) kafkago.Error {
 	if b.size > limits.size {
 		return kafkago.MessageSizeTooLarge
@@ -338,7 +338,7 @@ func (p *modelPartition) append(b modelBatch, limits bounds) kafkago.Error {
 		*s = modelProducer{epoch: b.epoch}
 	case b.sequence != int32((int64(s.last)+1)&math.MaxInt32):
 		if b.sequence < s.last {
-			return kafkago.DuplicateSequenceNumber // older than what is kept of it
+			return kafkago.DuplicateSequenceNumber // older than the kept batches of the producer
 		}
 		return kafkago.OutOfOrderSequenceNumber
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
-// progressOf says of pods that all up to rv is on the bus.
+// progressOf reports that all pods up to rv are on the bus.
 func progressOf(rv uint64) *encode.Event {
 	ev := streamEvent(object.Progress)
 	ev.Delta.Stream.ResourceVersion, ev.Source = rv, keyed("any", 1).Source
@@ -46,7 +46,7 @@ func namespaces(t *testing.T, all ...string) (*kafkaRun, *model) {
 	return runKafka(t, cfg, m), m
 }
 
-// values are what the partitions of a topic have, by partition.
+// values returns the values in a partition of a topic.
 func values(m *model, topic string, partition int) (all []string) {
 	for _, r := range m.logOf(topic, partition) {
 		all = append(all, r.value)
@@ -54,7 +54,7 @@ func values(m *model, topic string, partition int) (all []string) {
 	return all
 }
 
-// publishEach publishes one event after the other.
+// publishEach publishes the events one after the other.
 func publishEach(t *testing.T, k *kafkaRun, events ...*encode.Event) {
 	t.Helper()
 	for _, ev := range events {
@@ -64,8 +64,8 @@ func publishEach(t *testing.T, k *kafkaRun, events ...*encode.Event) {
 	}
 }
 
-// Where objects of a resource go to the topics of their namespaces, progress goes where something has happened, to one topic
-// always, and to all once an hour.
+// If objects of a resource go to the topics of their namespaces, progress goes to the topics with new events. It always goes to one
+// topic, and to all topics once an hour.
 func TestProgressGoesWhereEventsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t, "a", "b", "c")
@@ -112,7 +112,7 @@ func TestProgressGoesWhereEventsAre(t *testing.T) {
 	})
 }
 
-// Another scope of the same topics, and a relay's events, which name no scope, have progress of their own.
+// Another scope of the same topics has progress of its own, and so have a relay's events, which name no scope.
 func TestProgressIsOfAScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t, "a", "b")
@@ -135,8 +135,8 @@ func TestProgressIsOfAScope(t *testing.T) {
 	})
 }
 
-// A partition without a leader holds back what goes there: not the progress of the others, nor their events. It has the
-// progress in its place when it has a leader again, and once.
+// A partition without a leader holds back its own events, but not the progress or the events of the others. When it has a leader
+// again, it gets the progress in its place, and once.
 func TestPartitionWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
@@ -202,7 +202,7 @@ func TestPartitionWithoutLeader(t *testing.T) {
 	})
 }
 
-// A topic with a partition that does not have a progress is behind still.
+// A topic with a partition that lacks a progress still lags behind.
 func TestProgressComesToPartitionsThatMissedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t, "a", "b")
@@ -225,7 +225,7 @@ func TestProgressComesToPartitionsThatMissedIt(t *testing.T) {
 	})
 }
 
-// Topics that have not been used for an hour are forgotten. They come back when they are used.
+// The publisher drops topics that have not been used for an hour. They come back when they are used.
 func TestForgetsIdleTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []string
@@ -249,7 +249,7 @@ func TestForgetsIdleTopics(t *testing.T) {
 			<-time.After(time.Minute)
 			publishEach(t, k, progressOf(6+rv))
 		}
-		inMemory("minutes later", 12) // with that of dead letters and the one that progress always goes to
+		inMemory("minutes later", 12) // with the topic of dead letters and the one that progress always goes to
 		for rv := range uint64(45) {
 			<-time.After(time.Minute)
 			publishEach(t, k, progressOf(30+rv))
@@ -282,8 +282,8 @@ func TestForgetsIdleTopics(t *testing.T) {
 	})
 }
 
-// A topic that is deleted while a progress goes there, or while one waits in it for a leader, is forgotten: the agent does not end, is
-// ready, and keeps nothing of the topic.
+// A topic is deleted while a progress is sent to it, or waits in it for a leader. The agent does not end, stays ready, and keeps
+// nothing of the topic.
 func TestTopicIsDeletedWhileProgressGoesThere(t *testing.T) {
 	for name, leaderless := range map[string]bool{"on its way": false, "without a leader": true} {
 		t.Run(name, func(t *testing.T) {
@@ -318,7 +318,7 @@ func TestTopicIsDeletedWhileProgressGoesThere(t *testing.T) {
 	}
 }
 
-// A progress is published when a topic has it: if the only one is deleted meanwhile, it waits for another.
+// A progress is published once a topic has it: if the only one is deleted meanwhile, it waits for another.
 func TestProgressNeedsATopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t, "a")

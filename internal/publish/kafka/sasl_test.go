@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
-// tokens is an authorization server: token1, token2 and so on, which have no end.
+// tokens is an authorization server that issues token1, token2 and so on, which do not expire.
 func tokens(t *testing.T) (sasl *kafka.SASL, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
@@ -35,8 +35,8 @@ func tokens(t *testing.T) (sasl *kafka.SASL, asked *atomic.Int64) {
 	}, asked
 }
 
-// refusing is a cluster of one broker that refuses a token by an error code, as brokers do whose check of it fails otherwise
-// than RFC 7628 has it.
+// refusing is a cluster of one broker that refuses a token by an error code, like brokers whose token check does not fail as in
+// RFC 7628.
 func refusing(t *testing.T, token string) *model {
 	t.Helper()
 	m := newModel(1)
@@ -52,7 +52,7 @@ func refusing(t *testing.T, token string) *model {
 	return m
 }
 
-// A token that a broker refuses by an error code is not tried again: the next connection has another one.
+// A token that a broker refuses by an error code is not retried: the next connection uses another one.
 func TestTokenRefusedByErrorCodeIsNotTriedAgain(t *testing.T) {
 	m := refusing(t, "token1")
 	cfg := kafkaConfig(m.addrs...)
@@ -70,7 +70,7 @@ func TestTokenRefusedByErrorCodeIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// The same for the connections of relays, which kafka-go makes; and a token that is taken is kept.
+// The same for connections of relays, which kafka-go makes; an accepted token is kept.
 func TestDialerDoesNotTryARefusedTokenAgain(t *testing.T) {
 	m := refusing(t, "token1")
 	sasl, asked := tokens(t)

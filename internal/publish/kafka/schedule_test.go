@@ -24,7 +24,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
-// chance is a source of chance for many goroutines.
+// chance is a source of randomness for many goroutines.
 type chance struct {
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -36,7 +36,7 @@ func (c *chance) one(in int) bool {
 	return c.rng.IntN(in) == 0
 }
 
-// unreliable is a way to the model that cuts connections, before and after the broker has a batch, and falls silent.
+// unreliable is a connection to the model that is cut before or after the broker has a batch, and that stops answering.
 type unreliable struct {
 	*model
 	chance *chance
@@ -58,8 +58,8 @@ func (u *unreliable) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.R
 	return res, err
 }
 
-// writer publishes versions of one object, or stream events of one scope, one after the other, as the dispatcher does: those that are handed
-// back are published again.
+// writer publishes versions of one object, or stream events of one scope, one after the other, as the dispatcher does. It republishes
+// events that are handed back.
 type writer struct {
 	k       *kafkaRun
 	make    func(n int) *encode.Event
@@ -111,9 +111,9 @@ func (w *writer) done(err error) {
 	})
 }
 
-// For random schedules of answers, errors, silence, cuts, late copies, fences that shut and topics that are missing at first, every event that is
-// handed to the bus is done exactly once, when Run ends at the latest; what is acknowledged is stored; and no later version of an object is stored
-// before an earlier one.
+// Schedules have random answers, errors, silence, cuts, late duplicates, shut fences and topics that are missing at first. Every event
+// handed to the bus is done exactly once, at the latest when Run ends. Acknowledged events are stored, and no later version of an object
+// is stored before an earlier one.
 func TestSchedules(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
@@ -165,7 +165,7 @@ func schedule(t *testing.T, seed int, acked, closed, alone *atomic.Int64) {
 	var stop atomic.Bool
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	stored := map[string]map[int]bool{} // by key: versions that are acknowledged
+	stored := map[string]map[int]bool{} // by key: acknowledged versions
 	start := func(key string, build func(n int) *encode.Event) *writer {
 		stored[key] = map[int]bool{}
 		w := &writer{k: k, make: build, stop: &stop, t: t, wg: &wg, log: func(n int, err error) {
@@ -206,11 +206,11 @@ func schedule(t *testing.T, seed int, acked, closed, alone *atomic.Int64) {
 		}
 	}
 	switch seed % 4 {
-	case 0: // Run ends in the midst of it
+	case 0: // Run ends while events are in flight
 	case 1:
 		f.set(false, true)
 		<-time.After(time.Minute)
-	default: // all that is handed over is acknowledged
+	default: // all events that were handed over are acknowledged
 		f.set(true, false)
 		rt.quiet.Store(true)
 		m.mu.Lock()
@@ -235,12 +235,12 @@ func schedule(t *testing.T, seed int, acked, closed, alone *atomic.Int64) {
 	checkLogs(t, seed, m, stored)
 }
 
-// checkLogs compares what is stored with what was acknowledged.
+// checkLogs compares the stored events with the acknowledged ones.
 func checkLogs(t *testing.T, seed int, m *model, acked map[string]map[int]bool) {
 	t.Helper()
 	gaps := acked[string(object.Gap)]
 	delete(acked, string(object.Gap))
-	delete(acked, string(object.Progress)) // one partition has it at least
+	delete(acked, string(object.Progress)) // at least one partition has it
 	for p := range 3 {
 		last, log := map[string]int{}, values(m, "kubecdc.prod-eu-1", p)
 		for n := range gaps {

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 )
 
-// observed is keyed, of a change that the agent saw so long ago.
+// observed is keyed, of a change that the agent observed some time ago.
 func observed(key string, n int, ago time.Duration) *encode.Event {
 	ev := keyed(key, n)
 	ev.Delta.Observed = time.Now().Add(-ago).UnixNano()
@@ -58,8 +58,8 @@ func TestOldTimestampsAreReplaced(t *testing.T) {
 	}
 }
 
-// The answer to a batch is lost, and its timestamps are too old when it is sent again. The broker looks at timestamps before
-// it looks for copies, so it refuses a batch that it has; with new timestamps it must still know the copy.
+// The answer to a batch is lost, and its timestamps are too old when it is sent again. The broker checks timestamps before it checks for
+// duplicates, so it refuses a batch that it has. With new timestamps it must still detect the duplicate.
 func TestReplacedTimestampMakesNoCopy(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -86,7 +86,7 @@ func TestReplacedTimestampMakesNoCopy(t *testing.T) {
 	}
 }
 
-// Among records with old timestamps, one that is refused for good goes alone.
+// Among records with old timestamps, one that is refused permanently is sent alone.
 func TestOldTimestampsBesideARefusedEvent(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -113,12 +113,12 @@ func TestOldTimestampsBesideARefusedEvent(t *testing.T) {
 	}
 }
 
-// Where the clocks differ by more than the topic takes, a new timestamp does not help: events wait, and the publisher says why.
+// If the clocks differ by more than the topic allows, a new timestamp does not help: events wait, and the publisher reports why.
 func TestClocksThatDiffer(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
-	m.config["message.timestamp.after.max.ms"] = "-1000" // as if the agent's clock were a second ahead of what the topic takes
+	m.config["message.timestamp.after.max.ms"] = "-1000" // as if the agent's clock were a second ahead of the topic's limit
 	k := runKafka(t, kafkaConfig(m.addrs...), m)
 	var wg sync.WaitGroup
 	wg.Go(func() {

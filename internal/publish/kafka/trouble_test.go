@@ -30,8 +30,8 @@ func (m *model) delete(name string) {
 	delete(m.topics, name)
 }
 
-// A topic that is deleted and not created again, that of a namespace for instance, does not hold the stream events of
-// the others, nor does it keep the publisher from being ready once nobody asks for it.
+// A topic that is deleted and not recreated, for instance that of a namespace, does not hold back the stream events of the others. Once
+// no event waits for it, the publisher is ready.
 func TestDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
@@ -62,7 +62,7 @@ func TestDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 				t.Errorf("partition %d has %d records, want 2", p, len(log))
 			}
 		}
-		// With it came back what nobody waits for: it is not stored, and the next one is.
+		// The event that nobody waits for any more came back with the topic: it is not stored, and the next one is.
 		m.topic("cdc.pods.going", 2)
 		if err := k.Publish(t.Context(), streamEvent(object.Progress)); err != nil {
 			t.Fatal(err)
@@ -77,7 +77,7 @@ func TestDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 	})
 }
 
-// A topic that is missing does not matter to readiness as long as only scopes that are no longer selected wait for it.
+// A missing topic does not affect readiness as long as only scopes that are no longer selected wait for it.
 func TestTopicOfARetiringScopeIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
@@ -95,7 +95,7 @@ func TestTopicOfARetiringScopeIsMissing(t *testing.T) {
 			}
 		})
 		wait(t, "trouble", func() bool {
-			err := k.Ready() // Once: the publisher may have connected between two questions.
+			err := k.Ready() // Once: the publisher may have connected between two calls.
 			return err != nil && strings.Contains(err.Error(), "does not exist")
 		})
 		retiring.Store(true)
@@ -114,7 +114,7 @@ func TestTopicOfARetiringScopeIsMissing(t *testing.T) {
 	})
 }
 
-// A partition that is in trouble is in trouble, whatever the others are.
+// A partition in trouble is reported, whatever the state of the others.
 func TestReadyIsAboutEachPartition(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -139,7 +139,7 @@ func TestReadyIsAboutEachPartition(t *testing.T) {
 		}
 	})
 	wait(t, "trouble", func() bool {
-		err := k.Ready() // Once: the publisher may have connected between two questions.
+		err := k.Ready() // Once: the publisher may have connected between two calls.
 		return err != nil && strings.Contains(err.Error(), "partition 0")
 	})
 	if err := k.Publish(t.Context(), keyed(keys[1], 1)); err != nil {
@@ -155,7 +155,7 @@ func TestReadyIsAboutEachPartition(t *testing.T) {
 	wait(t, "ready", func() bool { return k.Ready() == nil })
 }
 
-// Where events wait for partitions that are not there any more, the publisher is not ready.
+// If events wait for partitions that no longer exist, the publisher is not ready.
 func TestShrunkTopicIsNotReady(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -179,13 +179,13 @@ func TestShrunkTopicIsNotReady(t *testing.T) {
 	wg.Wait()
 }
 
-// What a broker answers that has just started is nobody's fault.
+// Answers of a broker that has just started are no errors.
 func TestFreshBrokerIsNoError(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
 	m.denied = kafkago.GroupLoadInProgress
-	m.undescribed = kafkago.UnsupportedVersion // and where it cannot tell its topics' configuration, it is used as it is
+	m.undescribed = kafkago.UnsupportedVersion // if it cannot describe a topic's configuration, the topic is used as it is
 	k := runKafka(t, kafkaConfig(m.addrs...), m)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -203,8 +203,8 @@ func TestFreshBrokerIsNoError(t *testing.T) {
 	wg.Wait()
 }
 
-// Batches that are refused since the topic's bound was lowered make smaller ones, of all partitions together as small as
-// needed; they grow again.
+// If batches are refused because the topic's bound was lowered, batches for all partitions become only as small as needed, and grow
+// again later.
 func TestBatchesShrinkAndGrow(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -252,7 +252,7 @@ func TestBrokerWithPasswordIsNotShown(t *testing.T) {
 	}
 }
 
-// A topic that grows is written to in its new partitions, and stream events go there too.
+// New partitions of a topic that grows receive events, and stream events too.
 func TestTopicGrows(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -267,7 +267,7 @@ func TestTopicGrows(t *testing.T) {
 		topic.partitions = append(topic.partitions, &modelPartition{producers: map[int64]*modelProducer{}})
 	}
 	failed := false
-	m.fault = func(*modelPartition) fault { // so that the cluster is looked at
+	m.fault = func(*modelPartition) fault { // makes the bus look up the cluster
 		if failed {
 			return fault{}
 		}
@@ -293,7 +293,7 @@ func TestTopicGrows(t *testing.T) {
 	}
 }
 
-// cutting is a way to a broker that ends each connection on which events are sent, and answers on others.
+// cutting is a connection to a broker that is cut if events are sent on it; other requests are answered.
 type cutting struct{ *model }
 
 func (c cutting) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.Request) (kafkago.Response, error) {
@@ -303,8 +303,8 @@ func (c cutting) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.Reque
 	return c.model.RoundTrip(ctx, addr, req)
 }
 
-// A broker ends the connection of a request that is larger than its socket.request.max.bytes. A smaller event may be taken, unless it
-// is a small one already: that is tried alone again and again.
+// A broker closes the connection of a request that is larger than its socket.request.max.bytes. A smaller event may be accepted. If the
+// event is already small, it is retried alone again and again.
 func TestEventThatIsCutForItsSizeIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)

@@ -30,7 +30,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// operated configures a server by an operator's JWT, with one account that has JetStream, and makes users of it.
+// operated configures a server by an operator's JWT, with one account that has JetStream, and creates users of that account.
 type operated struct {
 	account  nkeys.KeyPair
 	operator *jwt.OperatorClaims
@@ -65,7 +65,7 @@ func (o *operated) configure(opts *server.Options) {
 	opts.TrustedOperators, opts.AccountResolver, opts.SystemAccount = []*jwt.OperatorClaims{o.operator}, o.resolver, o.operator.SystemAccount
 }
 
-// creds is a user's file, as nsc writes it, and the two secrets in it.
+// creds writes a user's file, as nsc does, and returns it with the two secrets in it.
 func (o *operated) creds(tb testing.TB, change ...func(*jwt.UserClaims)) (file, token, seed string) {
 	tb.Helper()
 	user := newKey(tb, nkeys.CreateUser)
@@ -111,7 +111,7 @@ func seedOf(tb testing.TB, key nkeys.KeyPair) string {
 	return string(s)
 }
 
-// write replaces a file as a mounted Secret does: all at once.
+// write replaces a file atomically, as a mounted Secret does.
 func write(tb testing.TB, file, content string) {
 	tb.Helper()
 	if err := os.WriteFile(file+".new", []byte(content), 0o600); err != nil {
@@ -122,13 +122,13 @@ func write(tb testing.TB, file, content string) {
 	}
 }
 
-// way is a way of authentication: how the server is configured, and what is in the file with the right and a wrong secret.
+// way is an authentication method: the configuration of the server, and the file's content with the right and a wrong secret.
 type way struct {
 	name         string
 	server       func(*server.Options)
 	auth         func(file string) natsbus.Auth
 	right, wrong string
-	malformed    string // "": there is no such thing
+	malformed    string // "": not applicable
 	secrets      []string
 	advice       string
 	unusable     string
@@ -176,8 +176,8 @@ func ways(t *testing.T) []way {
 	}
 }
 
-// The file holds the wrong secret, then none, then the right one, and once it is exchanged, another right one: nothing is
-// restarted. No secret is in any log.
+// The file holds the wrong secret, then none, then the right one, and after another exchange a second right one. Nothing is restarted,
+// and no secret is in any log.
 func TestCredentialsAreReadAgainAndNeverLogged(t *testing.T) {
 	t.Parallel()
 	for _, w := range ways(t) {
@@ -279,7 +279,7 @@ func TestServerThatWantsCredentialsWhereThereAreNone(t *testing.T) {
 	publishtest.Wait(t, "Ready to say so", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), want) })
 }
 
-// A user's JWT that expires takes the connection with it; the next one is in the file by then.
+// A user's JWT that expires ends the connection; by then, the next one is in the file.
 func TestCredentialsThatExpireAreExchanged(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
@@ -355,7 +355,7 @@ func (a *authority) issue(tb testing.TB, name string, ip net.IP) (cert, key stri
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b}))
 }
 
-// secured is a server whose certificates can be exchanged while it runs.
+// secured is a server whose certificates can be replaced while it runs.
 type secured struct {
 	config atomic.Pointer[tls.Config]
 }
@@ -385,8 +385,8 @@ func (s *secured) configure(o *server.Options) {
 
 func loopback() net.IP { return net.IPv4(127, 0, 0, 1) }
 
-// Server and client change their certificates, and the authorities that they trust, one after the other; each new
-// connection is made with what is on the disk then.
+// Server and client change their certificates and the authorities that they trust, one after the other; each new connection uses
+// the files on disk at that time.
 func TestCertificatesAreRotated(t *testing.T) {
 	t.Parallel()
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")

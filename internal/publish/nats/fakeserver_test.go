@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// fakeServer speaks as much of NATS's protocol and JetStream's API as the bus needs, and answers messages as its dice have it.
+// fakeServer implements as much of NATS's protocol and JetStream's API as the bus needs, and answers messages at random.
 type fakeServer struct {
 	l      net.Listener
 	conns  sync.WaitGroup
@@ -21,10 +21,10 @@ type fakeServer struct {
 
 	mu     sync.Mutex
 	dice   *rand.Rand
-	kind   bool // no more trouble
+	kind   bool // stops causing trouble
 	open   map[*fakeConn]bool
 	stored map[string]uint64   // sequence by message id
-	log    map[string][]string // ids by subject, in the order of arrival, without copies
+	log    map[string][]string // ids by subject, in the order of arrival, without duplicates
 }
 
 type fakeConn struct {
@@ -122,7 +122,7 @@ func (c *fakeConn) serve() {
 	}
 }
 
-// message takes a message. It reports false if the connection is to be cut.
+// message handles a message. It reports false if the connection is to be cut.
 func (c *fakeConn) message(subject, reply, text string) bool {
 	if strings.HasPrefix(subject, "$JS.API.STREAM.INFO.") {
 		c.answer(reply, "", `{"type":"io.nats.jetstream.api.v1.stream_info_response","created":"2026-01-02T03:04:05Z","config":{"name":"KUBECDC",`+
@@ -144,7 +144,7 @@ func (c *fakeConn) message(subject, reply, text string) bool {
 	case fate < 4:
 		c.s.store(subject, id)
 		return false
-	case fate < 8: // nothing comes of it
+	case fate < 8: // ignored
 	case fate < 10:
 		c.s.store(subject, id)
 	case fate < 13:
@@ -168,7 +168,7 @@ func (c *fakeConn) message(subject, reply, text string) bool {
 	return true
 }
 
-// store returns the acknowledgement.
+// store stores a message and returns the acknowledgement.
 func (s *fakeServer) store(subject, id string) string {
 	if seq, ok := s.stored[id]; ok {
 		return fmt.Sprintf(`{"stream":"KUBECDC","seq":%d,"duplicate":true}`, seq)
@@ -202,5 +202,5 @@ func (c *fakeConn) write(s string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = io.WriteString(c.Conn, s) // the reader sees what is wrong
+	_, _ = io.WriteString(c.Conn, s) // the reader detects a failure
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// load publishes versions of several keys, each key's one after the other, until it is told to stop or all are there.
+// load publishes versions of several keys, in order for each key, until it is stopped or all are published.
 type load struct {
 	keys, versions int
 	published      atomic.Int64
@@ -46,7 +46,7 @@ func (l *load) reach(t *testing.T, part, of int) {
 	publishtest.Wait(t, fmt.Sprintf("%d events published", n), func() bool { return l.published.Load() >= n || t.Failed() })
 }
 
-// check reads the stream: all versions of each key are there, in order. What is there twice has the id that it had.
+// check reads the stream: all versions of each key are there, in order. Duplicates have the id of the original.
 func (l *load) check(t *testing.T, url string) {
 	t.Helper()
 	l.wg.Wait()
@@ -71,7 +71,7 @@ func (l *load) check(t *testing.T, url string) {
 	}
 }
 
-// An event that makes the server cut the connection is sent alone and spaced out, and others are not disturbed any more.
+// An event that makes the server cut the connection is sent alone and at intervals, and others are not disturbed any more.
 func TestEventThatCutsTheConnectionIsSentAlone(t *testing.T) {
 	t.Parallel()
 	const keys, versions = 48, 200
@@ -104,7 +104,7 @@ func TestEventThatCutsTheConnectionIsSentAlone(t *testing.T) {
 	}
 }
 
-// The server says why it cuts the connection, and nats.go closes it for good.
+// The server gives the reason when it cuts the connection, and nats.go closes it for good.
 func TestSubjectThatIsTooLongForTheServerIsSentAlone(t *testing.T) {
 	t.Parallel()
 	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { o.MaxControlLine = 512 })
@@ -140,7 +140,7 @@ func TestRestartsUnderLoadRefuseNothing(t *testing.T) {
 	l.check(t, s.ClientURL())
 }
 
-// Connections break all the time, with acknowledgements on their way and without.
+// Connections break all the time, with and without acknowledgements in flight.
 func TestFlappingNetworkRefusesNothing(t *testing.T) {
 	t.Parallel()
 	s := publishtest.StartServer(t, t.TempDir(), -1)
@@ -149,7 +149,7 @@ func TestFlappingNetworkRefusesNothing(t *testing.T) {
 	l := startLoad(t, r, 64, 60)
 	for i := range 60 {
 		<-time.After(time.Duration(20+i%7*10) * time.Millisecond)
-		p.Drop(publishtest.ToClient, i%3 == 0) // stored, and nobody learns of it
+		p.Drop(publishtest.ToClient, i%3 == 0) // stored, and the acknowledgement is lost
 		if i%3 != 0 {
 			p.Cut()
 		}
@@ -159,7 +159,7 @@ func TestFlappingNetworkRefusesNothing(t *testing.T) {
 	l.check(t, s.ClientURL())
 }
 
-// The server goes down whenever it is to store something, and a moment after its start in any case: it is no event's fault.
+// The server goes down whenever it should store something, and in any case shortly after its start: no event causes that.
 func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
 	t.Parallel()
 	s := publishtest.StartServer(t, t.TempDir(), -1)
@@ -177,7 +177,7 @@ func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
 		connections := 0
 		for {
 			select {
-			case <-tick.C: // a handshake is not cut: on a slow machine none would come to its end
+			case <-tick.C: // a handshake is not cut: on a slow machine none would complete
 				if now := publishtest.Lines(r.Log.String(), "connected to bus"); now > connections {
 					connections = now
 					p.Cut()

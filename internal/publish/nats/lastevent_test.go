@@ -26,7 +26,7 @@ func TestHeard(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			s := publishtest.StartServer(t, t.TempDir(), -1)
 			js := publishtest.Admin(t, s.ClientURL())
-			// Not ours: nobody may read it directly.
+			// The agent did not create this stream: it does not allow direct reads.
 			config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: jetstream.DiscardNew}
 			found, err := js.CreateStream(t.Context(), config)
 			if err != nil {
@@ -46,7 +46,7 @@ func TestHeard(t *testing.T) {
 			}
 			expect(publishtest.Pods, publish.StreamEvent{}, false)
 
-			// Of several scopes, the last one to speak counts.
+			// If there are several scopes, the last event of any of them counts.
 			for _, tc := range []struct {
 				delta *object.Delta
 				want  publish.StreamEvent
@@ -92,7 +92,7 @@ func TestHeard(t *testing.T) {
 			}
 			expect(&object.Resource{Group: "apps", Version: "v1", Name: "deployments"}, publish.StreamEvent{}, false)
 
-			// What cannot be read is no witness.
+			// Records that cannot be parsed do not count.
 			for _, foreign := range []string{
 				`hello`, `{}`, `{"type":"dev.kubecdc.progress","scope":"pods","data":{"resourceVersion":"x"}}`,
 				`{"type":"dev.kubecdc.progress","data":{"resourceVersion":"1"}}`, `{"type":"dev.kubecdc.object.read","scope":"pods","data":{"resourceVersion":"1"}}`,
@@ -114,7 +114,7 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// Whoever asks before there is a bus waits, and is told by the stream that was there.
+// A call before the bus has connected waits, and returns the last event of the existing stream.
 func TestHeardWaitsForTheBus(t *testing.T) {
 	dir := t.TempDir()
 	s := publishtest.StartServer(t, dir, -1)

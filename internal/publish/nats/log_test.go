@@ -18,7 +18,7 @@ func replacement(r *publishtest.NATS) uint64 {
 	return n
 }
 
-// publishAll publishes events of objects of their own, from n on.
+// publishAll publishes count events of distinct objects, starting with n.
 func publishAll(t *testing.T, r *publishtest.NATS, n, count int) {
 	t.Helper()
 	for i := range count {
@@ -28,7 +28,7 @@ func publishAll(t *testing.T, r *publishtest.NATS, n, count int) {
 	}
 }
 
-// A stream that is deleted while the agent runs is another one when it is there again, whoever creates it.
+// A stream that is deleted and recreated while the agent runs is a different one, whoever creates it.
 func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 	for name, operator := range map[string]bool{"by the agent": false, "by the operator": true} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 			if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
 				t.Fatal(err)
 			}
-			if operator { // And no event comes meanwhile.
+			if operator { // And no event arrives meanwhile.
 				createAgain(t, js, &old.CachedInfo().Config)
 			}
 			publishAll(t, r, 11, 10)
@@ -66,7 +66,7 @@ func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 	}
 }
 
-// createAgain creates a stream that was just deleted. The server may refuse this while it still removes the files of the old one.
+// createAgain recreates a stream that was just deleted. The server may refuse this while it still removes the files of the old one.
 func createAgain(t *testing.T, js jetstream.JetStream, config *jetstream.StreamConfig) {
 	t.Helper()
 	const storeFailed = 10049 // JSStreamCreateErrF
@@ -80,7 +80,7 @@ func createAgain(t *testing.T, js jetstream.JetStream, config *jetstream.StreamC
 	})
 }
 
-// What the next run finds is compared with what the last one left.
+// The next run compares the stream with the one that the last run recorded.
 func TestStreamOfTheNextRun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		between func(t *testing.T, js jetstream.JetStream, known []publish.Log) []publish.Log
@@ -126,7 +126,7 @@ func TestStreamOfTheNextRun(t *testing.T) {
 			return known
 		}},
 		"restored from a backup": {want: 1, between: func(_ *testing.T, _ jetstream.JetStream, known []publish.Log) []publish.Log {
-			known[0].Acked[0] += 5 // The stream is as it was, and the agent knows of more.
+			known[0].Acked[0] += 5 // The stream is unchanged, and the agent has acknowledgements beyond its end.
 			return known
 		}},
 		"another after one that was replaced": {want: 8, between: func(t *testing.T, js jetstream.JetStream, known []publish.Log) []publish.Log {

@@ -22,7 +22,7 @@ func newObjectStore(tb testing.TB, r *publishtest.NATS, cfg driver.ObjectStore) 
 	return r.ObjectStore(cfg, r.Log.Logger(), nil)
 }
 
-// Put again, a claim is there once: nothing of the first is left, and the reference is the same.
+// A claim that is put again is stored once: nothing of the first one is left, and the reference is the same.
 func TestObjectStoreReplaces(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
@@ -67,14 +67,14 @@ func TestObjectStoreLeavesABucketAsItIs(t *testing.T) {
 	publishtest.CheckBucket(t, js, time.Hour, 1)
 }
 
-// A bucket is made like the stream that is there, not like the one that was configured; one that is there already and is
-// less than the stream is warned of, once.
+// A bucket is created like the existing stream, not like the configured one. If an existing bucket keeps less than the stream, a
+// warning is logged once.
 func TestObjectStoreFollowsTheStream(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tc := range []struct {
 		name                 string
-		existing, configured time.Duration // of the stream; 0: for ever
-		bucket               time.Duration // of one that exists; 0: none does
+		existing, configured time.Duration // of the stream; 0: forever
+		bucket               time.Duration // of an existing bucket; 0: there is none
 		want                 time.Duration // of the bucket
 		warned               bool
 	}{
@@ -120,7 +120,7 @@ func TestObjectStoreFollowsTheStream(t *testing.T) {
 	}
 }
 
-// So it is with replicas.
+// The same holds for replicas.
 func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
 	t.Parallel()
 	var urls []string
@@ -136,7 +136,7 @@ func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
 	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "LESS", Storage: jetstream.FileStorage}); err != nil {
 		t.Fatal(err)
 	}
-	r := publishtest.RunNATS(t, publishtest.NATSConfig(strings.Join(urls, ","))) // which has one
+	r := publishtest.RunNATS(t, publishtest.NATSConfig(strings.Join(urls, ","))) // the configured stream has one replica
 	for bucket, want := range map[string]int{bucketName: 3, "LESS": 1} {
 		store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucket, Create: true})
 		if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); err != nil {
@@ -173,7 +173,7 @@ func TestObjectStoreRefusals(t *testing.T) {
 	}
 }
 
-// A full bucket and a lost connection are waited out; the log says so.
+// The store waits while a bucket is full or a connection is lost; the log says so.
 func TestObjectStoreWaits(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, strings.TrimPrefix(s.ClientURL(), "nats://"))
@@ -218,7 +218,7 @@ func TestObjectStoreWaits(t *testing.T) {
 	}
 }
 
-// A bucket that has no leader for a moment, while the chunks of an object are on their way, gets them in order all the same.
+// A bucket that has no leader for a moment, while the chunks of an object are in flight, still gets them in order.
 func TestObjectStoreWithoutALeader(t *testing.T) {
 	t.Parallel()
 	s := publishtest.StartServer(t, t.TempDir(), -1)
@@ -233,7 +233,7 @@ func TestObjectStoreWithoutALeader(t *testing.T) {
 	}
 	all := stream.CachedInfo().Config
 	deaf := all
-	deaf.Subjects = []string{"$O." + bucketName + ".M.>"} // nobody takes chunks, as between two leaders
+	deaf.Subjects = []string{"$O." + bucketName + ".M.>"} // nothing takes chunks, as between two leaders
 	if _, err := js.UpdateStream(t.Context(), deaf); err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestObjectStoreWithoutALeader(t *testing.T) {
 	}
 }
 
-// bytesIn is how much clients have sent to the server.
+// bytesIn returns the number of bytes that clients have sent to the server.
 func bytesIn(tb testing.TB, s *server.Server) int64 {
 	tb.Helper()
 	v, err := s.Varz(nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// leastPermissions are those of docs/guides/nats.md, as a server reads them.
+// leastPermissions returns the permissions in docs/guides/nats.md, as a server reads them.
 func leastPermissions(t *testing.T) *server.Permissions {
 	t.Helper()
 	b, err := os.ReadFile("../../../docs/guides/nats.md")
@@ -51,7 +51,7 @@ func TestLeastPermissionsSuffice(t *testing.T) {
 	expectWholeService(t, s, publishtest.NATSConfig(""))
 }
 
-// The user may subscribe to its own inbox alone.
+// The user may subscribe only to its own inbox.
 func TestPrivateInboxSuffices(t *testing.T) {
 	t.Parallel()
 	permissions := leastPermissions(t)
@@ -96,7 +96,7 @@ func TestDomainOfTheHub(t *testing.T) {
 		t.Errorf("the hub's stream has %d records, want 4", n)
 	}
 
-	// What a stream of the leaf node acknowledges, the hub need not have.
+	// An event that a stream of the leaf node acknowledges may be missing on the hub.
 	js := publishtest.Admin(t, strings.Replace(leaf.ClientURL(), "//", "//admin:secret@", 1))
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: natsbus.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func expectWholeService(t *testing.T, s *server.Server, cfg natsbus.Config) *pub
 	return r
 }
 
-// Each missing one is named in the log, with what to do.
+// The log names each missing permission, with a remedy.
 func TestMissingPermissionIsLogged(t *testing.T) {
 	for _, missing := range []string{"kubecdc.prod-eu-1.>", "$JS.API.STREAM.INFO.KUBECDC"} {
 		permissions := leastPermissions(t)

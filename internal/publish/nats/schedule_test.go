@@ -19,8 +19,8 @@ import (
 var schedules = flag.Int("schedules", 8, "how many schedules TestSchedules runs")
 
 // TestSchedules publishes objects' versions one after the other to a server that acknowledges, refuses, keeps silent, answers late and
-// cuts connections at random, behind a fence that shuts and opens, and ends Run at any time. Each event ends once, acknowledged
-// versions of an object are stored in order, and nothing is left.
+// cuts connections at random. A fence shuts and opens, and Run ends at any time. Each event ends once, acknowledged versions of an
+// object are stored in order, and nothing is left.
 func TestSchedules(t *testing.T) {
 	for seed := range uint64(*schedules) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -61,7 +61,7 @@ func (f *shutter) set(open, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-f.open: // what waits at a shut fence asks again
+	case <-f.open: // calls that wait at a shut fence check again
 	default:
 		close(f.open)
 	}
@@ -92,7 +92,7 @@ func runSchedule(t *testing.T, seed uint64) {
 	go func() { objects.Wait(); close(all) }()
 
 	switch limit := time.After(time.Duration(100+dice.IntN(1500)) * time.Millisecond); dice.IntN(4) {
-	case 0: // Run ends in the midst of it
+	case 0: // Run ends while events are in flight
 		trouble(all, limit, dice, s, f)
 		finish()
 		r.Stop()
@@ -153,8 +153,8 @@ func trouble(all <-chan struct{}, limit <-chan time.Time, dice *rand.Rand, s *fa
 	}
 }
 
-// publishVersions publishes versions of an object, each until it is acknowledged. It returns how many were. Other errors than
-// retries come only after end has ended.
+// publishVersions publishes versions of an object, each until it is acknowledged, and returns the number of acknowledged ones. Errors
+// other than retries occur only after end has ended.
 func publishVersions(end context.Context, t *testing.T, b *natsbus.Bus, key, versions int) int {
 	for v := range versions {
 		ev := publishtest.Event(fmt.Sprintf("web-%d", key), v+1, `{}`)
