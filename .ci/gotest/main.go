@@ -1,10 +1,10 @@
-// Command gotest replaces `go test` in CI: it takes the same arguments and prints about the same output. It also appends
-// "passed failed skipped flaky" to the file that GOTEST_COUNTS names, and "seconds package test" of each test that took a second or
-// longer to the file that GOTEST_TIMES names. Subtests count. A package that fails without a failing test (it does not build), or whose
-// process ended while tests ran, counts as one failure more, and no test is repeated.
+// Command gotest replaces `go test` in CI: it takes the same arguments and prints about the same output. It also appends "passed
+// failed skipped flaky" to the file that GOTEST_COUNTS names. For each test that took a second or longer, it appends "seconds package
+// test" to the file that GOTEST_TIMES names. Subtests count. A package that fails without a failing test (it does not build), or whose
+// process ended while tests ran, counts as one more failure. No test is run again in this case.
 //
 // If at most three tests fail, each is run once more, alone and with the seed of its first run. A test that passes then counts as
-// passed and as flaky; more flaky tests than GOTEST_FLAKY allows (no limit by default) fail the run. A verdict of an oracle, a
+// passed and as flaky. More flaky tests than GOTEST_FLAKY allows (no limit by default) fail the run. A verdict of an oracle, a
 // data race, a leak or a panic is final: such a run is not repeated.
 package main
 
@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		code = c.again(ctx, args, stderr, code)
 	}
 	for _, f := range c.failures {
-		fmt.Fprint(stdout, reason(f.output)) // once more, where it is found: above it stand the logs of what was tested
+		fmt.Fprint(stdout, reason(f.output)) // repeated at the end, below the logs of the tests
 	}
 	if limit := os.Getenv("GOTEST_FLAKY"); limit != "" && c.flaky > 0 {
 		if most, parsed := strconv.Atoi(limit); parsed != nil || c.flaky > most {
@@ -94,11 +94,11 @@ type event struct {
 type counter struct {
 	out              io.Writer
 	pass, fail, skip int
-	running          map[string]string // output of tests that have not ended, shown only where they fail
+	running          map[string]string // output of tests that have not ended, shown only if they fail
 	failed           map[string]bool   // packages with a failed test
 	failures         []failure
-	flaky            int      // tests that failed first and passed when they were run again
-	env              []string // variables to set for go test, besides those of this process
+	flaky            int      // tests that failed and then passed when they were run again
+	env              []string // variables to set for go test, in addition to those of this process
 	broken           bool     // a package has failed without a failing test, or while tests ran
 	times            strings.Builder
 }
@@ -175,7 +175,7 @@ func (c *counter) testEnded(e event) {
 	}
 }
 
-// reason is a test's output without the log lines of what it tests: at most the last 20 lines of it.
+// reason returns the last 20 lines of a test's output, without the log lines of the code under test.
 func reason(output string) string {
 	var lines []string
 	for line := range strings.Lines(output) {
@@ -202,7 +202,7 @@ func (c *counter) packageEnded(e event) {
 	}
 }
 
-// add appends text to the file at path; no path: nowhere.
+// add appends text to the file at path. If path is empty, it does nothing.
 func add(path, text string) error {
 	if path == "" {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// module is a test package. first reports whether this is the first run of a test: a file remembers.
+// module is a test package. first reports whether a test runs for the first time, and creates a file as a mark.
 const module = `package sick
 
 import (
@@ -28,7 +28,7 @@ func first(t *testing.T) bool {
 func TestSound(t *testing.T) {}
 `
 
-// TestRuns runs a package with one failing test, and says what CI makes of it.
+// TestRuns checks the output, exit code and counts for a package with one failing test.
 func TestRuns(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -171,7 +171,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestTimes says how long a test took.
+// TestTimes checks the recorded durations of tests.
 func TestTimes(t *testing.T) {
 	times := filepath.Join(t.TempDir(), "times")
 	t.Setenv("GOTEST_COUNTS", "")

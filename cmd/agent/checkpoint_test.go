@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// A run leaves a checkpoint beside its records, the next one goes on from there, and meanwhile nobody resets it.
+// A run leaves a checkpoint beside its records, and the next run resumes from it. A checkpoint in use cannot be reset.
 func TestARunGoesOnFromTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func TestARunGoesOnFromTheCheckpoint(t *testing.T) {
 		t.Errorf("exit code %d after Ctrl-C:\n%s", code, second.stderr)
 	}
 
-	// One of another cluster is no place to go on from.
+	// An agent does not resume from the checkpoint of another cluster.
 	write(t, file, &checkpoint.Document{Identity: checkpoint.Identity{ClusterUID: uidB, Cluster: uidB}})
 	third := launch(t, "run", "--kubeconfig", config, "--data-dir", dir)
 	if code := third.wait(); code != exitFailed {
@@ -67,7 +67,7 @@ func write(t *testing.T, file string, d *checkpoint.Document) {
 	}
 }
 
-// A checkpoint in a ConfigMap is shown and reset by asking the API server; an agent that runs cannot be told from here.
+// The checkpoint commands read and reset a ConfigMap through the API server. They cannot detect a running agent.
 func TestACheckpointInAConfigMap(t *testing.T) {
 	d := &checkpoint.Document{
 		FormatVersion: checkpoint.FormatVersion, Identity: checkpoint.Identity{ClusterUID: uidA, Cluster: "prod"},

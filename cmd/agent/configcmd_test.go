@@ -17,7 +17,7 @@ import (
 	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
-// What the command prints is, byte for byte, what stands in the repository.
+// The command prints the files of the repository, byte for byte.
 func TestConfigFilesAreThoseOfTheRepository(t *testing.T) {
 	for what, file := range map[string]string{
 		"default": "../../configs/kubecdc.yaml",
@@ -37,7 +37,7 @@ func TestConfigFilesAreThoseOfTheRepository(t *testing.T) {
 	}
 }
 
-// A template that the publisher would refuse is refused with its place, and the default one is not.
+// A template that the publisher would reject is reported with its path. The default template is valid.
 func TestSubjectIsChecked(t *testing.T) {
 	if err := config.Default().Validate(); err != nil {
 		t.Errorf("default: %v", err)
@@ -54,7 +54,7 @@ func TestSubjectIsChecked(t *testing.T) {
 	}
 }
 
-// What is wrong with a path or an expression is refused with its place in the text, and the default has nothing of the kind.
+// Errors in paths and expressions are reported with their positions in the text. The default has no such errors.
 func TestSentIsChecked(t *testing.T) {
 	if errs := agent.CheckRules(config.Default()); errs != nil {
 		t.Errorf("default: %v", errs)
@@ -64,7 +64,7 @@ func TestSentIsChecked(t *testing.T) {
 		Line, Column int
 	}
 	c := config.Default()
-	c.Strip = []string{"spec", `metadata["n\u0061me"]`} // config knows the name as it is written
+	c.Strip = []string{"spec", `metadata["n\u0061me"]`} // config checks the name as it is written
 	c.Watch[0].Redact = []string{`metadata["uid"]`}
 	c.Watch[0].Where = "op == \"u\" &&\n  chnged(\"spec\")"
 	var got []place
@@ -77,7 +77,7 @@ func TestSentIsChecked(t *testing.T) {
 	}
 }
 
-// The names of ready-made filters are those that there are.
+// config accepts exactly the names of the ready-made filters.
 func TestNoiseIsThatOfFilters(t *testing.T) {
 	names := config.Noise("").Values()
 	slices.Sort(names)

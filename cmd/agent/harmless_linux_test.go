@@ -16,11 +16,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
 )
 
-// hostile is text in a JSON string: a window title, an erased screen, hidden text, a CSI of one character, a reversed direction, and a
-// return to the begin of the line.
+// hostile is text in a JSON string. It sets a window title, erases the screen, hides text, contains a one-character CSI, reverses the
+// text direction, and returns to the beginning of the line.
 const hostile = `a\u001b]0;title\u0007b\u001b[2Jc\u001b[8md` + "\u009b2Je\u202ef\u2066g" + `\rh\bi`
 
-// hostileRecord returns the path of a record in which values, names, uids, managers, clusters and reasons are hostile.
+// hostileRecord returns the path of a record with hostile values, names, uids, managers, clusters and reasons.
 func hostileRecord(t *testing.T) string {
 	t.Helper()
 	_, lines := recorded(t)
@@ -42,17 +42,17 @@ func hostileRecord(t *testing.T) string {
 	return path
 }
 
-// drawn are the control sequences of package terminal: colours, and those that redraw a counter.
+// drawn matches the control sequences of package terminal: colours, and those that redraw a counter.
 var drawn = regexp.MustCompile("\r\n|\r?\x1b\\[(\\?25[lh]|[JK]|[0-9]+A|(0|1|2|3[1-6]|1;31)m)\r?")
 
-// Neither an answer nor an error brings control characters of the record to a terminal, in any format. A pipe gets them.
+// Neither answers nor errors write control characters of the record to a terminal, in any format. A pipe gets them.
 func TestNothingHarmfulReachesATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	record := []string{"--bus", "file:" + hostileRecord(t)}
 	formats := []string{"table", "wide", "name", "json", "yaml", "diff", "jsonpath={..*}"}
 	for _, c := range []struct {
 		args    []string
-		without string // the formats that the command does not have
+		without string // formats that the command does not have
 	}{
 		{args: []string{"get", "all", "--at", "rv:145", "--no-pager"}, without: "diff"},
 		{args: []string{"get", "cm", "--no-pager"}, without: "diff"},
@@ -101,7 +101,7 @@ func TestNothingHarmfulReachesATerminal(t *testing.T) {
 	}
 }
 
-// everythingAt runs a command whose standard output and standard error are a terminal, and returns all that it writes.
+// everythingAt runs a command with a terminal as standard output and standard error, and returns all that it writes.
 func everythingAt(t *testing.T, args ...string) string {
 	t.Helper()
 	program, person := ptytest.Open(t, 0, 0)

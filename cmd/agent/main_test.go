@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Most tests wait. More of them run at a time than there are processors, unless the command line says otherwise.
+	// Most tests wait. Run more of them at a time than there are processors, unless the command line overrides it.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -29,13 +29,13 @@ func TestMain(m *testing.M) {
 // shortExit shortens the second that a process with the race detector sleeps when it exits.
 const shortExit = "atexit_sleep_ms=20"
 
-// Each file is a session at a terminal.
+// Each script is a session at a terminal.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", os.Getenv("GORACE"))
-			record, err := os.ReadFile("testdata/record.jsonl") // of the commands that read the past
+			record, err := os.ReadFile("testdata/record.jsonl") // for the commands that read the past
 			if err != nil {
 				return err
 			}
@@ -44,8 +44,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// The configurations that README and the documentation show have to be some: whole, or in part, or what stands below the bus
-// that a document is about. What has a kind is for Kubernetes.
+// The configurations in README and the documentation must be valid. Each is complete, a part of one, or a part below the bus that
+// its document is about. Manifests of Kubernetes, which have a kind, are skipped.
 func TestConfigurationsOfTheDocumentation(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"../../README.md", "../../docs/*.md", "../../docs/*/*.md"} {
@@ -84,7 +84,7 @@ func TestConfigurationsOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// belowBus is a configuration with some keys of the bus that the document is named for.
+// belowBus returns a configuration with some keys of the bus that the document is named after.
 func belowBus(file, keys string) string {
 	kind := strings.TrimSuffix(filepath.Base(file), ".md")
 	below := "    " + strings.ReplaceAll(strings.TrimSpace(keys), "\n", "\n    ")
@@ -96,7 +96,7 @@ func belowBus(file, keys string) string {
 	return "apiVersion: kubecdc.dev/v1\nbus:\n  " + kind + ":\n" + below + "\n"
 }
 
-// The next steps that a driver shows have flags of tail.
+// tail accepts the flags in the next steps that a driver prints.
 func TestFlagsOfNextSteps(t *testing.T) {
 	tail := newTailCommand(io.Discard, io.Discard)
 	if err := tail.ParseFlags([]string{"--diff", "--since", "1h", "--bus", "nats://nats.example:4222"}); err != nil {

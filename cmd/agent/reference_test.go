@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/reference/cli.md anew")
 
-// docs/reference/cli.md says what --help says.
+// docs/reference/cli.md has the same text as --help.
 func TestReferenceIsCurrent(t *testing.T) {
 	const file = "../../docs/reference/cli.md"
 	got := reference(newRoot(io.Discard, io.Discard))
@@ -33,7 +33,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 }
 
-// reference is one page about all commands.
+// reference returns one page about all commands.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("<!-- Written by go test ./cmd/agent -run Reference -update from what the commands say of themselves. -->\n\n# The command line\n\n" +
@@ -46,7 +46,7 @@ func reference(root *cobra.Command) string {
 		if c.Runnable() && !c.HasSubCommands() {
 			fmt.Fprintf(&b, "```\n%s\n```\n\n", c.UseLine())
 		}
-		// As it is in a terminal: not all of it is Markdown.
+		// Keep the layout of a terminal: not all of the text is Markdown.
 		long := c.Long
 		if long == "" {
 			long = c.Short + "."
@@ -70,7 +70,7 @@ func unindent(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Each command that a user sees tells a first-time user what it does and shows how, each flag says what it is for.
+// Each visible command has a short description and an example, and each flag has a description.
 func TestHelpIsThere(t *testing.T) {
 	for _, c := range commands(newRoot(io.Discard, io.Discard)) {
 		if c.Short == "" || strings.HasSuffix(c.Short, ".") || len(c.Short) > 70 || strings.ToUpper(c.Short[:1]) != c.Short[:1] {

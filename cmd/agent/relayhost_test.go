@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// An agent hosts its relays: a record that comes to the bus goes on, one relay that cannot be is shown, and the agent is ready.
+// An agent hosts its relays: it forwards records from the bus, reports a relay that cannot start, and is ready.
 func TestRunHostsRelays(t *testing.T) {
 	nats := startServer(t, t.TempDir(), -1)
 	received := make(chan string, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // what was cut off is another text than the one that is waited for
+		body, _ := io.ReadAll(r.Body) // a truncated body fails the comparison below
 		received <- string(body)
 	}))
 	defer receiver.Close()

@@ -15,7 +15,7 @@ import (
 
 const reloadBase = "apiVersion: kubecdc.dev/v1\nbus: {stdout: {}}\nserver: {address: \"127.0.0.1:0\"}\n"
 
-// A running agent: SIGHUP does not end it, a changed file is taken, a wrong one is shown wherever one looks.
+// SIGHUP does not end a running agent. The agent applies a changed file, and reports an invalid one in all of its interfaces.
 func TestRunReloads(t *testing.T) {
 	t.Parallel()
 	api := fakeAPI(t, "u-1", nil)
@@ -42,7 +42,7 @@ func TestRunReloads(t *testing.T) {
 	}
 	hup()
 	c.says(t, `the configuration file is equivalent to the one in force: nothing changes`)
-	write("watch: [{resources: [pods]}]\nredaction: {secrets: false}\n") // found without being told
+	write("watch: [{resources: [pods]}]\nredaction: {secrets: false}\n") // detected without SIGHUP
 	c.says(t, `"msg":"the changed configuration is in force".*"changed":\["watch","redaction.secrets"\],"rules":1`)
 	c.says(t, `"level":"WARN","msg":"the values of Secrets are sent as they are`)
 	write("watch: [{resources: [Pod]}]\n")
@@ -87,7 +87,7 @@ func TestRunReloads(t *testing.T) {
 	}
 }
 
-// What is wrong with a key ends the agent before it begins, and says nothing of what is in it.
+// An invalid key ends the agent at startup. The error does not contain the key.
 func TestRunRefusesAKey(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
@@ -98,7 +98,7 @@ func TestRunRefusesAKey(t *testing.T) {
 	api := fakeAPI(t, "u-1", nil)
 	for _, c := range []struct{ content, want string }{
 		{"", "no such file or directory"},
-		{"t0ps3cret\n", "key has 9 bytes"}, // launch looks for it on stderr
+		{"t0ps3cret\n", "key has 9 bytes"}, // launch fails if it is on stderr
 		{strings.Repeat("t0ps3cret", 10_000), "is larger than"},
 	} {
 		if c.content != "" {

@@ -51,7 +51,7 @@ func (s said) has(t *testing.T, want string) {
 	}
 }
 
-// servedTo is served with standard error.
+// servedTo is like served, with a writer for standard error.
 func servedTo(t *testing.T, stderr io.Writer, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -78,8 +78,8 @@ func servedTo(t *testing.T, stderr io.Writer, args ...string) string {
 	return path
 }
 
-// A client with the kubeconfig of `kubecdc serve` reads the moment, and others by their paths. Nothing else is answered, and nothing
-// listens but on 127.0.0.1.
+// A client with the kubeconfig of `kubecdc serve` reads the objects at the moment, and at other moments by their paths. All other
+// requests are rejected, and the server listens on 127.0.0.1 only.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	file, _ := recorded(t)
@@ -153,7 +153,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// The answer for a moment that cannot be read says why: 410 only if the record does not have it.
+// If a moment cannot be read, the answer gives the reason. The code is 410 only if the record does not have the moment.
 func TestServeMomentsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	file, _ := recorded(t)
@@ -207,7 +207,7 @@ func TestServeMomentsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// foreignAddresses returns the addresses of this machine but for 127.0.0.1.
+// foreignAddresses returns the addresses of this machine except 127.0.0.1.
 func foreignAddresses(t *testing.T) []string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -223,7 +223,7 @@ func foreignAddresses(t *testing.T) []string {
 	return out
 }
 
-// An informer that follows a replay sees every version of the record, in order. The command says when the replay begins and ends.
+// An informer that follows a replay receives every version of the record, in order. The command reports when the replay begins and ends.
 func TestServeReplay(t *testing.T) {
 	t.Parallel()
 	file, lines := recorded(t)

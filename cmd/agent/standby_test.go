@@ -19,16 +19,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
-// ledAPI is an API server on which another agent leads, which renews its Lease before each look at it.
+// ledAPI is an API server on which another agent leads. That agent renews its Lease before each read.
 type ledAPI struct {
 	url     string
-	failing atomic.Int64 // how often the checkpoint cannot be read
-	read    atomic.Int64 // how often it was
-	asked   atomic.Int64 // how often the Lease was looked at
-	written atomic.Int64 // what was written to anything
+	failing atomic.Int64 // how many reads of the checkpoint still fail
+	read    atomic.Int64 // successful reads of the checkpoint
+	asked   atomic.Int64 // reads of the Lease
+	written atomic.Int64 // writes to any object
 }
 
-// newLedAPI serves a checkpoint of the cluster that is named prod, and of the default stream, or what damage makes of it.
+// newLedAPI serves a checkpoint of the cluster prod and the default stream. If damage is not nil, it changes the data.
 func newLedAPI(t *testing.T, damage func([]byte) []byte) *ledAPI {
 	t.Helper()
 	d := &checkpoint.Document{
@@ -76,7 +76,7 @@ func newLedAPI(t *testing.T, damage func([]byte) []byte) *ledAPI {
 	return a
 }
 
-// stand has an agent with that much more of a configuration stand for election.
+// stand starts an agent that stands for election, with more appended to its configuration.
 func (a *ledAPI) stand(t *testing.T, more string) *command {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
@@ -88,7 +88,7 @@ func (a *ledAPI) stand(t *testing.T, more string) *command {
 	return launch(t, "run", "--config", file, "--kubeconfig", kubeconfig(t, a.url))
 }
 
-// An agent that would end as soon as it leads does not stand by: an update would end the one that works for it.
+// An agent that could not lead ends instead of becoming a standby. Otherwise an update would end a working agent.
 func TestWhoCouldNotLeadDoesNotStandBy(t *testing.T) {
 	const bus = "cluster: prod\nbus: {nats: {url: \"nats://127.0.0.1:1\"%s}}\n"
 	for name, test := range map[string]struct {
@@ -136,8 +136,8 @@ func TestWhoCouldNotLeadDoesNotStandBy(t *testing.T) {
 	}
 }
 
-// An API server that is away for a moment does not end who is to stand by: it waits, and is not ready until it knows that it could lead.
-// It reads, and neither writes anything nor connects to the bus.
+// If the API server is away for a moment, a standby retries. It is ready only after it has read the checkpoint. It neither writes
+// anything nor connects to the bus.
 func TestWhoStandsByHasReadTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	bus, err := net.Listen("tcp", "127.0.0.1:0")

@@ -23,7 +23,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// agentInTrouble is an agent as it may answer, with scopes of every kind.
+// agentInTrouble returns a possible status of an agent, with scopes of every kind.
 func agentInTrouble() admin.Status {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
@@ -95,13 +95,13 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 	if want := []string{"/status?scopes=100", "/status?scopes=100000", "/status?scopes=100000"}; !cmp.Equal(want, asked) {
 		t.Errorf("asked for %q, want %q", asked, want)
 	}
-	// A standby says who leads, and nothing of what it does not do.
+	// A standby reports the leader, and omits the parts that only a leader has.
 	standby := agentInTrouble()
 	standby.Ready, standby.Standby, standby.Leader, standby.Checks = true, true, &admin.LeaderStatus{Holder: "kubecdc-1", Epoch: 5}, nil
 	if got := textOf(standby.Lines(false, nil)); got != "kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\nleader      kubecdc-1, epoch 5; this agent is a standby\n" {
 		t.Error(got)
 	}
-	// Rates are between two looks.
+	// Rates are computed between two looks.
 	before, after := agentInTrouble(), agentInTrouble()
 	after.Now, after.Published.Events = before.Now.Add(2*time.Second), before.Published.Events+3000
 	if got := textOf(after.Lines(false, &before)); !strings.Contains(got, "; 1,500/s now;") {
@@ -120,7 +120,7 @@ func textOf(lines []terminal.Line) string {
 	return b.String()
 }
 
-// trimLines is text without what ends a line unseen.
+// trimLines returns text without the spaces at the ends of its lines.
 func trimLines(text string) string { return regexp.MustCompile(`(?m) +$`).ReplaceAllString(text, "") }
 
 func TestStatusOfWhatIsNoAgent(t *testing.T) {
@@ -137,7 +137,7 @@ func TestStatusOfWhatIsNoAgent(t *testing.T) {
 	}
 }
 
-// What a running agent serves: every metric of it is documented and named well, and its status is whole, without a secret.
+// Every metric of a running agent is documented and named well. Its status is complete and contains no secret.
 func TestWhatARunningAgentServes(t *testing.T) {
 	nats := startServer(t, t.TempDir(), -1)
 	dir := t.TempDir()
@@ -169,7 +169,7 @@ relays:
 		return string(body)
 	}
 	waitUntil(t, func() bool { return strings.Contains(get("/readyz?o=json"), `"ready": true`) })
-	waitUntil(t, func() bool { return strings.Contains(get("/metrics"), `kubecdc_relay_up{relay="hook"}`) }) // relays begin beside the agent
+	waitUntil(t, func() bool { return strings.Contains(get("/metrics"), `kubecdc_relay_up{relay="hook"}`) }) // relays start concurrently with the agent
 
 	metrics := get("/metrics")
 	problems, err := promlint.New(strings.NewReader(metrics)).Lint()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// apiWithConfigMaps is an API server of ten ConfigMaps of 100 KB, which never change.
+// apiWithConfigMaps returns an API server with ten ConfigMaps of 100 KB, which never change.
 func apiWithConfigMaps(t *testing.T) *httptest.Server {
 	t.Helper()
 	items := make([]string, 10)
@@ -44,8 +44,8 @@ func apiWithConfigMaps(t *testing.T) *httptest.Server {
 	return s
 }
 
-// A reader that has stopped reading, as a stopped terminal is, must not keep the agent from ending: neither where it holds up
-// records alone, nor where it holds up the log too.
+// A reader that has stopped reading, such as a stopped terminal, must not keep the agent from ending. This holds whether it
+// blocks the records alone or the log too.
 func TestStdoutThatNobodyReadsEndsWithTheGrace(t *testing.T) {
 	for _, logs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("log too %t", logs), func(t *testing.T) {

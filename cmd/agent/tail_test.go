@@ -27,7 +27,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// terminalOf is what a tail prints, for those who wait for it.
+// terminalOf collects the output of a tail, and signals each change to waitFor.
 type terminalOf struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
@@ -54,7 +54,7 @@ func (o *terminalOf) String() string {
 	return o.text.String()
 }
 
-// waitFor waits until what is printed satisfies f.
+// waitFor waits until the output satisfies f.
 func (o *terminalOf) waitFor(t *testing.T, what string, f func(string) bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -73,7 +73,7 @@ func podRecord(n int) []byte {
 		`"resourceversion":"%d","data":{"op":"u","resourceVersion":"%d","before":{"spec":{"n":0}},"after":{"spec":{"n":%d}}}}`, n, n, n+1, n+1, n)
 }
 
-// publish publishes records n to m.
+// publishAll publishes the records numbered from through to.
 func publishAll(t *testing.T, url string, from, to int) {
 	t.Helper()
 	js := connect(t, url)
@@ -98,7 +98,7 @@ func names(from, to int) string {
 	return b.String()
 }
 
-// shownNames are the names of the objects in what was printed.
+// shownNames returns the names of the objects in the output.
 func shownNames(out string) string {
 	var b strings.Builder
 	for line := range strings.Lines(out) {
@@ -145,7 +145,7 @@ func TestTailFollowsAStreamAcrossARestartOfItsServer(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("Ctrl-C does not end it")
 	}
-	// Once that the bus is away, and where that is, and once that it is back.
+	// tail reports once that the bus is away, with its address, and once that reading resumes.
 	said := strings.Split(strings.TrimSpace(complaints.String()), "\n")
 	for k, line := range said {
 		if want := []string{"stream KUBECDC at " + url, "reading resumes"}[k%2]; !strings.Contains(line, want) || len(said)%2 != 0 {
@@ -212,7 +212,7 @@ func TestTailSaysWhatIsWrongWithABus(t *testing.T) {
 	}
 }
 
-// A record that nobody can read is said and passed by; the exit code tells of it in the end.
+// tail reports and skips a record that it cannot decode, and exits with an error at the end.
 func TestTailPassesWhatItCannotRead(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	publishAll(t, s.ClientURL(), 1, 1)
@@ -239,7 +239,7 @@ func TestTailPassesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// closedPipe is what is behind "| head -1".
+// closedPipe fails after some lines, like a pipe to "head -1".
 type closedPipe struct{ lines int }
 
 func (p *closedPipe) Write(b []byte) (int, error) {
@@ -263,7 +263,7 @@ func TestTailEndsQuietlyWhenNobodyReads(t *testing.T) {
 	}
 }
 
-// What has come is shown while nothing more comes: nobody waits for a buffer to fill.
+// tail shows each event when it arrives, without waiting for a full buffer.
 func TestTailShowsWhatHasCome(t *testing.T) {
 	read, write := io.Pipe()
 	src := consume.NewLines("pipe", read, consume.Query{})
@@ -277,7 +277,7 @@ func TestTailShowsWhatHasCome(t *testing.T) {
 		}
 		out.waitFor(t, "an event", func(got string) bool { return shownNames(got) == names(0, n) })
 	}
-	stop() // with a read that blocks
+	stop() // while a read blocks
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -309,7 +309,7 @@ func TestSinceIsATimeOrHowLongAgo(t *testing.T) {
 	}
 }
 
-// A source that fails for good ends the tail with what it said, once.
+// A permanent error of the source ends the tail, which returns it without printing it.
 func TestTailEndsWithItsSource(t *testing.T) {
 	failure := errors.New("the disk is gone")
 	src := consume.NewLines("events.jsonl", io.MultiReader(bytes.NewReader(append(podRecord(1), '\n')), failing{failure}), consume.Query{})
@@ -333,7 +333,7 @@ func newTailer(f *tailFlags, out, complaints io.Writer, t testing.TB) *tail.Tail
 	return tl
 }
 
-// largeRecord is a record of 12 KB: a pod of 5.3 KB before and after, some of its status changed.
+// largeRecord returns a record of 12 KB: an update of the status of a pod of 5.3 KB.
 func largeRecord(tb testing.TB) []byte {
 	tb.Helper()
 	pod := func(name string) map[string]any {
@@ -363,7 +363,7 @@ func largeRecord(tb testing.TB) []byte {
 	return append(raw, '\n')
 }
 
-// repeated is a file of the same line again and again.
+// repeated is a file that repeats one line.
 type repeated struct {
 	line []byte
 	left int
@@ -386,7 +386,7 @@ func (r *repeated) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// BenchmarkTail is the whole way from a file of 12 KB records to the terminal.
+// BenchmarkTail measures the whole path from a file of 12 KB records to the terminal.
 func BenchmarkTail(b *testing.B) {
 	line := largeRecord(b)
 	for _, view := range []struct {
@@ -410,7 +410,7 @@ func BenchmarkTail(b *testing.B) {
 	}
 }
 
-// BenchmarkTailJetStream is the whole way from a stream of 12 KB records in a server of this process to the terminal.
+// BenchmarkTailJetStream measures the whole path from a stream of 12 KB records, in a server of this process, to the terminal.
 func BenchmarkTailJetStream(b *testing.B) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: b.TempDir(), NoLog: true, NoSigs: true})
 	if err != nil {
@@ -434,7 +434,7 @@ func BenchmarkTailJetStream(b *testing.B) {
 	line := bytes.TrimSpace(largeRecord(b))
 	streams := 0
 	fill := func(b *testing.B, n int) string {
-		// A stream of its own each time: one that is deleted and created again at once may have the old records.
+		// Use a new stream each time: a stream that is deleted and recreated at once may have the old records.
 		streams++
 		name := fmt.Sprintf("RUN%d", streams)
 		if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {

@@ -1,11 +1,11 @@
-// Command rootfs writes the root file system of the image: the one list of what goes into it, for `make image` and for the
-// Dockerfile.
+// Command rootfs writes the root file system of the image. It has the only list of the image's files, for `make image` and for
+// the Dockerfile.
 //
 //	rootfs BINARY LICENSE DIRECTORY
 //
 // The same arguments and the same versions of this module's dependencies give the same tree, to the byte. The certificates of
-// public authorities are those of Mozilla as golang.org/x/crypto/x509roots has them: a module is pinned in go.mod and checked
-// against go.sum, a distribution's package is whatever its mirror has today.
+// public authorities are Mozilla's, from golang.org/x/crypto/x509roots. That module is pinned in go.mod and checked against
+// go.sum. A distribution's package would change with its mirror.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// User is who the agent runs as.
+// user is the user and group ID that the agent runs as.
 const user = 65532
 
 func main() {
@@ -58,11 +58,11 @@ func write(binary, license, dir string) error {
 		{"kubecdc", 0o755, agent},
 		{"licenses/LICENSE", 0o644, text},
 		{"etc/ssl/certs/ca-certificates.crt", 0o644, roots},
-		// Names for the numbers, for tools that look them up.
+		// Names of the IDs, for tools that look them up.
 		{"etc/passwd", 0o644, fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%d:nonroot:/:/sbin/nologin\n", user, user)},
 		{"etc/group", 0o644, fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", user)},
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil { // not one that has other things in it
+	if err := os.Mkdir(dir, 0o755); err != nil { // fails if dir exists, since it may contain other files
 		return err
 	}
 	for _, f := range files {
@@ -73,7 +73,7 @@ func write(binary, license, dir string) error {
 	return nil
 }
 
-// write does not go by the umask.
+// write writes the file and its directories with their modes, whatever the umask is.
 func (f *file) write(dir string) error {
 	path := filepath.Join(dir, filepath.FromSlash(f.path))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -90,8 +90,8 @@ func (f *file) write(dir string) error {
 	return os.Chmod(path, f.mode)
 }
 
-// authorities are the certificates of public authorities, as PEM. One that is trusted under a condition (for certificates from
-// before some day) is left out: a file cannot say so, and would have it trusted without.
+// authorities returns the certificates of public authorities, as PEM. It omits those that are trusted under a condition (such as
+// an issue date), because a file cannot express the condition.
 func authorities() ([]byte, error) {
 	var b bytes.Buffer
 	n := 0

@@ -25,7 +25,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// electing is an agent with an election, outside of a pod.
+// electing returns an agent with an election, outside of a pod.
 func electing() *agent {
 	cfg := config.Default()
 	cfg.LeaderElection.Enabled = true
@@ -35,7 +35,7 @@ func electing() *agent {
 	}
 }
 
-// Outside of a pod neither the Lease's namespace nor a checkpoint for all replicas is known.
+// Outside of a pod there is no default for the Lease's namespace, nor for a checkpoint that all replicas share.
 func TestElectionSaysWhatItLacks(t *testing.T) {
 	c := electing()
 	for _, step := range []struct {
@@ -85,7 +85,7 @@ func TestIdentityIsOfOneProcess(t *testing.T) {
 	}
 }
 
-// A fence that is shut while a receiver refuses stops the next attempt, not just the next record.
+// If the fence is shut while a receiver refuses a record, the next attempt fails, not only the next record.
 func TestRelayedRequestsPassTheFence(t *testing.T) {
 	f := new(atomicFence)
 	requests := make(chan struct{}, 100)
@@ -120,7 +120,7 @@ func TestRelayedRequestsPassTheFence(t *testing.T) {
 	}
 }
 
-// atomicFence is shut for good when it is told to be.
+// atomicFence is a fence that stays shut once shut is set.
 type atomicFence struct{ shut atomic.Bool }
 
 func (f *atomicFence) Pass(context.Context) error {
@@ -130,7 +130,7 @@ func (f *atomicFence) Pass(context.Context) error {
 	return nil
 }
 
-// A deposed leader has not yet ended when it is asked: it is neither ready nor a standby.
+// A deposed leader that has not ended yet is neither ready nor a standby.
 func TestDeposedLeaderIsNotReady(t *testing.T) {
 	c := admin.NewChecks(&deposed{})
 	r := c.Look(time.Now())
@@ -139,7 +139,7 @@ func TestDeposedLeaderIsNotReady(t *testing.T) {
 	}
 }
 
-// deposed is the election of a leader that another one has followed.
+// deposed is the election of a leader that has been replaced.
 type deposed struct{}
 
 func (*deposed) Status() leader.Status { return leader.Status{Seen: true, Over: leader.ErrLost} }

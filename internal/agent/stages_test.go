@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// diary writes down what the stages do, in order.
+// diary records the actions of the stages, in order.
 type diary struct {
 	mu      sync.Mutex
 	entries []string
@@ -26,7 +26,7 @@ func (d *diary) add(entry string) {
 	d.entries = append(d.entries, entry)
 }
 
-// untilEnded is a stage that ends with its context.
+// untilEnded returns a stage that ends with its context.
 func (d *diary) untilEnded(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -41,7 +41,7 @@ func never(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// none is nothing to tell.
+// none is a step that has nothing to do.
 func none(context.Context) error { return nil }
 
 func TestStagesEndOneAfterTheOther(t *testing.T) {
@@ -108,7 +108,7 @@ func TestAFailingStageEndsAll(t *testing.T) {
 	}
 }
 
-// A checkpoint that another agent has written ends this one: two would take turns in losing history.
+// An agent ends if another agent has written its checkpoint. Otherwise both would lose history in turn.
 func TestAConflictOfCheckpointsEndsAll(t *testing.T) {
 	var d diary
 	conflict := errors.New("somebody else has written it")
@@ -142,7 +142,7 @@ func TestTheCheckpointIsSavedWhenGraceIsOver(t *testing.T) {
 	})
 }
 
-// A bus that fails ends the pump before it has ended itself: what it says is what matters.
+// A failed bus ends the pump before its own stage returns. RunStages must return the error of the bus.
 func TestTheErrorOfAFailedBusIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary

@@ -26,10 +26,10 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// requests makes requests of the words of real ones, in any order.
+// requests makes requests from the words of real ones, in any order.
 type requests struct {
 	*rand.Rand
-	tokens []string // to continue lists, as the server made them
+	tokens []string // continue tokens for lists, as the server made them
 }
 
 func (r requests) one(words ...string) string { return words[r.IntN(len(words))] }
@@ -99,7 +99,7 @@ func (r requests) accept() string {
 	return strings.Join(out, ",")
 }
 
-// Whatever is asked, the server does not panic, and answers no 500 (5xx but for a resourceVersion in the future). Its memory does not grow.
+// No request causes a panic or a 5xx code, except 504 for a resourceVersion in the future. The server's memory does not grow.
 func TestRequestsOfAllKinds(t *testing.T) {
 	t.Parallel()
 	r := cluster()
@@ -114,7 +114,7 @@ func TestRequestsOfAllKinds(t *testing.T) {
 	}
 }
 
-// A replay that has not begun, one that has been shown in half, and one that has ended answer alike.
+// A server answers requests of all kinds before, during and after a replay.
 func TestRequestsDuringAReplay(t *testing.T) {
 	t.Parallel()
 	seed := requestsSeed(t)
@@ -155,7 +155,7 @@ func TestRequestsDuringAReplay(t *testing.T) {
 	askAnything(t, s, seed, 2_000)
 }
 
-// requestsSeed returns what requests are drawn from. REQUESTS_SEED=n draws those of the run that printed it.
+// requestsSeed returns the seed for the requests. REQUESTS_SEED=n repeats the requests of the run that printed n.
 func requestsSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -188,13 +188,13 @@ func pageTokens(t *testing.T, s *apiview.Server) []string {
 	return out
 }
 
-// askAnything makes n requests of all kinds, and returns how many answers there were by their code.
+// askAnything makes n requests of all kinds, and returns the number of answers by code.
 func askAnything(t *testing.T, s *apiview.Server, seed uint64, n int) map[int]int {
 	t.Helper()
 	rng := requests{rand.New(rand.NewPCG(seed, 1)), pageTokens(t, s)}
 	codes := map[int]int{}
 	ended, cancel := context.WithCancel(t.Context())
-	cancel() // a watch ends after what it has to say
+	cancel() // so that a watch ends after the events it already has
 	var before runtime.MemStats
 	continued, skipped := 0, 0
 	for i := 0; i < n; {

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// setVariables sets what the files of testdata use. KUBECDC_TEST_UNSET stays unset.
+// setVariables sets the variables that the files of testdata use. KUBECDC_TEST_UNSET stays unset.
 func setVariables(t *testing.T) {
 	t.Helper()
 	t.Setenv("KUBECDC_TEST_CLUSTER", "prod-eu")
@@ -52,7 +52,7 @@ func files(t *testing.T, pattern string) []string {
 	return names
 }
 
-// TestGood compares what good files mean, written out in full, with the golden file beside each.
+// TestGood compares the meaning of each good file, written out in full, with its golden file.
 func TestGood(t *testing.T) {
 	setVariables(t)
 	for _, name := range files(t, "testdata/good/*.yaml") {
@@ -78,7 +78,7 @@ func TestGood(t *testing.T) {
 	}
 }
 
-// TestBad compares the errors of bad files with the golden file beside each.
+// TestBad compares the errors of each bad file with its golden file.
 func TestBad(t *testing.T) {
 	setVariables(t)
 	for _, name := range files(t, "testdata/bad/*.yaml") {
@@ -106,7 +106,7 @@ func TestLoadNoSuchFile(t *testing.T) {
 	}
 }
 
-// At a terminal the path and the mark are told from the rest, which stays as it is.
+// At a terminal, the path and the mark are styled. The rest of the error does not change.
 func TestStyled(t *testing.T) {
 	_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nqueue: {events: 0}\n"), "f.yaml")
 	var one *yamldoc.Error
@@ -144,8 +144,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestPasswordNotShown: a password is refused without being repeated, in the message or in the excerpt: in a URL, in what
-// was to be one, and under a key of its own.
+// TestPasswordNotShown: a password is refused without being repeated in the message or in the excerpt. It may be in a URL, in a
+// malformed URL, or under its own key.
 func TestPasswordNotShown(t *testing.T) {
 	for _, bus := range []string{
 		`{nats: {url: "nats://kubecdc:hunter2@nats:4222"}}`,

@@ -8,14 +8,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
-// SetDefaults sets the defaults of v, a pointer, if it has other ones than its zero value.
+// SetDefaults sets the defaults of v, a pointer, if they differ from its zero value.
 func SetDefaults(v any) {
 	if p, ok := v.(yamldoc.Defaulter); ok {
 		p.SetDefaults()
 	}
 }
 
-// General is the path under which something is known that is said of a key.
+// General returns the path that has the facts about a key.
 var General = general
 
 // Identity matches the paths that can be neither stripped nor redacted.
@@ -24,7 +24,7 @@ func Identity() string { return identity.String() }
 // AbsolutePath matches paths that begin with the root.
 func AbsolutePath() string { return check.AbsolutePath.String() }
 
-// KeyFacts returns what is known of keys beside their types and limits, by path.
+// KeyFacts returns the facts about keys, except their types and limits, by path.
 func KeyFacts() map[string]check.Key {
 	pattern := func(r *regexp.Regexp) check.Key { return check.Key{Pattern: r.String()} }
 	all := map[string]check.Key{
@@ -62,7 +62,7 @@ func KeyFacts() map[string]check.Key {
 	return all
 }
 
-// TakenBefore tells whether rules before rule j take all that it names as p.
+// TakenBefore reports whether the rules before rule j take all objects that rule j can take as p; by has these rules.
 func TakenBefore(rules []Rule, j int, p ResourcePattern) (by []int, all bool) {
 	return orderOf(rules).takenBefore(j, p.span())
 }

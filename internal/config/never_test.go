@@ -7,7 +7,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
-// TestSomethingIsLeft: what excludes a part of what it includes is valid, also where a pattern reads like another one and is none of it.
+// TestSomethingIsLeft: a rule that excludes only some of its objects is valid, even if its patterns look alike.
 func TestSomethingIsLeft(t *testing.T) {
 	for _, namespaces := range []string{
 		`["*", "!kube-*"]`, `["team-*", "!team-?"]`, `["team-*", "!team-a"]`, `[team-a, shop, "!team-*"]`, `["*-a", "!team-*"]`, `["team-?", "!team-a"]`,
@@ -27,7 +27,7 @@ func TestSomethingIsLeft(t *testing.T) {
 	}
 }
 
-// parse reads a rule for Pods.
+// parse parses a rule for Pods.
 func parse(t *testing.T, rule string) {
 	t.Helper()
 	if _, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nwatch:\n  - resources: [pods]\n    "+rule+"\n"), "f"); err != nil {

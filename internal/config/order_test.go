@@ -11,13 +11,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
-// thing is an object as rules see it.
+// thing has the properties of an object that rules match.
 type thing struct {
 	group, version, resource, namespace string
 	labels                              labels.Set
 }
 
-// things are objects of resources, groups and versions that rules name, and of those that none does.
+// things returns objects of resources, groups and versions that rules name, and of others that no rule names.
 func things() []thing {
 	var all []thing
 	for _, group := range []string{"", "events.k8s.io", "a.example.com", "b.example.com", "unnamed.example.com"} {
@@ -42,8 +42,8 @@ func (o thing) in(r *config.Rule) bool {
 	return err == nil && r.Takes(o.group, o.version, o.resource) && r.Namespaces.Match(o.namespace) && selector.Matches(o.labels)
 }
 
-// TestTakenBefore compares what is told of the rules before one with trying every object: a rule that takes any is never
-// refused, and where nothing but names decides, one that takes none always is.
+// TestTakenBefore compares the result with a check of every object. A rule that takes any object is never refused. If rules have
+// neither namespaces nor selectors, a rule that takes none is always refused.
 func TestTakenBefore(t *testing.T) {
 	all := things()
 	pattern := func(t *rapid.T, label string) config.ResourcePattern {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
-// entry is one key of the file. What it means comes from the comments of configs/kubecdc.yaml, all the rest from the Go
-// types: the JSON Schema and docs/reference/configuration.md are made of the two.
+// entry is one key of the file. Its meaning comes from the comments of configs/kubecdc.yaml, and all the rest from the Go types.
+// The JSON Schema and docs/reference/configuration.md are generated from both.
 type entry struct {
 	path    string // "watch[].resources"
 	key     string // "resources"
@@ -23,10 +23,10 @@ type entry struct {
 	example string // of a key that is commented out in the file
 
 	typ   reflect.Type
-	value any // the default, as JSON has it; nil: none
+	value any // the default, as in JSON; nil: none
 }
 
-// parent is the path of the mapping that the key is in.
+// parent returns the path of the mapping that contains the key.
 func (e *entry) parent() string {
 	return strings.TrimSuffix(strings.TrimSuffix(e.path, e.key), ".")
 }
@@ -34,10 +34,10 @@ func (e *entry) parent() string {
 var (
 	keyLine       = regexp.MustCompile(`^( *)(- )?([a-zA-Z]+):(?: (.*))?$`)
 	commentedLine = regexp.MustCompile(`^( *)# ( *)(- )?([a-zA-Z]+):(?: (.*?))?$`)
-	commentLine   = regexp.MustCompile(`^ *# ?(?: +# )?(.*)$`) // within what is commented out, too
+	commentLine   = regexp.MustCompile(`^ *# ?(?: +# )?(.*)$`) // also within commented-out keys
 )
 
-// prose reads keys and what is said about them from the default file, in its order. The first comment is about the file.
+// prose reads keys and their descriptions from the default file, in its order. The first comment is about the file.
 func prose(t *testing.T) (file string, entries []entry) {
 	t.Helper()
 	known := config.Keys()
@@ -104,7 +104,7 @@ func prose(t *testing.T) (file string, entries []entry) {
 	return file, entries
 }
 
-// reference is every key of the file.
+// reference returns every key of the file.
 func reference(t *testing.T) []entry {
 	t.Helper()
 	_, entries := prose(t)
@@ -152,7 +152,7 @@ func reference(t *testing.T) []entry {
 	for _, path := range required() {
 		delete(values, path)
 	}
-	for path, v := range values { // to name nothing is no choice
+	for path, v := range values { // an empty name is no choice
 		if v == "" && isChoice(path) {
 			delete(values, path)
 		}
@@ -162,7 +162,7 @@ func reference(t *testing.T) []entry {
 		e := &entries[i]
 		found = append(found, e.path)
 		e.typ, e.value = types[e.path], values[e.path]
-		// What works is not commented out, or comparing the file with Default would mean nothing. A choice is an exception.
+		// Keys with a default are not commented out, or comparing the file with Default would be meaningless. A choice is an exception.
 		if e.example != "" && !isChoice(e.path) {
 			t.Errorf("%s has %s in a comment only", defaultFile, e.path)
 		}
@@ -187,7 +187,7 @@ func reference(t *testing.T) []entry {
 	return entries
 }
 
-// isChoice reports whether a key may be missing by default, with the mapping that it is in.
+// isChoice reports whether a key may be missing by default, together with its mapping.
 func isChoice(path string) bool {
 	root, rest, _ := strings.Cut(path, ".")
 	name, _, _ := strings.Cut(rest, ".")
@@ -208,7 +208,7 @@ func isSwitch(typ reflect.Type) bool {
 	return reflect.PointerTo(typ).Implements(reflect.TypeFor[yamldoc.Switch]())
 }
 
-// required are the keys that have to be written where the mapping that they are in is.
+// required returns the keys that must be set if their mapping is.
 func required() []string {
 	var paths []string
 	for path, key := range config.KeyFacts() {
@@ -220,7 +220,7 @@ func required() []string {
 	return paths
 }
 
-// choices are the values of a key that has to be one of a few.
+// choices returns the values of a key that accepts only a few.
 func choices(e *entry) []string {
 	if e.typ == nil {
 		return nil
@@ -235,7 +235,7 @@ func isText(typ reflect.Type) bool {
 	return reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// asJSON is a default as JSON has it: what is read from text is text, and a list is never null.
+// asJSON returns a default as in JSON: a value that is read from text is text, and a list is never null.
 func asJSON(v reflect.Value) any {
 	if text, ok := v.Interface().(encoding.TextMarshaler); ok {
 		s, err := text.MarshalText()
@@ -254,7 +254,7 @@ func asJSON(v reflect.Value) any {
 		}
 		return list
 	}
-	if v.Kind() == reflect.Struct { // a rule; what it leaves out is left out
+	if v.Kind() == reflect.Struct { // a rule; skip its empty fields
 		m := map[string]any{}
 		for i := range v.NumField() {
 			if name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ","); !v.Field(i).IsZero() {
@@ -269,7 +269,7 @@ func asJSON(v reflect.Value) any {
 	return v.Interface()
 }
 
-// inWords is a value as one would write it in the file.
+// inWords returns a value as a user would write it in the file.
 func inWords(t *testing.T, v any) string {
 	t.Helper()
 	if s, ok := v.(string); ok && s != "" {
@@ -282,7 +282,7 @@ func inWords(t *testing.T, v any) string {
 	return strings.NewReplacer(`","`, `", "`, `":`, `": `, `],"`, `], "`).Replace(string(data))
 }
 
-// typeInWords is what a value is to somebody who writes one.
+// typeInWords returns the type of a value in words for users.
 func typeInWords(typ reflect.Type) string {
 	switch {
 	case typ == nil:

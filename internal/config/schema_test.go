@@ -21,10 +21,10 @@ import (
 
 const schemaFile = "../../configs/kubecdc.schema.json"
 
-// variable is what stands in a text where a variable (or a dollar) is; what it will be, no schema can know.
+// variable matches a variable (or a dollar) in a text. No schema can check its value.
 const variable = `\$`
 
-// keyword is what only editors understand: the YAML language server and what is built on it.
+// keyword sets a keyword that only editors support: the YAML language server and programs that are built on it.
 // (https://github.com/redhat-developer/yaml-language-server#more-about-json-schema)
 func keyword(s *jsonschema.Schema, name string, value any) {
 	if s.Extras == nil {
@@ -38,7 +38,7 @@ func types(s *jsonschema.Schema, names ...string) {
 	keyword(s, "type", names)
 }
 
-// schemaOf is the schema of a value, without what is said about its key.
+// schemaOf returns the schema of a value, without the description of its key.
 func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 	s := &jsonschema.Schema{}
 	key := config.KeyFacts()[path]
@@ -110,7 +110,7 @@ func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 	return s
 }
 
-// bound is a number without its unit.
+// bound returns a number without its unit.
 func bound(v any) json.Number {
 	data, _ := json.Marshal(reflect.ValueOf(v).Int())
 	return json.Number(data)
@@ -137,7 +137,7 @@ func makeSchema(t *testing.T) []byte {
 	for _, e := range reference(t) {
 		var s *jsonschema.Schema
 		switch {
-		case config.General(e.path) != e.path: // written as another key
+		case config.General(e.path) != e.path: // described under another key
 			s = &jsonschema.Schema{Ref: "#/properties/" + strings.ReplaceAll(config.General(e.path), ".", "/properties/")}
 		default:
 			s = schemaOf(e.typ, e.path)
@@ -166,7 +166,7 @@ func makeSchema(t *testing.T) []byte {
 		case "bus":
 			one := uint64(1)
 			s.MinProperties, s.MaxProperties = &one, &one
-			types(s, "object") // nothing is no bus
+			types(s, "object") // null is not a bus
 		case "checkpoint", "claimCheck", "deadLetter":
 			s.MaxProperties = new(uint64)
 			*s.MaxProperties = 1
@@ -230,7 +230,7 @@ func makeSchema(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// needed says which keys of a mapping cannot be left out, and that then it cannot be empty.
+// needed marks the keys of a mapping that cannot be left out. If there are any, the mapping cannot be empty.
 func needed(s *jsonschema.Schema, path string) {
 	for _, r := range required() {
 		if parent, key, ok := cutLast(r); ok && parent == path {
@@ -242,7 +242,7 @@ func needed(s *jsonschema.Schema, path string) {
 	}
 }
 
-// cutLast is the path of a mapping, and a key in it.
+// cutLast splits the path of a key into the path of its mapping and the name of the key.
 func cutLast(path string) (parent, key string, ok bool) {
 	i := strings.LastIndexByte(path, '.')
 	if i < 0 {
@@ -251,7 +251,7 @@ func cutLast(path string) (parent, key string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-// TestSchema: the published schema is the one that types and comments make.
+// TestSchema compares the published schema with the one that is generated from types and comments.
 func TestSchema(t *testing.T) {
 	golden(t, schemaFile, string(makeSchema(t)))
 }
@@ -277,7 +277,7 @@ func compileSchema(t *testing.T) *validator.Schema {
 	return s
 }
 
-// instance reads a file as an editor does, without variables; false where it is no YAML.
+// instance reads a file as an editor does, without variables. It returns false if the file is not YAML.
 func instance(t *testing.T, file string) (any, bool) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -296,7 +296,7 @@ func instance(t *testing.T, file string) (any, bool) {
 	return doc, true
 }
 
-// TestSchemaTakesGoodFiles: what Parse takes, an editor takes.
+// TestSchemaTakesGoodFiles: the schema accepts the files that Parse accepts.
 func TestSchemaTakesGoodFiles(t *testing.T) {
 	s := compileSchema(t)
 	for _, file := range append(files(t, "testdata/good/*.yaml"), defaultFile) {
@@ -309,7 +309,7 @@ func TestSchemaTakesGoodFiles(t *testing.T) {
 	}
 }
 
-// onlyValidate lists the files whose errors no schema can tell, and why.
+// onlyValidate lists the files whose errors a schema cannot detect, and why.
 var onlyValidate = map[string]string{
 	"cluster-scoped":            "that nodes have no namespace",
 	"dollar":                    "variables",
@@ -373,14 +373,14 @@ var onlyValidate = map[string]string{
 	"wrong-group":               "which groups Kubernetes serves a resource in",
 }
 
-// TestSchemaRefusesBadFiles: what an editor can tell, it tells.
+// TestSchemaRefusesBadFiles: the schema rejects all bad files except those in onlyValidate.
 func TestSchemaRefusesBadFiles(t *testing.T) {
 	s := compileSchema(t)
 	for _, file := range files(t, "testdata/bad/*.yaml") {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		doc, ok := instance(t, file)
 		if !ok {
-			continue // no YAML: every editor says so
+			continue // not YAML: every editor reports that
 		}
 		err := s.Validate(doc)
 		var refused *validator.ValidationError

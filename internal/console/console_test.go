@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// readEvents reads events of each type, some of them with contents that mean harm to a terminal.
+// readEvents reads events of each type. Some have contents that are harmful to a terminal.
 func readEvents(t testing.TB) []*consume.Event {
 	t.Helper()
 	f, err := os.Open("testdata/events.jsonl")
@@ -67,7 +67,7 @@ func show(t testing.TB, out *terminal.Output, o console.Options, events ...*cons
 
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// Every type of event in every view, for terminals of two widths and for a pipe, plain and in colour.
+// The golden files show every type of event in every view, for terminals of two widths and for a pipe, plain and in colour.
 func TestGolden(t *testing.T) {
 	events := readEvents(t)
 	views := map[string]console.Options{
@@ -78,7 +78,7 @@ func TestGolden(t *testing.T) {
 	for name, o := range views {
 		for _, columns := range []int{0, 80, 200} {
 			if columns > 0 && (o.Wide || o.View == console.JSON || o.View == console.YAML) {
-				continue // they know no width: see TestWidthIsHeeded
+				continue // they ignore the width: see TestWidthIsHeeded
 			}
 			file := fmt.Sprintf("%s-%d", name, columns)
 			if columns == 0 {
@@ -126,7 +126,7 @@ func compare(t *testing.T, name, got string) {
 	}
 }
 
-// harmless fails where a terminal would be told something other than colours, or a line is too wide.
+// harmless fails if a terminal would receive control characters other than colours, or a line that is too wide.
 func harmless(t interface{ Fatalf(string, ...any) }, out string, columns int) {
 	for line := range strings.Lines(sgr.ReplaceAllString(out, "")) {
 		line = strings.TrimSuffix(line, "\n")
@@ -157,13 +157,13 @@ func TestNothingHarmfulReachesATerminal(t *testing.T) {
 	for _, o := range []console.Options{{Wide: true}, {View: console.Diff, Wide: true}, {View: console.JSON}, {View: console.YAML}} {
 		out := show(t, &terminal.Output{Width: 80, Color: true, Interactive: true}, o, events...)
 		if o.View == console.YAML {
-			out = strings.ReplaceAll(out, "\t", " ") // a text of several lines may hold tabs
+			out = strings.ReplaceAll(out, "\t", " ") // a text of several lines may contain tabs
 		}
 		harmless(t, out, 0)
 	}
 }
 
-// Records that hold raw control characters which JSON allows stay what they are in a pipe, and mean the same at a terminal.
+// A pipe gets records with raw control characters, which JSON allows, unchanged. A terminal gets them escaped.
 func TestJSONAtATerminal(t *testing.T) {
 	record := "{\"specversion\":\"1.0\",\"id\":\"x\",\"source\":\"/s\",\"type\":\"dev.kubecdc.note\",\"data\":\"a\u009b31mb\x7fc\u0085\u202e\U000e0001\"}"
 	e, err := consume.Parse([]byte(record))
@@ -181,7 +181,7 @@ func TestJSONAtATerminal(t *testing.T) {
 	}
 }
 
-// A producer may have written its record on several lines.
+// A producer may write a record on several lines.
 func TestJSONIsALineEach(t *testing.T) {
 	record := "{\n \"specversion\": \"1.0\",\n \"id\": \"x y\\\" \",\r\n\t\"source\": \"/s\", \"type\": \"dev.kubecdc.note\"\n}"
 	e, err := consume.Parse([]byte(record))
@@ -194,7 +194,7 @@ func TestJSONIsALineEach(t *testing.T) {
 	}
 }
 
-// Reads are counted until something else is to be shown; each is shown where they were asked for.
+// Reads are counted until another event is to be shown. In a pipe, each read is a line.
 func TestReadsAreCounted(t *testing.T) {
 	events := make([]*consume.Event, 0, 1300)
 	for k := range 1300 {
@@ -278,7 +278,7 @@ func TestCountsHaveCommas(t *testing.T) {
 	}
 }
 
-// A line says how much of a text has changed, and where room is short rather what has changed than who did it.
+// A line reports how much of a text has changed. If room is short, the change takes precedence over its author.
 func TestBriefly(t *testing.T) {
 	event := func(op, before, after string) *consume.Event {
 		raw := fmt.Sprintf(`{"specversion":"1.0","id":"i","source":"s","type":"dev.kubecdc.object.%s","time":"2026-11-20T15:00:00Z",`+

@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// jsonValue draws JSON with what lists of Kubernetes have: elements with merge keys, unique or not, and keys in any order.
+// jsonValue draws JSON with the variety of lists in Kubernetes: elements with merge keys, unique or not, and keys in any order.
 func jsonValue(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		kinds := 6
@@ -56,7 +56,7 @@ func jsonKey() *rapid.Generator[string] {
 	return rapid.SampledFrom([]string{"a", "b", "name", "type", "key", "metadata", "q\"/~.", "é", ""})
 }
 
-// marshal writes v with its members in some order, and sometimes space.
+// marshal writes v with its members in random order, and sometimes with white space.
 func marshal(t *rapid.T, v any) []byte {
 	space := rapid.SampledFrom([]string{"", "", " ", "\n\t"}).Draw(t, "space")
 	var b bytes.Buffer
@@ -111,7 +111,7 @@ func unmarshal(t interface{ Fatalf(string, ...any) }, raw string) any {
 	return v
 }
 
-// apply changes v as the nodes say, nodes[0] being about v. It checks that what they say was there is there.
+// apply applies the nodes to v; nodes[0] is about v. It checks that the values that they replace are there.
 func apply(t *rapid.T, v any, nodes []console.Node) any {
 	if nodes[0].Kind == "changed" {
 		if d := cmp.Diff(unmarshal(t, nodes[0].Before), v); d != "" {
@@ -197,7 +197,7 @@ func applyList(t *rapid.T, v []any, children [][]console.Node) []any {
 	return out
 }
 
-// What the nodes say, done to before, makes after; and there are none exactly where both mean the same.
+// Applying the nodes to before produces after. There are none if and only if both mean the same.
 func TestDifferenceMakesAfterOfBefore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := jsonValue(4).Draw(t, "before")
@@ -226,7 +226,7 @@ func TestDifferenceMakesAfterOfBefore(t *testing.T) {
 	})
 }
 
-// edit is v with something changed.
+// edit returns v with a random change.
 func edit(t *rapid.T, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -272,7 +272,7 @@ func keysOf(m map[string]any) func(func(string) bool) {
 	}
 }
 
-// Whatever an event has in it, no view fails, and nothing harmful or too wide reaches the terminal.
+// No event causes a view to fail, or harmful or too wide text to reach the terminal.
 func TestAnyObjectCanBeShown(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOf(rapid.RuneFrom([]rune("ab\n\t\r \x00\x1b\x7f\u009b\u200d\u202e\u2028\u0301日🚀\\\"-:#")))
@@ -316,7 +316,7 @@ func TestAnyObjectCanBeShown(t *testing.T) {
 	})
 }
 
-// Broken JSON is an error or a senseless difference, never a panic.
+// Broken JSON causes an error or a meaningless difference, never a panic.
 func FuzzDifference(f *testing.F) {
 	f.Add([]byte(`{"a":[{"name":"x"}]}`), []byte(`{"a":[{"name":"y","v":1},{"name":"x"}]}`))
 	f.Add([]byte(`{"a":`), []byte(`{"a":1`))
@@ -414,7 +414,7 @@ func TestPatchWithoutBefore(t *testing.T) {
 	}
 }
 
-// The pairs are in order, equal, and as many as there can be.
+// The pairs are in order, equal, and as many as possible.
 func TestCommonIsLongest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		letters := rapid.SliceOfN(rapid.IntRange(0, 3), 0, 30)
@@ -444,7 +444,7 @@ func TestCommonIsLongest(t *testing.T) {
 	})
 }
 
-// Two texts that have little in common are not searched for ever: what is at their ends is found.
+// The search in two texts that have little in common is limited. It still finds the common lines at their ends.
 func TestCommonIsBounded(t *testing.T) {
 	const n = 50_000
 	calls, pairs := 0, 0
@@ -457,7 +457,7 @@ func TestCommonIsBounded(t *testing.T) {
 	}
 }
 
-// In wide output a text's whole difference is shown: its lines make both texts.
+// Wide output shows the whole difference of a text: its lines reproduce both texts.
 func TestTextDifferenceMakesBothTexts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "", "  d"}), 2, 40), func(lines []string) string {
@@ -499,7 +499,7 @@ func TestTextDifferenceMakesBothTexts(t *testing.T) {
 	})
 }
 
-// The agent's own golden patches name what the comparison of the objects names.
+// Each pair of real objects of the encoder's tests has a difference.
 func TestRealObjects(t *testing.T) {
 	files, err := filepath.Glob("../encode/testdata/objects/*.before.json")
 	if err != nil || len(files) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/console"
 )
 
-// sameInYAML fails unless the YAML of a JSON document means what the document means, to the parser that kubectl uses.
+// sameInYAML fails unless the parser that kubectl uses reads the YAML of a JSON document as the same value.
 func sameInYAML(t interface{ Fatalf(string, ...any) }, doc []byte) {
 	text := console.ToYAML(doc)
 	raw, err := yaml.YAMLToJSON(text)
@@ -58,7 +58,7 @@ func TestAnyJSONMeansTheSameInYAML(t *testing.T) {
 	})
 }
 
-// What is nested too deep to be walked is written as JSON, which is YAML.
+// A value that is nested too deep is written as JSON, which is YAML.
 func TestDeepYAML(t *testing.T) {
 	doc := `"x\u001b\"y"`
 	for range 150 {

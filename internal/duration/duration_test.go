@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Whatever Go writes is read as it is written, also after days.
+// Parse reads any duration that Go prints, also after days.
 func TestParseReadsGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(0, 1<<61).Draw(t, "duration"))

@@ -44,7 +44,7 @@ func version(ref *object.Ref, rv uint64, spec string) *object.Object {
 	return object.New(ref, rv, 0, nil, []byte(doc))
 }
 
-// deltas are one of each kind, by the name of its golden files.
+// deltas returns one delta of each kind, by the name of its golden files.
 func deltas() map[string]*object.Delta {
 	web, pod, role := refOf(deployments, "shop", "web"), refOf(pods, "shop", "web-0"), refOf(roles, "", "system:node")
 	changedBy := []byte(`[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]`)
@@ -89,7 +89,7 @@ func deltas() map[string]*object.Delta {
 	for _, d := range ds {
 		d.Observed = observed.UnixNano()
 	}
-	// After the second restore of etcd, each kind of event.
+	// Add each kind of event after the second restore of etcd.
 	for name, d := range maps.Clone(ds) {
 		if !slices.Contains([]string{
 			"created", "updated", "deleted", "read", "entered", "left", "snapshot-started", "snapshot-completed", "progress",
@@ -110,7 +110,7 @@ func deltas() map[string]*object.Delta {
 }
 
 func TestEncodeGolden(t *testing.T) {
-	var ev encode.Event // one for all: nothing of an event may show in the next
+	var ev encode.Event // reused: no part of an event may appear in the next one
 	ds := deltas()
 	for _, name := range slices.Sorted(maps.Keys(ds)) {
 		d := ds[name]
@@ -143,7 +143,7 @@ func goldenEvent(t *testing.T, name string, mode encode.Mode, ev *encode.Event) 
 	checkBySDK(t, ev)
 }
 
-// The attributes and the compact form, letter by letter, as the contract shows them.
+// The attributes and the compact form match the example in the contract, byte for byte.
 func TestEncodeContractExample(t *testing.T) {
 	var ev encode.Event
 	if err := encode.New(full).Encode(&ev, deltas()["updated"]); err != nil {
@@ -177,7 +177,7 @@ func TestEncodeContractExample(t *testing.T) {
 	}
 }
 
-// Null says that there is none, absence that it is not known or not asked for.
+// Null means that there is no value. Absence means that the value is unknown or was not requested.
 func TestEncodeMembers(t *testing.T) {
 	for _, tc := range []struct {
 		delta         string
@@ -319,7 +319,7 @@ func TestEncodeClusterUIDForName(t *testing.T) {
 	}
 }
 
-// What an op does not have is not sent, even if the delta carries it.
+// The encoder omits members that an op does not have, even if the delta has them.
 func TestEncodeIgnoresWhatTheOpHasNot(t *testing.T) {
 	for _, op := range []object.Op{object.Created, object.Deleted, object.Read, object.Left} {
 		d := deltas()["updated"]
@@ -337,7 +337,7 @@ func TestEncodeIgnoresWhatTheOpHasNot(t *testing.T) {
 	}
 }
 
-// One Encoder serves many workers, each with an Event that it uses again and again.
+// Many workers share one Encoder. Each reuses its own Event.
 func TestEncodeConcurrently(t *testing.T) {
 	e := encode.New(full)
 	want := make(map[string][]byte)
@@ -364,7 +364,7 @@ func TestEncodeConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// A worker that once met a huge object does not hold on to buffers of its size.
+// A worker does not keep the large buffers that it needed for a huge object.
 func TestEventReset(t *testing.T) {
 	ref := refOf(pods, "shop", "huge")
 	spec := func(c string) string { return `{"x":"` + strings.Repeat(c, 1<<20) + `"}` }
@@ -385,7 +385,7 @@ func TestEventReset(t *testing.T) {
 	}
 }
 
-// checkBySDK reads an event as a consumer does, with the CloudEvents SDK, and checks what it finds.
+// checkBySDK reads an event with the CloudEvents SDK, as a consumer does, and checks the result.
 func checkBySDK(t fataler, ev *encode.Event) *event.Event {
 	var got event.Event
 	want := make(map[string]string)
@@ -451,7 +451,7 @@ func checkBySDK(t fataler, ev *encode.Event) *event.Event {
 	return &got
 }
 
-// binaryMessage is an Event in binary mode as the SDK reads one from a bus.
+// binaryMessage is an Event in binary mode, as the SDK reads one from a bus.
 type binaryMessage encode.Event
 
 func (m *binaryMessage) ReadEncoding() binding.Encoding { return binding.EncodingBinary }
@@ -500,7 +500,7 @@ var (
 	_ binding.MessageMetadataReader = (*binaryMessage)(nil)
 )
 
-// Where there is a leader, every event says of which epoch it is; else none does.
+// If there is a leader, every event has the leader's epoch. Otherwise no event has one.
 func TestEncodeEpoch(t *testing.T) {
 	for name, d := range deltas() {
 		for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
@@ -519,7 +519,7 @@ func TestEncodeEpoch(t *testing.T) {
 	}
 }
 
-// epochOf is the attribute of an event in either mode.
+// epochOf returns the epoch of an event in either mode.
 func epochOf(t *testing.T, ev *encode.Event) string {
 	t.Helper()
 	for _, a := range ev.Attributes {
@@ -530,7 +530,7 @@ func epochOf(t *testing.T, ev *encode.Event) string {
 	if len(ev.Attributes) > 0 {
 		return ""
 	}
-	var read event.Event // as the SDK has it
+	var read event.Event // as the SDK decodes it
 	if err := json.Unmarshal(ev.Body, &read); err != nil {
 		t.Fatal(err)
 	}

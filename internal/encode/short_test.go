@@ -17,10 +17,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// nothing is left of an event without all of these.
+// nothing names all members that an event can omit.
 var nothing = []string{"patch", "before", "after"}
 
-// shortened are the kinds of shortened events, by the name of their golden files.
+// shortened returns the kinds of shortened events, by the name of their golden files.
 func shortened() map[string]struct {
 	delta string
 	short encode.Short
@@ -45,7 +45,7 @@ func shortened() map[string]struct {
 	}
 }
 
-// byMany is an update by so many managers that they alone make it large.
+// byMany returns an update with so many managers that they alone make it large.
 func byMany() *object.Delta {
 	d := *deltas()["updated"]
 	var b bytes.Buffer
@@ -80,7 +80,7 @@ func TestEncodeShortGolden(t *testing.T) {
 	}
 }
 
-// What the event would not have had, or says in a word, is not named.
+// truncated does not name members that the event would not have had anyway, or that are null.
 func TestEncodeShortTruncated(t *testing.T) {
 	all := map[string]bool{"before": true, "patch": true}
 	for _, tc := range []struct {
@@ -140,7 +140,7 @@ func TestEncodeShortTruncated(t *testing.T) {
 	}
 }
 
-// What is wrong with an object does not matter to an event that has none: it is what becomes of such an event.
+// An object that cannot be encoded is no error if the event omits it. Such an event becomes a dead letter.
 func TestEncodeShortOfADamagedObject(t *testing.T) {
 	for name, breakIt := range map[string]func(d *object.Delta){
 		"malformed": func(d *object.Delta) { d.After = object.New(d.Ref, 1, 0, nil, []byte(`{"x" }`)) },
@@ -173,7 +173,7 @@ func TestEncodeShortRefuses(t *testing.T) {
 	}
 }
 
-// Whatever the object is and whatever it is called, an event that has given up all is small.
+// An event without its object is small, whatever the object and its name are.
 func TestEncodeShortIsSmall(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		res := rapid.SampledFrom([]*object.Resource{deployments, roles}).Draw(t, "resource")
@@ -206,7 +206,7 @@ func TestEncodeShortIsSmall(t *testing.T) {
 	})
 }
 
-// All events of an object with a long name have the same key, and two such objects have two.
+// All events of an object with a long name have the same key. Two such objects have different keys.
 func TestEncodeLongNames(t *testing.T) {
 	keys := map[string]bool{}
 	for _, last := range []string{"a", "b"} {
@@ -226,7 +226,7 @@ func TestEncodeLongNames(t *testing.T) {
 	}
 }
 
-// EncodeWhole is Encode in structured mode.
+// EncodeWhole is the same as Encode in structured mode.
 func TestEncodeWhole(t *testing.T) {
 	binary := full
 	binary.Mode = encode.Binary

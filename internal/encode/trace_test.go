@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// traceParent is the attribute of an event in binary mode; "": there is none.
+// traceParent returns the traceparent of an event in binary mode, or "" if there is none.
 func traceParent(ev *encode.Event) string {
 	for _, a := range ev.Attributes {
 		if a.Name == "traceparent" {
@@ -65,7 +65,7 @@ func TestTracedEventsCarryTraceParent(t *testing.T) {
 		if other := traceParent(&again); other != got {
 			t.Errorf("%s: %q from an encoder, %q from another", name, got, other)
 		}
-		// Known from the id alone: whoever has a message's id can find its trace.
+		// The trace ID depends on the message's ID alone, so that a trace can be found from the message.
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s", binary.Source, binary.ID))
 		if id := hex.EncodeToString(binary.Trace.ID[:]); id != hex.EncodeToString(sum[:16]) ||
 			!strings.HasPrefix(base64.RawURLEncoding.EncodeToString(sum[:18]), base64.RawURLEncoding.EncodeToString(binary.Trace.ID[:15])) {
@@ -80,7 +80,7 @@ func TestTracedEventsCarryTraceParent(t *testing.T) {
 	}
 }
 
-// Whatever is traced at a low ratio is traced at a higher one, and the ratio is kept.
+// An event that is traced at a low ratio is traced at a higher one too. The number of traced events fits the ratio.
 func TestRatioOfTracedEvents(t *testing.T) {
 	const n = 20_000
 	ref := refOf(deployments, "shop", "web")
@@ -104,7 +104,7 @@ func TestRatioOfTracedEvents(t *testing.T) {
 		}
 	}
 	for i, ratio := range ratios {
-		// Six standard deviations and one: the ids are always the same, so it passes always or never.
+		// Allow six standard deviations plus one. The IDs are fixed, so the test is deterministic.
 		want := ratio * n
 		if diff := float64(counts[i]) - want; diff*diff > 36*want*(1-ratio)+1 {
 			t.Errorf("ratio %v: %d of %d are traced", ratio, counts[i], n)

@@ -36,7 +36,7 @@ const (
 		`"containers":[{"name":"a","image":"x:1"},{"name":"b","image":"y:1"}],"big":9223372036854775808},"status":{"ready":2,"none":null}}`
 )
 
-// delta is a change of deployments.apps shop/web. before and after are JSON, "" where there is none.
+// delta returns a change of deployments.apps shop/web. before and after are JSON, or "" if there is none.
 func delta(op object.Op, before, after string) *object.Delta {
 	return deltaOf(deployments, "shop", "web", op, before, after)
 }
@@ -52,7 +52,7 @@ func deltaOf(r *object.Resource, namespace, name string, op object.Op, before, a
 	return &object.Delta{Op: op, Ref: ref, Before: version(1, before), After: version(2, after), ResourceVersion: 2, Previous: 1}
 }
 
-// deltas are one of each op, of deployments.apps shop/web.
+// deltas returns one delta of each op, of deployments.apps shop/web.
 func deltas() map[string]*object.Delta {
 	return map[string]*object.Delta{
 		"created": delta(object.Created, "", three),
@@ -75,7 +75,7 @@ func resourced(tb testing.TB, o filter.Options, r *object.Resource) *filter.Reso
 }
 
 func TestWhere(t *testing.T) {
-	// What is sent of deltas; a name in brackets is one for which the expression cannot be evaluated.
+	// The values name the deltas that are sent. Brackets mark deltas for which the expression cannot be evaluated.
 	for where, sent := range map[string]string{
 		`true`:             "created deleted entered left read scaled status",
 		`false`:            "",
@@ -169,8 +169,8 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-// A name in backticks is a member's as it is written, also where it has namespace in it; around it, and where a backtick is but part of
-// a string or of a comment, namespace is the variable.
+// A name in backticks is the name of a member, even if it contains namespace. Elsewhere namespace is the variable, even after a
+// backtick that is part of a string or comment.
 func TestNamesInBackticks(t *testing.T) {
 	d := delta(object.Created, "", `{"metadata":{"namespace":"shop","labels":{"app/namespace":"x","namespace":"y","a.namespace-b":"z"}}}`)
 	for _, where := range []string{
@@ -192,7 +192,7 @@ func TestNamesInBackticks(t *testing.T) {
 	}
 }
 
-// counted is the value of the only metric.
+// counted returns the value of the only metric.
 func counted(t *testing.T, reg *prometheus.Registry) int {
 	t.Helper()
 	families, err := reg.Gather()
@@ -255,7 +255,7 @@ func TestNewTellsAllThatIsWrong(t *testing.T) {
 	}
 }
 
-// What an expression may cost is limited, whatever it does with the object.
+// The cost of an expression is limited, whatever it does with the object.
 func TestWhereCostsTooMuch(t *testing.T) {
 	list := "[" + strings.Repeat(`"an element",`, 999) + `"x"]`
 	d := delta(object.Created, "", `{"metadata":{},"list":`+list+`}`)
@@ -275,8 +275,8 @@ func TestWhereCostsTooMuch(t *testing.T) {
 	}
 }
 
-// An operator that reads all of an object or array costs what there is to read, not one: 500 of these take seconds where they are
-// large.
+// An operator that reads a whole object or array costs the size of the value, not one. With large values, 500 such operators take
+// seconds.
 func TestWhereCostsOfWholeValues(t *testing.T) {
 	of := func(x string) string {
 		var list []string
@@ -301,7 +301,7 @@ func TestWhereCostsOfWholeValues(t *testing.T) {
 	}
 }
 
-// The first error in a minute is logged, and nothing of the object is in it.
+// The first error in a minute is logged, without any content of the object.
 func TestWhereErrorsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -333,7 +333,7 @@ func TestWhereErrorsAreLogged(t *testing.T) {
 	})
 }
 
-// Goroutines share a filter, and the memory behind it.
+// Goroutines share a filter and its pool of evaluations.
 func TestWithholdsConcurrently(t *testing.T) {
 	x := resourced(t, filter.Options{Where: `after.spec.replicas == int(after.metadata.name)`, OnError: "drop", Noise: []string{"status-only"}}, deployments)
 	var g sync.WaitGroup
@@ -353,7 +353,7 @@ func TestWithholdsConcurrently(t *testing.T) {
 	g.Wait()
 }
 
-// A metric stands at 0 before anything goes wrong, for rules that have an expression.
+// The error metric of a rule with an expression is 0 before the first error.
 func TestErrorsBeginAtZero(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := filter.NewMetrics(reg)

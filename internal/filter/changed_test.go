@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// What changed and changedOnly say of an update, and of it the other way round.
+// changed and changedOnly return the same for an update and for its reverse.
 func TestChangedAndChangedOnly(t *testing.T) {
 	for _, tc := range []struct {
 		before, after, path string
@@ -19,13 +19,13 @@ func TestChangedAndChangedOnly(t *testing.T) {
 		{`{"a":1}`, `{}`, "a", true, true},
 		{`{"a":null}`, `{}`, "a", true, true},
 		{`{"a":1,"b":1}`, `{"a":2,"b":2}`, "a", true, false},
-		{`{"a":{"x":1,"y":[1,{}]}}`, `{"a": {"y": [1, {}], "x": 1}}`, "a", false, true}, // however it is written
+		{`{"a":{"x":1,"y":[1,{}]}}`, `{"a": {"y": [1, {}], "x": 1}}`, "a", false, true}, // in any spelling
 		{`{"a":"x"}`, `{"a":"\u0078"}`, "a", false, true},
 		{`{"a":{"b":1}}`, `{"a":{"b":2}}`, "a.b", true, true},
 		{`{"a":{"b":1,"c":1}}`, `{"a":{"b":2,"c":2}}`, "a.b", true, false},
 		{`{"a":{"b":1}}`, `{"a":"x"}`, "a.b", true, false},
 
-		// An object that holds nothing else is as if it were not there, at any depth.
+		// An object that contains nothing else counts as missing, at any depth.
 		{`{"a":{"b":1}}`, `{}`, "a.b", true, true},
 		{`{"a":{}}`, `{}`, "a.b", false, true},
 		{`{"a":{"b":1,"c":1}}`, `{}`, "a.b", true, false},

@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Whatever the expression, and whatever the object, there is an answer.
+// A filter gives an answer for any expression and any object.
 func FuzzWhere(f *testing.F) {
 	for _, where := range []string{
 		`op != "u" || changed("spec")`, `after.spec.replicas > 3`, `before.spec != after.spec`, `labels["app"] == "web"`,

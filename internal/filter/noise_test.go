@@ -25,7 +25,7 @@ var (
 	secrets   = &object.Resource{Version: "v1", Name: "secrets", Kind: "Secret", Namespaced: true}
 )
 
-// resourceOf is the resource of a pair of testdata/objects, by the first word of its name.
+// resourceOf returns the resource of a pair of testdata/objects, by the first word of its name.
 func resourceOf(t testing.TB, pair string) *object.Resource {
 	t.Helper()
 	word, _, _ := strings.Cut(pair, "-")
@@ -38,7 +38,7 @@ func resourceOf(t testing.TB, pair string) *object.Resource {
 	return r
 }
 
-// real is an object as the API server wrote it (v1.36.3; nodes and the status of pods were written as the kubelet does).
+// real returns an object as the API server wrote it (v1.36.3). Nodes and the status of pods were written as the kubelet does.
 func real(t testing.TB, pair, side string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "objects", pair+"."+side+".json"))
@@ -48,7 +48,7 @@ func real(t testing.TB, pair, side string) string {
 	return string(bytes.TrimSpace(raw))
 }
 
-// stripped is an object as an informer keeps it.
+// stripped returns an object as an informer keeps it.
 func stripped(t testing.TB, doc string) string {
 	t.Helper()
 	c, err := object.NewCutter([]string{"metadata.managedFields", `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`})
@@ -62,7 +62,7 @@ func stripped(t testing.TB, doc string) string {
 	return string(out)
 }
 
-// withheldPairs says which filters withhold each pair of testdata/objects.
+// withheldPairs returns the filters that withhold each pair of testdata/objects.
 func withheldPairs() map[string][]string {
 	return map[string][]string{
 		"lease-renewed":            {"lease-heartbeats"},
@@ -114,7 +114,7 @@ func TestNoiseOnRealObjects(t *testing.T) {
 				default:
 					t.Errorf("%s: withheld for %q", pair, reason)
 				}
-				// The way back is the same difference.
+				// The reverse update has the same result.
 				if there, back := x.Withholds(deltaOf(r, "", "n", object.Updated, before, after)), x.Withholds(deltaOf(r, "", "n", object.Updated, after, before)); there != back {
 					t.Errorf("%s, %s: %q there, %q back", pair, name, there, back)
 				}
@@ -126,7 +126,7 @@ func TestNoiseOnRealObjects(t *testing.T) {
 	}
 }
 
-// Changes made by hand of real objects: what must always go.
+// These changes, made by hand to real objects, must always be sent.
 func TestNoiseSendsWhatMatters(t *testing.T) {
 	for _, tc := range []struct {
 		pair, old, new string // old is replaced in the object after
@@ -164,7 +164,7 @@ func TestNoiseSendsWhatMatters(t *testing.T) {
 	}
 }
 
-// A filter is for its own resources, and for updates.
+// A filter applies only to its own resources, and only to updates.
 func TestNoiseIsForItsResources(t *testing.T) {
 	all := filter.Options{Noise: filter.NoiseNames()}
 	only := func(name string) filter.Options { return filter.Options{Noise: []string{name}} }
@@ -224,7 +224,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// Where redaction removes values, the change of one looks like no change, and must be sent.
+// If redaction removes values, an update that changes only such a value looks unchanged. It must be sent.
 func TestNoiseSparesRemovedValues(t *testing.T) {
 	doc := func(rv, generation, status string) string {
 		return `{"metadata":{"name":"x","resourceVersion":"` + rv + `","generation":` + generation + `},"status":` + status + `}`
@@ -250,8 +250,8 @@ func TestNoiseSparesRemovedValues(t *testing.T) {
 	}
 }
 
-// without is a tree with what a path names taken out, and with it what is left empty around it: the masks again, written
-// another way.
+// without returns a tree without the values that a path names, and without the objects that become empty. It implements the masks
+// in another way.
 func without(v any, steps ...string) any {
 	if len(steps) == 0 {
 		return nil
@@ -290,7 +290,7 @@ func empty(v any) bool {
 	return ok && len(m) == 0
 }
 
-// maskPaths are what each filter looks away from, as docs/guides/select.md says it.
+// maskPaths returns the paths that each filter ignores, as documented in docs/guides/select.md.
 func maskPaths(name string) [][]string {
 	paths := [][]string{{"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "managedFields"}}
 	return append(paths, map[string][][]string{
@@ -306,7 +306,7 @@ func maskPaths(name string) [][]string {
 	}[name]...)
 }
 
-// A filter never withholds an update in which anything differs that it does not name, whatever the objects look like.
+// A filter never withholds an update that changes anything outside of its paths, whatever the objects look like.
 func TestNoiseProperty(t *testing.T) {
 	resources := map[string]*object.Resource{"lease-heartbeats": leases, "node-heartbeats": nodes, "endpoints-churn": slicesOf}
 	var trees []any
@@ -387,7 +387,7 @@ func encode(v any) string {
 	return string(raw)
 }
 
-// change changes one value of a tree: mostly what the filters name, or something beside it.
+// change changes one value of a tree: usually one that the filters name, or one beside it.
 func change(t *rapid.T, tree any) {
 	for range 8 {
 		m, ok := tree.(map[string]any)

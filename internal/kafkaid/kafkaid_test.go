@@ -13,10 +13,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
 )
 
-// metadataV10 is an answer to Metadata, version 10, as Apache Kafka 4 gives it: one broker, a topic of one partition, and one that
-// does not exist.
+// metadataV10 returns a response to Metadata, version 10, as Apache Kafka 4 sends it. It has one broker, a topic with one
+// partition, and a topic that does not exist.
 func metadataV10() []byte {
-	text := "00006b63 00" + // the number of the request, no tags
+	text := "00006b63 00" + // correlation ID, no tags
 		"00000000" + // throttle time
 		"02 00000001 0a" + hex.EncodeToString([]byte("127.0.0.1")) + "00002384 00 00" + // brokers
 		"08" + hex.EncodeToString([]byte("cluster")) + "00000001" + // cluster and controller
@@ -32,7 +32,7 @@ func metadataV10() []byte {
 	return body
 }
 
-// The text of an error names the broker and what failed, and no method of kafka-go.
+// The text of an error names the broker and the cause, and no method of kafka-go.
 func TestTheCauseOfAnErrorOfTheClient(t *testing.T) {
 	c := &kafka.Client{Addr: kafka.TCP("127.0.0.1:1"), Transport: &kafka.Transport{}}
 	_, err := c.Metadata(t.Context(), &kafka.MetadataRequest{})
@@ -56,7 +56,7 @@ func TestTopicIDs(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"a": "AAECAwQFBgcICQoLDA0ODw"}, ids); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	for n := range body { // An answer that is cut short tells nothing.
+	for n := range body { // A truncated response is an error.
 		if _, _, err := kafkaid.Parse(body[:n]); err == nil {
 			t.Errorf("no error for the first %d of %d bytes", n, len(body))
 		}

@@ -15,14 +15,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A limit on the size of a file stands in for a full disk: the write fails, the server gives the stream up and does not
-// try again, and only a new start helps.
+// A limit on the size of a file stands in for a full disk. When the write fails, the server gives up the stream without a retry.
+// Only a restart helps.
 func TestAFailedWriteEndsTheWait(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), clusterA)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `ulimit -f 1024 && exec "$0"`, os.Args[0]) // of 512 or 1024 bytes
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `ulimit -f 1024 && exec "$0"`, os.Args[0]) // in blocks of 512 or 1024 bytes
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	url := startCommand(t, cmd, dir)
@@ -30,7 +30,7 @@ func TestAFailedWriteEndsTheWait(t *testing.T) {
 	record := make([]byte, 64<<10)
 	acknowledged := uint64(0)
 	for acknowledged < 100 {
-		// Retried by nobody: what fails is what the test waits for.
+		// Do not retry: the test waits for the failure.
 		if _, err := js.Publish(t.Context(), "s.x", record, jetstream.WithRetryAttempts(0)); err != nil {
 			break
 		}

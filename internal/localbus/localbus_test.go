@@ -32,7 +32,7 @@ func options(dir string) localbus.Options {
 	return localbus.Options{Dir: dir, Cluster: clusterA, APIServer: "https://a.example:6443", Log: slog.New(slog.DiscardHandler)}
 }
 
-// start starts a bus that ends with the test, if not before.
+// start starts a bus that ends at the latest with the test.
 func start(t *testing.T, o localbus.Options) *localbus.Bus {
 	t.Helper()
 	b, err := localbus.Start(t.Context(), o)
@@ -50,7 +50,7 @@ func stop(t *testing.T, b *localbus.Bus) {
 	}
 }
 
-// stream makes, or finds, a stream.
+// stream creates or finds a stream.
 func stream(t *testing.T, url string) (jetstream.JetStream, jetstream.Stream) {
 	t.Helper()
 	nc, err := nats.Connect(url)
@@ -120,7 +120,7 @@ func TestAcknowledgedRecordsSurviveAKill(t *testing.T) {
 
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	// bus.json is still there. The lock is not.
+	// bus.json still exists, but nobody holds the lock.
 	if up, err := localbus.Running(root); len(up) > 0 || err != nil {
 		t.Errorf("running after its end: %+v, %v", up, err)
 	}
@@ -142,7 +142,7 @@ func startProcess(t *testing.T, dir string) (*exec.Cmd, string) {
 func startCommand(t *testing.T, cmd *exec.Cmd, dir string) (url string) {
 	t.Helper()
 	cmd.Env = append(os.Environ(), asAgent+"="+dir)
-	if _, err := cmd.StdinPipe(); err != nil { // held open; closed by the end of this process
+	if _, err := cmd.StdinPipe(); err != nil { // stays open until this process ends
 		t.Fatal(err)
 	}
 	stdout, err := cmd.StdoutPipe()
@@ -185,7 +185,7 @@ func TestRunningListsTheNewestFirst(t *testing.T) {
 	}
 }
 
-// What looks whether an agent is there does not keep one from starting.
+// Running, which tries the lock, does not prevent a bus from starting.
 func TestALookDoesNotDisturbAStart(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "a")
@@ -303,7 +303,7 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 			if got := strings.ReplaceAll(err.Error(), o.Dir, "DIR"); !strings.HasPrefix(got, test.want) {
 				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
-			// A refusal lets go of the directory, and does not make it this cluster's.
+			// A refusal releases the directory, and does not assign it to this cluster.
 			if _, err := localbus.Start(t.Context(), o); err == nil || strings.Contains(err.Error(), "in use") {
 				t.Errorf("again: %v", err)
 			}

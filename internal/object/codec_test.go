@@ -20,7 +20,7 @@ func TestCodecRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(t, "none") {
 			codec = nil
 		}
-		// JSON that shares much, little or nothing with the sample, and may be longer than any dictionary.
+		// The JSON shares much, little or nothing with the sample, and may be longer than any dictionary.
 		var json []byte
 		for range rapid.IntRange(0, 8).Draw(t, "parts") {
 			if part := piece.Draw(t, "part"); len(sample) > 0 && rapid.Bool().Draw(t, "shared") {
@@ -38,7 +38,7 @@ func TestCodecRoundTrip(t *testing.T) {
 		if o.Size() != len(json) {
 			t.Fatalf("size %d, want %d", o.Size(), len(json))
 		}
-		clear(json) // nothing is kept of it
+		clear(json) // the Object must not refer to it
 		for i := range sample {
 			sample[i] = 0
 		}
@@ -64,7 +64,7 @@ func TestCodecObjects(t *testing.T) {
 	}
 }
 
-// A Codec's encoders are pooled: packing from many goroutines must not mix them up.
+// A Codec's encoders are pooled: concurrent packing must not mix them up.
 func TestCodecConcurrently(t *testing.T) {
 	codec := object.NewCodec(stripSample(t, "pod"))
 	want := stripSample(t, "pod-sibling")
@@ -101,7 +101,7 @@ func TestCodecAllocations(t *testing.T) {
 	}
 }
 
-// What cannot be made smaller must not get larger than by its header.
+// Incompressible data must not grow by more than its header.
 func TestCodecIncompressible(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	noise := make([]byte, 4096)

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// step is a step of a path, taken apart by other means than the package's.
+// step is a step of a path, parsed independently of the package.
 type step struct {
 	name string
 	each bool
@@ -23,7 +23,7 @@ type step struct {
 
 var stepPattern = regexp.MustCompile(`^(?:(\[\*\])|\[("(?:[^"\\]|\\.)*")\]|\.?([^.\[\]]+))`)
 
-// steps takes apart a path that NewCutter has accepted.
+// steps parses a path that NewCutter has accepted.
 func steps(tb testing.TB, path string) []step {
 	tb.Helper()
 	var out []step
@@ -43,7 +43,7 @@ func steps(tb testing.TB, path string) []step {
 	return out
 }
 
-// without is the tree v less what the path names.
+// without returns the tree v without the values that the path names.
 func without(v any, path []step) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -83,7 +83,7 @@ func decode(tb testing.TB, raw []byte) (v any) {
 	return v
 }
 
-// repeats tells whether an object in valid JSON has two members of one name.
+// repeats reports whether an object in valid JSON has two members of one name.
 func repeats(raw []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	var names []map[string]bool // per open container, nil for an array
@@ -123,7 +123,7 @@ func repeats(raw []byte) bool {
 	}
 }
 
-// scanned is object.Scanned in terms that compare.
+// scanned is object.Scanned in a comparable form.
 type scanned struct {
 	APIVersion, Kind, Namespace, Name, UID, ResourceVersion string
 
@@ -148,7 +148,7 @@ func textual(m *object.Scanned) scanned {
 	return s
 }
 
-// read reads the metadata of a tree. ok is false where a member has a wrong type.
+// read reads the metadata of a tree. ok is false if a member has a wrong type.
 func read(tree map[string]any) (s scanned, ok bool) {
 	ok = true
 	text := func(m map[string]any, name string, null bool) string {
@@ -203,7 +203,7 @@ func FuzzScan(f *testing.F) {
 		if err != nil {
 			c, paths = nil, nil
 		}
-		s := reused[list] // what the last object left in a Scanner must not show
+		s := reused[list] // remains of the last object in the Scanner must not show
 		if s == nil {
 			s = object.NewScanner(c)
 			if len(reused) < 1000 {
@@ -244,7 +244,7 @@ func FuzzScan(f *testing.F) {
 		}
 		want, ok := read(tree)
 		if err != nil {
-			if ok && !repeats(raw) { // of members of one name each must have the right type
+			if ok && !repeats(raw) { // all members with the same name must have the right type
 				t.Fatalf("%q: %v", raw, err)
 			}
 			return
@@ -298,7 +298,7 @@ func FuzzCutterPath(f *testing.F) {
 			}
 			return
 		}
-		// What the path names, and nothing beside it, goes from an object made to have it.
+		// The cutter removes the value that the path names, and nothing beside it, from an object made to have it.
 		parts := steps(t, path)
 		var tree, rest any = "leaf", nil
 		for i, s := range slices.Backward(parts) {

@@ -29,7 +29,7 @@ func newMAC(tb testing.TB, key string, acrossObjects bool) *object.MAC {
 	return m
 }
 
-// quote is text as a JSON string.
+// quote returns text as a JSON string.
 func quote(text string) string {
 	b, _ := json.Marshal(text)
 	return string(b)
@@ -53,7 +53,7 @@ func scan(tb testing.TB, c *object.Cutter, raw string) string {
 	return string(out)
 }
 
-// macOf is the replacement of a value computed independently of the package: each part is preceded by its length.
+// macOf returns the replacement of a value, computed independently of the package. Each part is preceded by its length.
 func macOf(key string, parts ...string) string {
 	sign := func(text []byte) []byte {
 		h := hmac.New(sha256.New, []byte(key))
@@ -88,8 +88,8 @@ func TestRedactRemoves(t *testing.T) {
 	}
 }
 
-// TestRedactCutsCopies: a value that kubectl or another tool has put into an annotation leaves in none, whatever becomes of it where
-// it belongs, of a Secret or of another object. What only looks like one of these annotations stays.
+// TestRedactCutsCopies: redaction removes the annotations in which kubectl and other tools store copies of values. It does so for
+// Secrets and other objects, whether values are removed or hashed. Annotations with similar names stay.
 func TestRedactCutsCopies(t *testing.T) {
 	names := []string{
 		"kubectl.kubernetes.io/last-applied-configuration", "kapp.k14s.io/original", "kapp.k14s.io/original-diff", "kapp.k14s.io/original-diff-full",
@@ -176,7 +176,7 @@ func TestRedactReplaces(t *testing.T) {
 	}
 }
 
-// What the API server may send: kind put in front, other scans before, a uid that is null or said twice.
+// Scans are independent of each other. The objects have no kind, and their uid may be missing, null or repeated.
 func TestRedactReusesNothing(t *testing.T) {
 	s := object.NewScanner(redacting(t, nil, newMAC(t, testKey, false), "data[*]"))
 	for _, tc := range []struct{ in, uid string }{
@@ -255,7 +255,7 @@ func TestNewMAC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear(key) // the caller's
+	clear(key) // the caller's copy
 	want := scan(t, redacting(t, nil, newMAC(t, testKey, false), "a"), `{"a":1}`)
 	if got := scan(t, redacting(t, nil, m, "a"), `{"a":1}`); got != want {
 		t.Errorf("a line end after the key: %s, want %s", got, want)
@@ -310,7 +310,7 @@ func TestRedactErrors(t *testing.T) {
 		t.Error("two keys: no error")
 	}
 	var many []string
-	for i := range 20 { // each name of each level has an own tree below it
+	for i := range 20 { // each name of each level has its own tree below it
 		path := strings.Split(strings.Repeat("[*] ", 20), " ")[:20]
 		path[i] = fmt.Sprintf("[\"n%d\"]", i)
 		many = append(many, "a"+strings.Join(path, ""))

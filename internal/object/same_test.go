@@ -121,7 +121,7 @@ func TestSameButAllocatesNothing(t *testing.T) {
 	}
 }
 
-// pruned is the tree v less what paths name.
+// pruned returns the tree v without the values that paths name.
 func pruned(tb testing.TB, v any, paths []string) any {
 	tb.Helper()
 	for _, path := range paths {
@@ -166,7 +166,7 @@ func FuzzSame(f *testing.F) {
 	})
 }
 
-// only is what path names of a tree: nil where there is nothing. Elements keep their places.
+// only returns the part of a tree that path names, or nil if there is none. Elements keep their places.
 func only(v any, path []step) any {
 	if len(path) == 0 {
 		return [1]any{v}
@@ -196,7 +196,7 @@ func only(v any, path []step) any {
 	return nil
 }
 
-// some tells whether value is one of what path names.
+// some reports whether value equals one of the values that path names.
 func some(v any, path []step, value any) bool {
 	if len(path) == 0 {
 		return reflect.DeepEqual(v, value)
@@ -232,7 +232,7 @@ func checkPath(t *testing.T, a, b []byte, text string, path *object.Path) {
 	}
 	tree := decode(t, a)
 	if repeats(a) && strings.Contains(text, "[*]") {
-		return // the first, which may be one that is said again
+		return // Locate returns the first value, which may be in a repeated member
 	}
 	if value == nil {
 		if only(tree, way) != nil {
@@ -335,7 +335,7 @@ func TestSameAt(t *testing.T) {
 	}
 }
 
-// Whatever is changed outside of a mask is seen, and nothing inside of it.
+// SameBut detects every change outside of a mask, and none inside.
 func TestSameButSeesEachChange(t *testing.T) {
 	var pod map[string]any
 	if err := json.Unmarshal(sample(t, "pod"), &pod); err != nil {
@@ -356,7 +356,7 @@ func TestSameButSeesEachChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		path, at := "", any(other)
-		for { // down to a leaf, or not so far
+		for { // descend to a leaf, or stop earlier
 			var set func(any)
 			var next any
 			switch v := at.(type) {

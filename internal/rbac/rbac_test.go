@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// parse reads a configuration whose checkpoint needs no access.
+// parse parses a configuration whose checkpoint needs no access.
 func parse(t rapid.TB, watch string) *config.Config {
 	t.Helper()
 	return parseWith(t, watch, "checkpoint: {file: {path: /checkpoint.json}}")
@@ -43,7 +43,7 @@ func options(t rapid.TB) rbac.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Which groups are Kubernetes' own informers know better; of those in these tests it can be told by their names.
+	// Package discovery decides which groups are Kubernetes' own. In these tests, the name of a group is enough.
 	o.Foreign = func(p config.ResourcePattern) bool {
 		return p.Groups() == nil || slices.ContainsFunc(p.Groups(), func(g string) bool {
 			return strings.Contains(g, ".") && !strings.HasSuffix(g, ".k8s.io")
@@ -52,7 +52,7 @@ func options(t rapid.TB) rbac.Options {
 	return o
 }
 
-// Each case has a golden file: read it as what a user would apply.
+// Each case has a golden file. Review it as a user who would apply it.
 func TestManifests(t *testing.T) {
 	for _, c := range []struct {
 		name, watch string
@@ -62,12 +62,12 @@ func TestManifests(t *testing.T) {
 		{name: "all-but", watch: `- {resources: ["*"], except: [events, leases.coordination.k8s.io]}`},
 		{name: "few", watch: `- {resources: [secrets, deployments.v1.apps, pods, statefulsets]}
 - {resources: [nodes]}`},
-		// Whichever order the rules come in, and however they overlap.
+		// Rules may come in any order, and overlap in any way.
 		{name: "merged", watch: `- {resources: [services, pods], namespaces: [b, a]}
 - {resources: [deployments], namespaces: [a]}
 - {resources: ["*.apps"], except: [deployments]}`},
-		// Several rules for one resource are read by one informer: in their namespaces where all name them, else in all; with the
-		// name that all of them ask for, else with none.
+		// One informer reads a resource for all of its rules. It reads the rules' namespaces if all of them name some, else all
+		// namespaces. It asks for a name only if all rules ask for that name.
 		{name: "several-in-namespaces", watch: `- {resources: [configmaps, secrets], namespaces: [shop], labelSelector: a=b}
 - {resources: [configmaps], namespaces: [shop, bank], fieldSelector: metadata.name=web}
 - {resources: [secrets], namespaces: [bank], fieldSelector: metadata.name=web}`},
@@ -95,9 +95,9 @@ func TestManifests(t *testing.T) {
 - {resources: [secrets, namespaces], fieldSelector: metadata.name=web}
 - {resources: [configmaps], fieldSelector: "metadata.name=web,metadata.namespace!=kube-system"}
 - {resources: [services], fieldSelector: "metadata.name!=web"}`},
-		// The API server takes a name with a slash for no name.
+		// The API server does not treat a name with a slash as a name.
 		{name: "selector-of-no-name", watch: `- {resources: [pods], fieldSelector: metadata.name=a/b}`},
-		// events are the same objects in two groups and read in one.
+		// Events are the same objects in two groups, and are read in one.
 		{name: "events", watch: `- {resources: [events]}`},
 		{name: "events-new", watch: `- {resources: [events], except: [events.v1.]}`},
 		{name: "events-twice", watch: `- {resources: ["*.events.k8s.io"]}
@@ -150,7 +150,7 @@ func golden(t *testing.T, name string, m *rbac.Manifests) {
 	sameAsJSON(t, m)
 }
 
-// A ConfigMap with the checkpoint needs access of its own: in a Role, which may be there for other reasons.
+// A ConfigMap with the checkpoint needs access of its own, in a Role. That Role may exist for other rules.
 func TestCheckpoint(t *testing.T) {
 	for _, c := range []struct{ name, watch, checkpoint string }{
 		{"checkpoint-default", `- {resources: [pods]}`, ""},
@@ -166,7 +166,7 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
-// A Lease needs access of its own, in the namespace that it is in.
+// A Lease needs access of its own, in its namespace.
 func TestLeaderElection(t *testing.T) {
 	for _, c := range []struct{ name, watch, more string }{
 		{"lease", `- {resources: [pods]}`, "leaderElection: {enabled: true}"},
@@ -180,8 +180,8 @@ func TestLeaderElection(t *testing.T) {
 	}
 }
 
-// Agents on nodes, and the central agent, read through field selectors, which RBAC does not know. The central agent follows which Nodes
-// there are wherever it takes Pods, whatever the pattern that takes them, and only there.
+// Agents on nodes, and the central agent, read with field selectors, which RBAC does not support. The central agent reads Nodes if any
+// pattern takes Pods, and only then.
 func TestModes(t *testing.T) {
 	const node, central = "mode: node\ncheckpoint: {file: {path: /c.json}}", "mode: central\ncheckpoint: {file: {path: /c.json}}"
 	for _, c := range []struct{ name, watch, more string }{
@@ -211,7 +211,7 @@ func TestModes(t *testing.T) {
 	})
 }
 
-// sameAsJSON reads both forms with parsers of others.
+// sameAsJSON fails if the YAML and the JSON differ, read by independent parsers.
 func sameAsJSON(t rapid.TB, m *rbac.Manifests) {
 	t.Helper()
 	var text, list bytes.Buffer
@@ -241,8 +241,7 @@ func sameAsJSON(t rapid.TB, m *rbac.Manifests) {
 	}
 }
 
-// Whatever the rules are: what a rule takes is allowed, nothing is allowed twice, and the order of the rules' parts does
-// not show.
+// For any rules, RBAC allows everything that a rule takes, and nothing twice. The order of the rules' parts does not matter.
 func TestNothingIsMissingNorTwice(t *testing.T) {
 	patterns := []string{"pods", "secrets", "events", "deployments", "widgets.example.com", "widgets", "*.apps", "*.v1.", "*"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -277,8 +276,8 @@ func TestNothingIsMissingNorTwice(t *testing.T) {
 			{"", "pods"}, {"", "secrets"}, {"", "events"}, {"apps", "deployments"}, {"example.com", "widgets"}, {"example.org", "widgets"},
 		}
 		for _, s := range served {
-			// One informer reads it for all of its rules: in their namespaces, or in all where one of them names none; with the name
-			// that all of them have.
+			// One informer reads it for all of its rules: in their namespaces, or in all namespaces if one rule names none. It asks
+			// for a name only if all rules have it.
 			within := map[string][]*config.Rule{}
 			for i := range c.Watch {
 				if r := &c.Watch[i]; r.Takes(s.group, "v1", s.resource) {
@@ -333,14 +332,14 @@ func TestNothingIsMissingNorTwice(t *testing.T) {
 	})
 }
 
-// plain is what the API server sees.
+// plain returns the manifests as the API server receives them.
 func plain(m *rbac.Manifests) string {
 	var b strings.Builder
-	_ = m.WriteJSON(&b) // a Builder takes everything
+	_ = m.WriteJSON(&b) // a Builder never fails
 	return b.String()
 }
 
-// allowing counts the resources of rules that allow a request, as RBAC decides it.
+// allowing counts the resources of rules that allow a request, according to RBAC.
 func allowing(m *rbac.Manifests, verb, namespace, group, resource, name string) int {
 	n := 0
 	has := func(list []string, item string) bool {

@@ -26,8 +26,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A consumer without history that follows the rules has the state of the end after a replay, of any record and between any two moments, also
-// if the replay ends on the way and is continued.
+// After a replay, a consumer without history that follows the rules has the state of the replay's end. This holds for any record and
+// any two moments, also if the replay is interrupted and continued.
 func TestTableOfAReplayIsTheStateAtItsEnd(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -36,7 +36,7 @@ func TestTableOfAReplayIsTheStateAtItsEnd(t *testing.T) {
 		want := timeline.NewState(to, timeline.Options{})
 		fold := timeline.NewFold(to, timeline.Options{})
 		span := map[string]bool{}   // ids that must be sent
-		before := map[string]bool{} // ids of which the span may have copies
+		before := map[string]bool{} // ids that the span may repeat
 		for _, e := range parse(rt, record) {
 			want.Add(e)
 			news := slices.ContainsFunc(fold.Add(e), func(v *timeline.Version) bool { return v.ID == e.ID })
@@ -71,7 +71,7 @@ func TestTableOfAReplayIsTheStateAtItsEnd(t *testing.T) {
 	})
 }
 
-// A replay that ends after any of its lines, in its snapshot or after it, leaves out nothing when it is continued.
+// A replay that is interrupted after any line, in its snapshot or later, omits nothing when it is continued.
 func TestContinuedReplayLeavesOutNothing(t *testing.T) {
 	raw, err := os.ReadFile("../../cmd/agent/testdata/record.jsonl")
 	if err != nil {
@@ -100,7 +100,7 @@ func TestContinuedReplayLeavesOutNothing(t *testing.T) {
 	}
 }
 
-// run runs a replay, which is ended after so many lines and continued.
+// run runs a replay. It interrupts the replay after each number of lines in kills, and continues it.
 func run(tb rapid.TB, dir, record string, o replay.Options, kills []int) string {
 	file := filepath.Join(dir, "position")
 	_ = os.Remove(file)
@@ -119,7 +119,7 @@ func run(tb rapid.TB, dir, record string, o replay.Options, kills []int) string 
 		case lines < 0 || !errors.Is(err, context.Canceled):
 			tb.Fatal(err)
 		}
-		if before != nil && lines%2 == 0 { // what was saved last is lost
+		if before != nil && lines%2 == 0 { // lose the last save
 			if err := os.WriteFile(file, before, 0o600); err != nil {
 				tb.Fatal(err)
 			}
@@ -142,7 +142,7 @@ func once(ctx context.Context, file, record string, o replay.Options, w io.Write
 	return r.Run(ctx, stdout.New(w, nil), slog.New(slog.DiscardHandler))
 }
 
-// limited calls end after so many lines.
+// limited calls end after a number of lines.
 type limited struct {
 	w     io.Writer
 	lines int
@@ -187,7 +187,7 @@ func summary(tb rapid.TB, record string) string {
 	return b.String()
 }
 
-// table is what a consumer keeps: the resourceVersion of each object.
+// table is the state of a consumer: the resourceVersion of each object.
 type table struct {
 	tracker consume.Tracker
 	objects map[string]string
@@ -230,7 +230,7 @@ func moments(t *rapid.T, record string) (from, to timeline.Moment) {
 	return timeline.At(a), timeline.At(b)
 }
 
-// world makes a record as an agent does.
+// world writes a record as an agent does.
 type world struct {
 	t      *rapid.T
 	out    bytes.Buffer
@@ -241,15 +241,15 @@ type world struct {
 	last   map[string]time.Time // of the last event of an object
 }
 
-// observed is a scope, with what the agent knows of it.
+// observed is a scope, with the state of the agent for it.
 type observed struct {
 	name, namespace string
-	objects         map[string]*thing // by name: that exist
-	known           map[string]*thing // that the agent has sent
+	objects         map[string]*thing // existing objects, by name
+	known           map[string]*thing // objects that the agent has sent
 	snapshot        string            // under way
 	listed          int               // its resourceVersion
-	reads           []thing           // that are yet to be sent
-	sent            []map[string]any  // changes, to be sent again by a restart
+	reads           []thing           // reads that are still to be sent
+	sent            []map[string]any  // changes that a restart sends again
 	latest          time.Time         // of its events of objects
 }
 
@@ -294,7 +294,7 @@ func (w *world) step(s *observed) {
 		w.list(s)
 	case "read":
 		w.read(s)
-	case "away": // changes that nobody has seen, and a snapshot
+	case "away": // unobserved changes, followed by a snapshot
 		for _, n := range []string{"x", "y", "z"} {
 			switch rapid.IntRange(0, 2).Draw(w.t, "meanwhile") {
 			case 1:
@@ -306,7 +306,7 @@ func (w *world) step(s *observed) {
 		s.reads, s.snapshot, s.sent = nil, "", nil
 		w.stream(s, consume.TypeGap, fmt.Sprintf("gap/%d-%d", w.rv-1, w.rv), map[string]any{"reason": "compacted", "recovered": false, "toResourceVersion": fmt.Sprint(w.rv)})
 		w.list(s)
-	case "restart": // the last changes come again; a snapshot under way is given up, or goes on
+	case "restart": // the last changes are sent again; a snapshot in progress is abandoned or continued
 		copies := s.sent[max(0, len(s.sent)-rapid.IntRange(0, 5).Draw(w.t, "copies")):]
 		for _, e := range copies {
 			w.now = w.now.Add(time.Millisecond)
@@ -448,7 +448,7 @@ func (w *world) object(s *observed, o *thing, op consume.Op, data map[string]any
 
 func (w *world) stream(s *observed, typ, id string, data map[string]any) {
 	resource, _, _ := strings.Cut(s.name, "/")
-	if w.now.Before(s.latest) { // it is made when the bus has them all
+	if w.now.Before(s.latest) { // it is emitted after the bus has acknowledged them
 		w.now = s.latest
 	}
 	e := w.event(resource, s.name+"/"+id, strings.TrimPrefix(typ, consume.TypePrefix), data)

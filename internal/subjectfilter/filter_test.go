@@ -81,7 +81,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// matches is NATS' rule, written once more.
+// matches implements the rule of NATS again.
 func matches(wildcard, subject string) bool {
 	w, s := strings.Split(wildcard, "."), strings.Split(subject, ".")
 	for i, token := range w {
@@ -95,7 +95,7 @@ func matches(wildcard, subject string) bool {
 	return len(w) == len(s)
 }
 
-// No subject that the agent makes for what is wanted is left out, and no two wildcards overlap.
+// The wildcards match every subject that the agent makes for wanted objects, and no two of them overlap.
 func TestSubjectsMatchWhatIsWanted(t *testing.T) {
 	templates := []string{
 		"", "kubecdc.{cluster}.object.{group}.{resource}.{namespace}", "kubecdc.{cluster}.object.{namespace}.{group}.{resource}.{name}",
@@ -118,7 +118,7 @@ func TestSubjectsMatchWhatIsWanted(t *testing.T) {
 		delta := &object.Delta{Ref: object.NewRef(resource, namespace, name, "u")}
 		stream := &object.Delta{Stream: &object.StreamEvent{Resource: resource}}
 
-		// One of what is wanted takes the object, and others are beside it.
+		// The first entry of wanted matches the object. The others are random.
 		maybe := func(value string) string {
 			if rapid.Bool().Draw(t, "asked for") {
 				return value
@@ -141,7 +141,7 @@ func TestSubjectsMatchWhatIsWanted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f == nil {
-			return // all is read
+			return // everything is read
 		}
 		subjects := f.Subjects()
 		for _, d := range []*object.Delta{delta, stream} {

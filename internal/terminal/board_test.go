@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// Where nothing can be redrawn each look is written below the one before; what an agent says cannot move the cursor.
+// If the output cannot be redrawn, each look is written below the previous one. Text of an agent cannot move the cursor.
 func TestBoardWithoutATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer

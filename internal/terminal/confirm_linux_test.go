@@ -21,7 +21,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// Whoever is asked may end the command instead.
+// The user can interrupt the command instead of answering.
 func TestConfirmEndsWithCtrlC(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	program, _ := ptytest.Open(t, 80, 24)

@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// parse reads a line back, for slogtest.
+// parse parses a line, for slogtest.
 func parse(t *testing.T, line string) map[string]any {
 	t.Helper()
 	m := map[string]any{slog.LevelKey: slog.LevelInfo}
@@ -111,7 +111,7 @@ func TestHandlerLines(t *testing.T) {
 	}
 }
 
-// At a terminal nothing is torn at its edge: what has no room begins a line below the message.
+// At a terminal, attributes are not broken at the edge. An attribute without room begins a line below the message.
 func TestHandlerBreaksLinesBetweenAttributes(t *testing.T) {
 	var buf bytes.Buffer
 	at := time.Date(2026, 11, 20, 15, 4, 5, 0, time.Local)
@@ -145,7 +145,7 @@ func TestHandlerBreaksLinesBetweenAttributes(t *testing.T) {
 	}
 }
 
-// net is an error whose nil pointer cannot be asked.
+// net is an error whose method panics for a nil pointer.
 type net struct{ text string }
 
 func (n *net) Error() string { return n.text }
@@ -169,7 +169,7 @@ func TestHandlerWithAttrsAndGroups(t *testing.T) {
 	}
 }
 
-// Colours say what is urgent; all else stays calm.
+// Colours mark the level and the cause of warnings and errors. All other text is plain.
 func TestHandlerColors(t *testing.T) {
 	s, out := newScreen(t, 80, 5)
 	log := slog.New(terminal.NewHandler(out, slog.LevelInfo))
@@ -213,7 +213,7 @@ func TestHandlerIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// lineWriter counts writes by what follows the time.
+// lineWriter counts writes by their text after the time.
 type lineWriter struct{ seen map[string]int }
 
 func (w *lineWriter) Write(p []byte) (int, error) {
@@ -222,11 +222,11 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Lines of klog (client-go) come through the same handler.
+// Log lines of klog (client-go) use the same handler.
 func TestHandlerOfKlog(t *testing.T) {
 	var buf bytes.Buffer
 	log := slog.New(terminal.NewHandler(&terminal.Output{Writer: &buf}, slog.LevelInfo))
-	// What klog.SetSlogLogger makes of it, without setting it for the process.
+	// Do the same as klog.SetSlogLogger, without setting it for the process.
 	ctx := klog.NewContext(t.Context(), logr.FromSlogHandler(log.Handler()))
 	klog.FromContext(ctx).WithName("reflector").Error(fmt.Errorf("boom%c", 10), "Failed to watch", "type", "v1.Pod", "n", 3)
 	_, got, _ := strings.Cut(buf.String(), " ")

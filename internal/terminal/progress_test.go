@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// status is what a Progress polls.
+// status is the source that a Progress polls.
 type status struct {
 	mu    sync.Mutex
 	items []terminal.Item
@@ -37,7 +37,7 @@ func (s *status) poll() ([]terminal.Item, bool) {
 	return s.items, s.done
 }
 
-// run runs p until it ends or stop is called, which waits for its end.
+// run runs p until it ends or stop is called. stop waits for its end.
 func run(t *testing.T, p *terminal.Progress) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -53,13 +53,13 @@ func run(t *testing.T, p *terminal.Progress) (stop func()) {
 	return stop
 }
 
-// pass lets d pass, and all that happens in it.
+// pass waits for d, and for everything that happens within it.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// logger logs to out without the time, which is not the test's to tell.
+// logger logs to out without the time, which is irrelevant to the tests.
 func logger(out *terminal.Output) *slog.Logger {
 	return slog.New(timeless{terminal.NewHandler(out, slog.LevelInfo)})
 }
@@ -71,7 +71,7 @@ func (h timeless) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// busy is a snapshot half-way.
+// busy returns the items of a snapshot that is half done.
 func busy() []terminal.Item {
 	return []terminal.Item{
 		{Name: "configmaps", State: terminal.Sending, Objects: 3100, Sent: 775},
@@ -85,7 +85,7 @@ func busy() []terminal.Item {
 	}
 }
 
-// From the first line to the last: what a person sees on a screen of 80×24.
+// Check a screen of 80×24 during a snapshot, from the first line to the last.
 func TestProgressOfASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
@@ -181,7 +181,7 @@ func TestProgressIsRemovedWhenItsStatusPanics(t *testing.T) {
 	s.shows("")
 }
 
-// A server that tells of no list how long it will be: no bars, and no room for them.
+// If the server reports no list lengths, there are no bars, and no room for them.
 func TestProgressWithoutExpectations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
@@ -193,7 +193,7 @@ func TestProgressWithoutExpectations(t *testing.T) {
 	})
 }
 
-// 200 columns: the bars do not grow with the screen. 40 columns, 20, …: nothing wraps.
+// On 200 columns, the bars do not grow with the screen. On 40 columns or fewer, no line wraps.
 func TestProgressFitsTheWidth(t *testing.T) {
 	for columns, want := range map[int][]string{
 		200: {
@@ -255,7 +255,7 @@ func TestProgressNeverWraps(t *testing.T) {
 	}
 }
 
-// However small the screen, it shows the region once and no remains of others: the summary first.
+// A screen of any height shows the region once, without remains of others. The summary has priority.
 func TestProgressFitsTheHeight(t *testing.T) {
 	for rows := 1; rows <= 12; rows++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestProgressFitsTheHeight(t *testing.T) {
 	}
 }
 
-// The size is the one that the terminal has at each redraw.
+// Each redraw uses the current size of the terminal.
 func TestProgressOnATerminalThatIsResized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 120, 24)
@@ -312,7 +312,7 @@ func TestProgressOnATerminalThatIsResized(t *testing.T) {
 	})
 }
 
-// Many resources: the eight that are read now, three kinds of problems, and names that are no escape sequences.
+// If there are many resources, the region shows the eight that are being read and three kinds of problems, with escaped names.
 func TestProgressOfManyResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 40)
@@ -348,7 +348,7 @@ func TestProgressOfManyResources(t *testing.T) {
 	})
 }
 
-// Ten times a second at most, whatever happens.
+// The terminal is redrawn at most ten times a second, whatever happens.
 func TestProgressDoesNotBusyTheTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
@@ -362,7 +362,7 @@ func TestProgressDoesNotBusyTheTerminal(t *testing.T) {
 	})
 }
 
-// Log lines of many goroutines and redraws: every line is there once and whole, and the region once.
+// With log lines of many goroutines and redraws, every line is there once and whole, and the region once.
 func TestProgressBesideManyLoggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const writers, each = 5, 20
@@ -399,7 +399,7 @@ func TestProgressBesideManyLoggers(t *testing.T) {
 	})
 }
 
-// Text that other programs leave at the cursor, such as the ^C of a person, is gone at the next redraw; whole lines stay.
+// The next redraw erases text that other programs leave at the cursor, such as the ^C of a user. Whole lines stay.
 func TestProgressMendsWhatOthersWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
@@ -439,7 +439,7 @@ func TestCounter(t *testing.T) {
 	})
 }
 
-// What is over before a tenth of a second is never shown.
+// A task that is done at the first poll is never shown.
 func TestWhatIsOverAtOnceDoesNotFlicker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)

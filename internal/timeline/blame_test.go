@@ -20,8 +20,8 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// An oracle replays the patches of a random history line by line: it keeps the origin of each JSON pointer, and finds the pointer of each
-// line by the line's indentation.
+// An oracle replays the patches of a random history. It keeps the origin of each JSON pointer, and finds the pointer of each line by
+// its indentation.
 func TestBlame(t *testing.T) {
 	for range 2 { // of 100 histories each, unless the flag says otherwise
 		rapid.Check(t, blameOfAHistory)
@@ -102,7 +102,7 @@ func marshal(t *rapid.T, v any) json.RawMessage {
 	return raw
 }
 
-// value draws a value of which each line of YAML has a key, a scalar or both.
+// value draws a value for which each line of YAML has a key, a scalar or both.
 func value(t *rapid.T, depth int) any {
 	switch rapid.IntRange(0, 5+min(depth, 1)*3).Draw(t, "kind") {
 	case 0:
@@ -162,7 +162,7 @@ func mutate(t *rapid.T, v any, depth int) any {
 
 func escape(step string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(step) }
 
-// set makes a value and all in it one of the nth version.
+// set assigns a value and everything in it to version n.
 func set(origins map[string]int, pointer string, v any, n int) {
 	origins[pointer] = n
 	switch v := v.(type) {
@@ -177,7 +177,7 @@ func set(origins map[string]int, pointer string, v any, n int) {
 	}
 }
 
-// replay applies a patch to the origins of pointers. The elements of arrays behind one that is inserted or removed move.
+// replay applies a patch to the origins of pointers. It moves the elements after an inserted or removed one.
 func replay(t *rapid.T, origins map[string]int, before, after []byte, n int) {
 	patch, err := encode.AppendPatch(nil, before, after)
 	if err != nil {
@@ -274,7 +274,7 @@ func apply(v any, op string, steps []string, to any) any {
 	return to
 }
 
-// pointers returns the pointer of what begins at each line of YAML: the innermost key or element.
+// pointers returns a pointer for each line of YAML: that of the innermost key or element that begins there.
 func pointers(lines []string) []string {
 	type level struct {
 		indent  int
@@ -292,7 +292,7 @@ func pointers(lines []string) []string {
 		}
 		block = -1
 		rest := line[indent:]
-		// A list has the indentation of its key, and the key ends only at the next key there.
+		// A list has the indentation of its key. Only the next key at that indentation ends the key.
 		for len(stack) > 1 && (stack[len(stack)-1].indent > indent || stack[len(stack)-1].indent == indent && !strings.HasPrefix(rest, "-")) {
 			stack = stack[:len(stack)-1]
 		}
@@ -323,7 +323,7 @@ func pointers(lines []string) []string {
 	return out
 }
 
-// The YAML of any object has an origin in each line, and is what kubectl writes.
+// The YAML of any object has an origin in each line, and equals kubectl's.
 func TestBlameOfAnyObject(t *testing.T) {
 	text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a: b", "- a", "#", "yes", "1e3", "~", "a\nb", "a\n\n b\n", "\t", "'", "|", "0x1"}))
 	key := text.Filter(func(s string) bool { return !strings.ContainsAny(s, "\n\r\u0085\u2028\u2029") }) // no API has such keys
@@ -364,7 +364,7 @@ func TestBlameOfAnyObject(t *testing.T) {
 	})
 }
 
-// JSON may have a character as escapes of two surrogates, which YAML does not have.
+// JSON may escape a character as two surrogates. YAML has no such escapes.
 func TestBlameOfEscapedSurrogates(t *testing.T) {
 	v := version(0, consume.Created, nil)
 	v.After = json.RawMessage(`{"a":"\ud83d\ude80"}`)
@@ -377,7 +377,7 @@ func TestBlameOfEscapedSurrogates(t *testing.T) {
 	}
 }
 
-// ascii escapes what is not ASCII: YAML takes a raw U+0085 for the end of a line, and refuses control characters.
+// ascii escapes characters that are not ASCII. YAML reads a raw U+0085 as the end of a line, and rejects control characters.
 func ascii(object []byte) []byte {
 	var out []byte
 	for _, r := range string(object) {
@@ -390,7 +390,7 @@ func ascii(object []byte) []byte {
 	return out
 }
 
-// What is not known is said: when a value was set at the latest, and after when.
+// If the origin of a value is uncertain, Blame reports when it was set at the latest, and after when.
 func TestBlameOfWhatIsNotKnown(t *testing.T) {
 	v := func(n int, op consume.Op, before, after string) *timeline.Version {
 		out := version(n, op, nil)

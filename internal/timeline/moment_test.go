@@ -104,7 +104,7 @@ func TestMomentIncludes(t *testing.T) {
 		{timeline.AtVersion(10, 0), event("pods/a/9/h1", "00000000000000000009", nil), false},
 		{timeline.AtVersion(10, 1), event("pods/a/11", "00000000000000000011", nil), true},
 		{timeline.AtVersion(10, 1), event("pods/a/10/h1", "00000000000000000010", nil), true},
-		{timeline.AtVersion(10, 1), event("pods/a/x", "", nil), false}, // nothing can be said of it
+		{timeline.AtVersion(10, 1), event("pods/a/x", "", nil), false}, // its version is unknown
 		{timeline.AtVersion(10, 0), event("", "", &consume.Stream{ResourceVersion: "11"}), false},
 		{timeline.AtVersion(10, 0), event("", "", &consume.Stream{FromResourceVersion: "5", ToResourceVersion: "11"}), false},
 	} {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A generated world writes a record. At moments drawn from it the State must be what a naive model makes of the record, it must say what
-// the world knows of its certainty, and where it says exact it must be what was in etcd.
+// A generated world writes a record. At random moments, the State must match a naive model of the record, and have the certainty that
+// the world expects. If it is exact, it must match etcd.
 func TestState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -93,7 +93,7 @@ func TestState(t *testing.T) {
 	})
 }
 
-// moment draws a moment, rather one at which something happens.
+// moment draws a moment, preferably one at which something happens.
 func (w *world) moment() timeline.Moment {
 	e := w.log[rapid.IntRange(0, len(w.log)-1).Draw(w.t, "moment")]
 	if rapid.Bool().Draw(w.t, "by time") {
@@ -149,7 +149,7 @@ func (w *world) check(m timeline.Moment) {
 				t.Fatalf("at %s: %s lacks %s, which is not among the dead letters", m, scope.Name, id)
 			}
 		}
-		// What is on its way is not in the record: at its end, and when the agent is killed, for as long as it takes.
+		// Events in flight are missing from the record: at its end, and when the agent is killed, until it observes them again.
 		onItsWay := m.IsNow() && !w.alive || len(i.queue) > 0 && !m.Time().Before(i.queue[0].e.Time) || slices.ContainsFunc(i.lost, func(span [2]time.Time) bool {
 			return !m.Time().Before(span[0]) && !m.Time().After(span[1])
 		})
@@ -159,13 +159,13 @@ func (w *world) check(m timeline.Moment) {
 	}
 }
 
-// checkDone checks that reading on after Done changes nothing.
+// checkDone checks that records after Done change nothing.
 func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
 	s := timeline.NewState(m, timeline.Options{})
 	for n, e := range w.log {
 		if s.Done() {
 			if slices.ContainsFunc(s.Scopes(), func(s timeline.Scope) bool { return len(s.DeadLetters) > 0 }) {
-				return // a snapshot may tell what they were about
+				return // a later snapshot may show their objects
 			}
 			if diff := gocmp.Diff(w.summary(all), w.summary(s)); diff != "" {
 				w.t.Fatalf("at %s, read up to record %d: -all +done\n%s", m, n, diff)
@@ -176,8 +176,8 @@ func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
 	}
 }
 
-// checkPartitions reads the record from partitions, as of a Kafka topic: those of an object are in one, stream events in each, and there is
-// no order between two of them.
+// checkPartitions reads the record from partitions, as of a Kafka topic. The events of an object are in one partition, stream events
+// in each. There is no order between partitions.
 func (w *world) checkPartitions(m timeline.Moment, whole *timeline.State) {
 	partitions := make([][]*consume.Event, 3)
 	for _, e := range w.log {
@@ -203,7 +203,7 @@ func (w *world) checkPartitions(m timeline.Moment, whole *timeline.State) {
 	}
 }
 
-// summary is a State without the objects of which a snapshot may show a version that was withheld.
+// summary returns a State without the objects for which a snapshot may show a withheld version.
 func (w *world) summary(s *timeline.State) []string {
 	var out []string
 	for _, v := range s.Objects() {
@@ -256,7 +256,7 @@ func (w *world) checkTruth(m timeline.Moment, s *timeline.State, i *informer) {
 	}
 }
 
-// certainty is what the world knows of it.
+// certainty returns the certainty that a State must report for a scope.
 func (w *world) certainty(i *informer, m timeline.Moment) timeline.Certainty {
 	rv, history, byVersion := m.ResourceVersion()
 	at := point{history, rv, m.Time()}
@@ -305,7 +305,7 @@ func (w *world) certainty(i *informer, m timeline.Moment) timeline.Certainty {
 	return timeline.Late
 }
 
-// naive goes through the whole record by the letter of the contract.
+// naive reads the whole record, and follows the contract literally.
 func naive(log []*consume.Event, m timeline.Moment) map[string]*consume.Event {
 	live, highest, seen := map[string]*consume.Event{}, map[string]string{}, map[string]bool{}
 	sequence := func(e *consume.Event) string { return fmt.Sprintf("%010d %s", e.History(), e.Sequence) }
@@ -325,7 +325,7 @@ func naive(log []*consume.Event, m timeline.Moment) map[string]*consume.Event {
 					there[o.UID] = there[o.UID] || o.Data.Snapshot == e.Stream.Snapshot
 				case m.Includes(o):
 					there[o.UID] = there[o.UID] || sequence(o) > sequence(e)
-				default: // it was there if the version before it was
+				default: // it existed if its previous version did
 					was := o.Data.PreviousResourceVersion
 					there[o.UID] = there[o.UID] || was != "" && o.History() == e.History() && number(was) <= number(e.Sequence)
 				}
@@ -347,7 +347,7 @@ func naive(log []*consume.Event, m timeline.Moment) map[string]*consume.Event {
 				highest[e.UID] = sequence(e)
 			}
 		case sequence(e) > highest[e.UID]:
-			later := false // another object has the name since
+			later := false // another object has the name now
 			maps.DeleteFunc(live, func(uid string, o *consume.Event) bool {
 				taken := uid != e.UID && o.Namespace == e.Namespace && o.Name == e.Name
 				later = later || taken && highest[uid] > sequence(e)

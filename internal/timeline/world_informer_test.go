@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// observe queues what a revision means for the scope.
+// observe queues the event of a revision for the scope.
 func (i *informer) observe(w *world, was, o thing) {
 	i.observed = o.rv
 	i.read(w, o.key())
@@ -67,7 +67,7 @@ func (i *informer) enqueue(w *world, op consume.Op, was, o thing, inferred bool)
 		delete(i.withheld, o.uid)
 	}
 	after := o.rv - 1
-	if inferred { // all of what a gap made due is acknowledged, or nothing
+	if inferred { // a restart repeats all events that a gap made due, or none
 		after = i.acked
 	}
 	i.queue = append(i.queue, queued{e, o, was, after})
@@ -80,7 +80,7 @@ func (w *world) suffix() string {
 	return fmt.Sprint("/h", w.history())
 }
 
-// send sends the first event of any object, or else goes on with the snapshot.
+// send sends the first event of a random object. If none is queued, it continues the snapshot.
 func (i *informer) send(w *world) {
 	switch s := i.snapshot; {
 	case w.cut || !w.alive:
@@ -103,7 +103,7 @@ func (i *informer) send(w *world) {
 	}
 }
 
-// sendFirst sends the first event of the object of the nth.
+// sendFirst sends the first event of the object that the nth event is about.
 func (i *informer) sendFirst(w *world, n int) {
 	n = slices.IndexFunc(i.queue, func(q queued) bool { return q.o.key() == i.queue[n].o.key() })
 	q := i.queue[n]
@@ -117,7 +117,7 @@ func (i *informer) sendFirst(w *world, n int) {
 	i.ack(w)
 }
 
-// refuse puts an event among the dead letters.
+// refuse writes an event to the dead letters.
 func (i *informer) refuse(w *world, q queued) {
 	dead := *q.e
 	dead.DeadLetterReason = "refused"
@@ -135,7 +135,7 @@ func (i *informer) refuse(w *world, q queued) {
 	}
 }
 
-// ack moves what a restart remembers.
+// ack advances the position from which a restart resumes.
 func (i *informer) ack(w *world) {
 	i.acked = i.observed
 	for _, q := range i.queue {
@@ -176,14 +176,14 @@ func (i *informer) begin(w *world, lost bool) {
 	i.due, i.saved, i.said = false, point{}, point{} // the checkpoint is saved before a snapshot begins
 	clear(i.withheld)
 	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id).Stream.Initial = i.initial
-	for _, g := range i.gaps { // one that follows so soon may be because of the gap
+	for _, g := range i.gaps { // a snapshot that follows so soon may be because of the gap
 		if g.progress < 2 {
 			g.whole, g.right = true, point{}
 		}
 	}
 }
 
-// goOn continues a snapshot under its id. Whatever has changed since is sent as a change.
+// goOn continues a snapshot under its id. Later changes are sent as changes.
 func (i *informer) goOn(w *world) {
 	s := i.snapshot
 	if s == nil {
@@ -193,14 +193,14 @@ func (i *informer) goOn(w *world) {
 	all, acked := w.upTo(i.scope, s.rv), w.upTo(i.scope, i.acked)
 	s.reads = nil
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		// The bus has the reads of those that have changed, unless the change was withheld.
+		// The bus has the reads of changed objects, unless the change was withheld.
 		if o, now := all[key], acked[key]; o.selected() && o.uid == now.uid && (o == now || now.noise) {
 			s.reads = append(s.reads, o)
 		}
 	}
 }
 
-// replay observes the revisions that were made since.
+// replay observes the revisions after the acknowledged one.
 func (i *informer) replay(w *world, found func(revision) bool) {
 	known := w.upTo(i.scope, i.acked)
 	from := i.acked
@@ -215,7 +215,7 @@ func (i *informer) replay(w *world, found func(revision) bool) {
 	i.ack(w)
 }
 
-// infer compares what is remembered with a list.
+// infer compares the acknowledged state with a list.
 func (i *informer) infer(w *world) {
 	was, is := w.upTo(i.scope, i.acked), w.upTo(i.scope, w.rv)
 	all := maps.Clone(was)
@@ -246,7 +246,7 @@ func (i *informer) infer(w *world) {
 	i.ack(w)
 }
 
-// expire loses history of a watch while the agent runs.
+// expire loses the history of a watch while the agent runs.
 func (w *world) expire(i *informer, recovered bool, lose func()) {
 	if !w.alive || i.first == (point{}) || i.snapshot != nil {
 		return
@@ -276,7 +276,7 @@ func (i *informer) announce(w *world, from point, reason consume.GapReason, reco
 	if from.time.Before(i.progressed[1]) {
 		from.time = i.progressed[1]
 	}
-	if from.before(i.reached) { // the bus has more than the agent remembers
+	if from.before(i.reached) { // the bus is ahead of the agent's position
 		from.history, from.rv = i.reached.history, i.reached.rv
 	}
 	g := &gap{from: from, to: w.now(), recovered: recovered}

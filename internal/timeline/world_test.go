@@ -39,13 +39,13 @@ func (o thing) json() json.RawMessage {
 	return fmt.Appendf(nil, `{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"}}`, o.name, o.uid, o.rv)
 }
 
-// revision is one of etcd's.
+// revision is a revision of etcd.
 type revision struct {
 	thing
 	time time.Time
 }
 
-// point is a place in the history of etcd, and in time.
+// point is a position in the history of etcd, and in time.
 type point struct {
 	history uint32
 	rv      uint64
@@ -56,16 +56,16 @@ func (p point) before(q point) bool {
 	return p.history < q.history || p.history == q.history && p.rv < q.rv
 }
 
-// world is a cluster whose etcd is restored now and then, an agent that is killed, cut off from the bus and finds history gone, and
-// a record to which copies come late. It knows what happened.
+// world simulates a cluster, an agent and a record, and has the true history. The etcd is restored at times. The agent is killed,
+// loses the bus, and finds history gone. Late copies reach the record.
 type world struct {
 	t      *rapid.T
 	clock  time.Time
 	rv     uint64
 	ids    int
-	etcd   [][]revision // by history; the first ones of a history are those of the backup
-	began  []time.Time  // of histories
-	backup int          // how many revisions of this history it has; 0: there is none
+	etcd   [][]revision // by history; the first ones of a history come from the backup
+	began  []time.Time  // by history
+	backup int          // number of revisions in the backup of this history; 0: no backup
 	agent  map[string]*informer
 	alive  bool
 	cut    bool // the agent has no bus
@@ -76,17 +76,17 @@ type world struct {
 type informer struct {
 	scope    string
 	queue    []queued // in the order of observation
-	acked    uint64   // what a restart remembers: the bus has everything up to it
+	acked    uint64   // position of a restart: the bus has everything up to it
 	observed uint64
 	withheld map[string]int
-	blind    bool           // its watch shows nothing
+	blind    bool           // its watch delivers nothing
 	snapshot *snapshot      // under way
-	next     time.Time      // of progress
-	seen     time.Time      // nothing of before is missing on the bus
+	next     time.Time      // of the next progress
+	seen     time.Time      // the bus has everything from before
 	saved    point          // acked and seen as the checkpoint may have them: those before the last progress
 	said     point          // at the last progress
 	due      bool           // a snapshot has to follow a gap
-	initial  bool           // it began without a position, and no snapshot of it is complete
+	initial  bool           // it began without a position, and has no complete snapshot
 	lost     [][2]time.Time // changes were observed, were on their way when the agent was killed, and were observed again
 
 	first, reached point        // the first snapshot; the last progress or completed snapshot
@@ -98,7 +98,7 @@ type informer struct {
 type queued struct {
 	e      *consume.Event
 	o, was thing
-	after  uint64 // what a restart remembers does not pass it
+	after  uint64 // acked does not pass it while the event is queued
 }
 
 type snapshot struct {
@@ -109,12 +109,12 @@ type snapshot struct {
 	gaps  int  // before it
 }
 
-// gap is one that the agent announced, and right is from where the state is right again.
+// gap is a gap that the agent announced. From right on, the state is correct again.
 type gap struct {
 	from, to, right point
 	recovered       bool
 	whole           bool // a snapshot follows
-	progress        int  // events since
+	progress        int  // progress events since
 }
 
 type letter struct {
@@ -140,7 +140,7 @@ func (w *world) chance(n int, of string) bool {
 	return rapid.IntRange(1, n).Draw(w.t, of) == n
 }
 
-// objects returns those of a scope ("": all) after the revisions of a history that count.
+// objects returns the objects of a scope ("": all) after the revisions of a history for which counts returns true.
 func (w *world) objects(scope string, history uint32, counts func(revision) bool) map[string]thing {
 	out := map[string]thing{}
 	for _, r := range w.etcd[history] {
@@ -158,7 +158,7 @@ func (w *world) upTo(scope string, rv uint64) map[string]thing {
 	return w.objects(scope, w.history(), func(r revision) bool { return r.rv <= rv })
 }
 
-// pass lets time pass. An agent that is alive says so each minute, if it has a bus.
+// pass lets time pass. A running agent emits progress each minute, if it has a bus.
 func (w *world) pass(d time.Duration) {
 	for end := w.clock.Add(d); w.clock.Before(end); {
 		w.clock = w.clock.Add(min(end.Sub(w.clock), 10*time.Second))
@@ -251,14 +251,14 @@ func (w *world) marker(typ, scope string, rv uint64, snapshot string) *consume.E
 		Type: typ, Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Scope: scope, Time: w.clock,
 		Sequence: fmt.Sprintf("%020d", rv), Stream: &consume.Stream{Snapshot: snapshot, ResourceVersion: fmt.Sprint(rv)},
 	}
-	if snapshot != "" { // a second start of one that goes on has the same id
+	if snapshot != "" { // a continued snapshot starts again with the same id
 		e.ID = fmt.Sprintf("%s/%s/%s%s", scope, snapshot, typ, w.suffix())
 	}
 	w.log = append(w.log, e)
 	return e
 }
 
-// again is a late copy, of the time for which a Tracker remembers what is gone.
+// again writes a late copy of an event, within the time for which a Tracker keeps deleted objects.
 func (w *world) again() {
 	e := w.log[rapid.IntRange(0, len(w.log)-1).Draw(w.t, "copy of")]
 	if w.clock.Sub(e.Time) < consume.DefaultForget-time.Minute {
@@ -266,7 +266,7 @@ func (w *world) again() {
 	}
 }
 
-// stop kills the agent: what is queued is lost.
+// stop kills the agent. Queued events are lost.
 func (w *world) stop() {
 	w.alive = false
 	w.each(func(i *informer) {
@@ -281,7 +281,7 @@ func (w *world) stop() {
 	})
 }
 
-// start starts the agent. how is what has become of history since.
+// start starts the agent. how describes the history since the last stop, such as lost or expired.
 func (w *world) start(how string) {
 	w.alive, w.cut = true, false
 	w.each(func(i *informer) {
@@ -291,7 +291,7 @@ func (w *world) start(how string) {
 		case i.first == (point{}):
 			i.initial = true
 			i.begin(w, true)
-		case how == "lost": // nor can the bus be asked
+		case how == "lost": // the bus cannot be asked either
 			i.initial = true
 			i.gaps = append(i.gaps, &gap{from: i.reached, to: w.now(), whole: true})
 			i.begin(w, true)
@@ -306,7 +306,7 @@ func (w *world) start(how string) {
 			i.due = true
 		case how == "expired":
 			i.announce(w, from, consume.ReasonExpired, false)
-			i.snapshot = nil // another one takes its place
+			i.snapshot = nil // another snapshot replaces it
 			i.infer(w)
 			i.due = true
 		default:
@@ -323,7 +323,7 @@ func (w *world) start(how string) {
 	})
 }
 
-// restore restores etcd from the backup. The agent sees it.
+// restore restores etcd from the backup. The agent detects it.
 func (w *world) restore() {
 	if w.backup == 0 || !w.alive || w.cut {
 		return
@@ -346,7 +346,7 @@ func (w *world) restore() {
 	})
 }
 
-// settle lets the agent do what it has to do, and time pass.
+// settle lets the agent finish its work, and time pass.
 func (w *world) settle() {
 	if !w.alive {
 		w.start("history")

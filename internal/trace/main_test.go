@@ -31,17 +31,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Most tests wait. More of them run at a time than there are processors, unless the command line says otherwise.
+	// Most tests wait. Run more of them at a time than there are processors, unless the command line overrides it.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// stand is a collector: it answers as told and keeps what it has taken.
+// stand is a collector. It stores the requests that it accepts.
 type stand struct {
 	*httptest.Server
-	answer func(n int, w http.ResponseWriter) bool // of the n-th request; it reports if the spans are taken. nil: all are
+	answer func(n int, w http.ResponseWriter) bool // answers the n-th request, and reports whether the spans are accepted; nil: accepts all
 
 	mu       sync.Mutex
 	requests []*http.Request
@@ -94,7 +94,7 @@ func (s *stand) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// spans are all that it has taken, once there are n.
+// spans returns all accepted spans, as soon as there are n.
 func (s *stand) spans(t *testing.T, n int) []*spans.Span {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -120,7 +120,7 @@ func (s *stand) spans(t *testing.T, n int) []*spans.Span {
 	}
 }
 
-// buffer is a log.
+// buffer is a log that can be read while it is written.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -191,7 +191,7 @@ func (r *running) dropped(t *testing.T, reason string) float64 {
 
 var deployments = &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
 
-// capture is the way of one event: three spans, and one for each failed attempt's event.
+// capture returns the capture of one event, with three spans and one for the failed attempt.
 func capture(rv uint64) *publish.Capture {
 	at := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	c := &publish.Capture{
@@ -210,10 +210,10 @@ func capture(rv uint64) *publish.Capture {
 	return c
 }
 
-// spansOfCapture is how many spans capture makes.
+// spansOfCapture is the number of spans of a capture.
 const spansOfCapture = 4
 
-// caFile is the certificate of s as a file.
+// caFile writes the certificate of s to a file, and returns its path.
 func (s *stand) caFile(t *testing.T) string {
 	t.Helper()
 	return file(t, "ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))

@@ -21,7 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/trace"
 )
 
-// attributes are as a map, numbers written out.
+// attributes returns the attributes as a map, with numbers written out.
 func attributes(list []*common.KeyValue) map[string]string {
 	m := map[string]string{}
 	for _, a := range list {
@@ -132,7 +132,7 @@ func TestCollectorWithTLSAndCredentials(t *testing.T) {
 		t.Errorf("Authorization: %q", got)
 	}
 
-	// Without the authority it is not trusted.
+	// Without the authority, the collector is not trusted.
 	stranger := run(t, trace.Config{Endpoint: s.URL, HeadersFile: headers})
 	stranger.Captured(capture(2))
 	stranger.stop()
@@ -141,7 +141,7 @@ func TestCollectorWithTLSAndCredentials(t *testing.T) {
 	}
 }
 
-// A collector repeats what it was sent.
+// A collector may repeat a request in its answer.
 func TestNoCredentialInTheLog(t *testing.T) {
 	s := newStand(t, false, func(_ int, w http.ResponseWriter) bool {
 		http.Error(w, "who is Bearer "+secret+"?", http.StatusUnauthorized)
@@ -202,7 +202,7 @@ func TestCollectorThatTakesAPart(t *testing.T) {
 	}
 }
 
-// What waits when the agent ends is sent.
+// Captures that are queued when the agent ends are sent.
 func TestFlushAtTheEnd(t *testing.T) {
 	s := newStand(t, false, nil)
 	r := newTracer(t, trace.Config{Endpoint: s.URL})
@@ -220,8 +220,8 @@ func TestFlushAtTheEnd(t *testing.T) {
 	}
 }
 
-// A collector that takes connections and never answers: captures come and go as before, what is too much is dropped and
-// counted, and the end comes soon.
+// A collector that accepts connections and never answers does not block captures. Excess captures are dropped and counted, and
+// the tracer ends soon.
 func TestDeadCollectorHoldsNobody(t *testing.T) {
 	t.Parallel()
 	var lc net.ListenConfig
@@ -244,7 +244,7 @@ func TestDeadCollectorHoldsNobody(t *testing.T) {
 	}
 	begin := time.Now()
 	r.stop()
-	// Without an end of its own it would wait for ten seconds for each of the nine batches.
+	// Without a time limit of its own, stop would wait for ten seconds for each of the nine batches.
 	if took := time.Since(begin); took > 45*time.Second {
 		t.Errorf("the end took %s", took)
 	}
@@ -281,7 +281,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	}
 }
 
-// The names of spans are few: an object's is an attribute.
+// There are few names of spans: the name of an object is an attribute.
 func TestSpanNamesHaveNoObject(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, false, nil)

@@ -21,7 +21,7 @@ func TestReloadFollowsTheKey(t *testing.T) {
 		}
 		r := newReloading(t, reloadBase)
 		hashed := reloadBase + "redaction: {keyFile: " + key + "}\n"
-		r.swap(t, hashed) // its key is not there yet
+		r.swap(t, hashed) // its key file does not exist yet
 		r.pass()
 		r.expect(t, [4]float64{0, 1}, false, "redaction.keyFile: open "+key+": no such file")
 		write("short\n")
@@ -31,7 +31,7 @@ func TestReloadFollowsTheKey(t *testing.T) {
 		r.pass()
 		r.expect(t, [4]float64{1, 2}, true)
 		id := r.keyID(t)
-		write(hashKey) // the same
+		write(hashKey) // the same key
 		r.pass()
 		r.expect(t, [4]float64{1, 2, 0}, true)
 		write(hashKey + "2\n")
@@ -51,7 +51,7 @@ func TestReloadFollowsTheKey(t *testing.T) {
 	})
 }
 
-// A key that is rotated while the selection before is still being taken, for as long as the bus is away, is taken after it.
+// A key that is rotated while the previous selection still waits for the bus is applied after that selection.
 func TestReloadTakesAKeyThatChangesMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := filepath.Join(t.TempDir(), "key")
@@ -80,7 +80,7 @@ func TestReloadTakesAKeyThatChangesMeanwhile(t *testing.T) {
 	})
 }
 
-// Told to stop while the bus is away, the agent does not wait until a selection is taken, nor calls it refused.
+// If the agent is stopped while the bus is away, it does not wait for a selection in progress, nor report it as refused.
 func TestReloadEndsWhileItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)
@@ -99,7 +99,7 @@ func TestReloadEndsWhileItTakes(t *testing.T) {
 	})
 }
 
-// A key that the file names anew is not taken half written, as the file is not.
+// A key file that is newly configured is not applied half written, like the configuration file itself.
 func TestReloadWaitsUntilANewKeyIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := filepath.Join(t.TempDir(), "key")
@@ -120,7 +120,7 @@ func TestReloadWaitsUntilANewKeyIsWritten(t *testing.T) {
 	})
 }
 
-// Who asks is answered, also where nothing is new; what a restart would mend is not said to be mended in the file.
+// SIGHUP is always answered, even if nothing is new. If a change needs a restart, the advice is to restart, not to correct the file.
 func TestReloadAnswersWhoAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)

@@ -24,14 +24,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/filter"
 )
 
-// reloading is a reloader over a file in a volume as a kubelet makes one: a symlink to a symlink to a directory.
+// reloading is a reloader of a file in a volume with the layout of a kubelet: a symlink to a symlink to a directory.
 type reloading struct {
 	*Reloader
 
 	dir   string
-	taken []*Loaded     // what the informers were given
-	err   error         // what they say to the next one
-	holds chan struct{} // they take nothing until it is closed; nil: at once
+	taken []*Loaded     // selections that the informers were given
+	err   error         // their error for the next selection
+	holds chan struct{} // the informers wait until it is closed; nil: they do not wait
 	log   bytes.Buffer
 	hups  chan os.Signal
 	turn  int
@@ -41,7 +41,7 @@ const reloadBase = "apiVersion: kubecdc.dev/v1\nbus: {stdout: {}}\nserver: {addr
 
 const hashKey = "an-example-key-of-32-characters!"
 
-// newReloading is for a synctest bubble. It has begun.
+// newReloading starts a reloader. It must be called in a synctest bubble.
 func newReloading(t *testing.T, content string) *reloading {
 	t.Helper()
 	r := &reloading{dir: t.TempDir(), hups: make(chan os.Signal, 1)}
@@ -105,7 +105,7 @@ func checkWhere(c *config.Config) []*yamldoc.Error {
 	return errs
 }
 
-// swap changes the content as a kubelet does: at once.
+// swap replaces the content atomically, as a kubelet does.
 func (r *reloading) swap(t *testing.T, content string) {
 	t.Helper()
 	r.turn++
@@ -125,14 +125,14 @@ func (r *reloading) swap(t *testing.T, content string) {
 	}
 }
 
-// pass lets as much time pass as it may take until a change is looked into.
+// pass waits long enough for the reloader to notice a change.
 func (r *reloading) pass() {
-	r.look() // its lock orders what the test did before what the reloader does next: a bubble's timers do not
+	r.look() // its lock orders the test's actions before the reloader's next ones: the timers of a bubble do not
 	<-time.After(3 * interval)
 	synctest.Wait()
 }
 
-// counts are the results so far: applied, refused, unchanged, failed.
+// counts returns the results so far: applied, refused, unchanged, failed.
 func (r *reloading) counts() [4]float64 {
 	var out [4]float64
 	for i, of := range []result{resultApplied, resultRefused, resultUnchanged, resultFailed} {
@@ -141,7 +141,7 @@ func (r *reloading) counts() [4]float64 {
 	return out
 }
 
-// expect sees what is counted, and whether the file is said to be in force.
+// expect checks the counts, and whether the file is reported as in force.
 func (r *reloading) expect(t *testing.T, counts [4]float64, inForce bool, problems ...string) {
 	t.Helper()
 	if diff := cmp.Diff(counts, r.counts()); diff != "" {
@@ -194,14 +194,14 @@ func TestReloadTakesWhatChanged(t *testing.T) {
 			t.Errorf("the hash that is shown is %s, before %s", s.SHA256, hash)
 		}
 
-		// Another text of the same meaning, and then the same text written again.
+		// Write another text with the same meaning, followed by the same text again.
 		r.swap(t, reloadBase+"# a comment\nwatch:\n  - {resources: [pods]}\n  - {resources: [secrets]}\nlog: {level: debug}\n")
 		r.pass()
 		r.expect(t, [4]float64{1, 0, 1}, true)
 		r.swap(t, reloadBase+"# a comment\nwatch:\n  - {resources: [pods]}\n  - {resources: [secrets]}\nlog: {level: debug}\n")
 		r.pass()
 		r.expect(t, [4]float64{1, 0, 1}, true)
-		// Asked, it is said.
+		// The result is reported on request.
 		r.hups <- syscall.SIGHUP
 		r.pass()
 		r.expect(t, [4]float64{1, 0, 2}, true)
@@ -215,7 +215,7 @@ func TestReloadWaitsUntilAFileIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)
 		whole := reloadBase + "watch: [{resources: [pods]}]\n"
-		// Another part of it at each look, then nothing for one look, then all: what is whole by chance in between is not taken.
+		// Successive looks find longer parts of the file, no file, and the whole file. A part that happens to be valid is not applied.
 		for i := range 10 {
 			r.swap(t, whole[:len(whole)*i/10])
 			<-time.After(interval)
@@ -235,7 +235,7 @@ func TestReloadWaitsUntilAFileIsWritten(t *testing.T) {
 		synctest.Wait()
 		r.expect(t, [4]float64{1}, true)
 
-		// Gone for good is another matter.
+		// A file that stays missing is an error.
 		if err := os.Remove(filepath.Join(r.dir, "..data")); err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +255,7 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 		at := func(place string) string { return filepath.Join(r.dir, "kubecdc.yaml") + place }
 		r.expect(t, [4]float64{0, 1}, false, at(":4:1: wacht: "), at(":5:9: noise[0]: "), at(":7:17: watch[0].resources[0]: "))
 		said := r.log.Len()
-		r.pass() // it is not said, nor counted, again and again
+		r.pass() // it is neither logged nor counted again
 		r.expect(t, [4]float64{0, 1}, false, "", "", "")
 		if r.log.Len() != said {
 			t.Errorf("it is said again:\n%s", r.log.String()[said:])
@@ -263,11 +263,11 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 		if err := r.Check(); !strings.Contains(err.Error(), "is rejected, the previous one stays in force: ") || !strings.Contains(err.Error(), "(and 2 more)") {
 			t.Error(err)
 		}
-		r.swap(t, reloadBase) // taken back
+		r.swap(t, reloadBase) // reverted
 		r.pass()
 		r.expect(t, [4]float64{0, 1, 1}, true)
 
-		// An expression is checked as at the start.
+		// An expression is checked as at startup.
 		r.swap(t, reloadBase+"watch: [{resources: [pods], where: 'op == 1'}]\n")
 		r.pass()
 		r.expect(t, [4]float64{0, 2, 1}, false, "watch[0].where: ")
@@ -285,7 +285,7 @@ func TestReloadRefusesWhatNeedsARestart(t *testing.T) {
 		r.expect(t, [4]float64{0, 1}, false, "queue.events, server.address, log.format: cannot be changed while the agent runs: restart the agent")
 		r.swap(t, strings.Replace(reloadBase, "stdout: {}", "nats: {url: 'nats://u:hunter2@n:4222'}", 1))
 		r.pass()
-		r.expect(t, [4]float64{0, 2}, false, "bus.") // the default of deadLetter goes with the bus
+		r.expect(t, [4]float64{0, 2}, false, "bus.") // the default of deadLetter depends on the bus
 		if strings.Contains(r.log.String(), "hunter2") {
 			t.Errorf("a password is in the log:\n%s", &r.log)
 		}
@@ -295,7 +295,7 @@ func TestReloadRefusesWhatNeedsARestart(t *testing.T) {
 	})
 }
 
-// Somebody must decide for each new key whether a change of it needs a restart.
+// The author of a new key must decide whether a change needs a restart.
 func TestEveryKeyIsFixedOrNot(t *testing.T) {
 	a := config.Default()
 	free := map[string]bool{}
@@ -331,7 +331,7 @@ func sortedKeys(m map[string]bool) []string {
 	return out
 }
 
-// A configuration that the informers refuse is tried again on request.
+// A configuration that the informers refuse is retried on request.
 func TestReloadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)
