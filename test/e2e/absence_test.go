@@ -8,10 +8,10 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// The name of this file is the first of the package: the test waits longer than any other, so it starts first.
+// This file's name sorts first in the package: its test waits longer than any other, so it must start first.
 
-// TestCertaintyOfSilence stops the agent, or blocks the bus, for longer than the stream events of a scope may be apart. The answer for a moment inside is
-// never exact and wrong, and outside of it is exact.
+// TestCertaintyOfSilence stops the agent, or blocks the bus, for longer than the largest interval between the stream events of a scope. An answer for
+// a moment inside that time is never both exact and wrong. An answer for a moment outside is exact.
 func TestCertaintyOfSilence(t *testing.T) {
 	slow(t)
 	notRacing(t)

@@ -32,12 +32,12 @@ const (
 	apiServices        = "/apis/apiregistration.k8s.io/v1/apiservices"
 )
 
-// extension is an API server that the cluster's aggregates: it serves one resource, notes, in one namespace, and keeps all that
-// became of it. Its resourceVersions are its own. It goes and comes back, and its history is the truth.
+// extension is an aggregated API server. It serves one resource, notes, in one namespace, and keeps the history of all notes.
+// It has resourceVersions of its own. It is stopped and restarted, and its history is the truth.
 type extension struct {
 	plane *world.Plane
 	group string
-	// exact tells that it answers lists at any resourceVersion. Else it takes no notice of one, nor of a selector, as simple servers do.
+	// exact makes it answer lists at any resourceVersion. Otherwise it ignores resourceVersions and selectors, as simple servers do.
 	exact bool
 	port  int
 	cert  tls.Certificate
@@ -50,19 +50,19 @@ type extension struct {
 	mu      sync.Mutex
 	rv      uint64
 	changes []extensionChange // Ascending.
-	objects map[string]obj    // Those that there are.
-	floor   uint64            // Watches go back to there.
+	objects map[string]obj    // Those that exist.
+	floor   uint64            // The oldest resourceVersion that a watch can start at.
 	moved   chan struct{}     // Closed and replaced with each change.
 }
 
-// extensionChange is what a watch tells.
+// extensionChange is a change as a watch sends it.
 type extensionChange struct {
 	rv        uint64
 	typ, name string
 	object    json.RawMessage
 }
 
-// newExtension makes a server that does not serve yet. Its first object has the resourceVersion behind rv.
+// newExtension returns a server that does not serve yet. Its first object gets the resourceVersion after rv.
 func newExtension(t testing.TB, p *world.Plane, group string, exact bool, rv uint64) *extension {
 	t.Helper()
 	ca, caKey, _, err := world.Issue("authority", nil, nil, x509.ExtKeyUsageAny)
@@ -108,14 +108,14 @@ func (e *extension) stop() {
 	e.serving.Wait()
 }
 
-// forget has watches begin at what there is now, as after a restart: who comes with an older resourceVersion gets a 410.
+// forget makes watches begin at the current state, as after a restart: a watch from an older resourceVersion gets a 410.
 func (e *extension) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.floor = e.rv
 }
 
-// churn makes n changes to a few objects. The first of them is to one that is never deleted.
+// churn makes n changes to a few objects. The first change is to an object that is never deleted.
 func (e *extension) churn(t testing.TB, n int) {
 	t.Helper()
 	e.mu.Lock()
@@ -126,7 +126,7 @@ func (e *extension) churn(t testing.TB, n int) {
 		switch there := e.objects[name] != nil; {
 		case there && e.rng.IntN(4) == 0:
 			e.remove(t, name)
-		case there && e.rng.IntN(5) == 0: // Another one of that name.
+		case there && e.rng.IntN(5) == 0: // Replaced by another object of the same name.
 			e.remove(t, name)
 			e.put(t, name)
 		default:
@@ -135,7 +135,7 @@ func (e *extension) churn(t testing.TB, n int) {
 	}
 }
 
-// put creates or changes an object. The caller holds mu.
+// put creates or changes an object. It must be called with mu held.
 func (e *extension) put(t testing.TB, name string) {
 	t.Helper()
 	typ, uid := "MODIFIED", ""
@@ -162,7 +162,7 @@ func (e *extension) put(t testing.TB, name string) {
 	e.versions[v.Key] = append(e.versions[v.Key], v)
 }
 
-// remove deletes an object. The caller holds mu.
+// remove deletes an object. It must be called with mu held.
 func (e *extension) remove(t testing.TB, name string) {
 	t.Helper()
 	e.rv++
@@ -176,7 +176,7 @@ func (e *extension) remove(t testing.TB, name string) {
 	e.versions[key] = append(e.versions[key], &oracle.Version{Key: key, Rev: e.rv, Deleted: true, UID: meta["uid"].(string)})
 }
 
-// tell tells those who watch. The caller holds mu.
+// `tell` sends an event to the watches. It must be called with mu held.
 func (e *extension) tell(t testing.TB, typ, name string, o obj) []byte {
 	t.Helper()
 	raw, err := json.Marshal(o)
@@ -189,14 +189,14 @@ func (e *extension) tell(t testing.TB, typ, name string, o obj) []byte {
 	return raw
 }
 
-// now is the last resourceVersion.
+// now returns the last resourceVersion.
 func (e *extension) now() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.rv
 }
 
-// history is all that there was.
+// history returns all versions of all notes.
 func (e *extension) history() map[oracle.ObjectKey][]*oracle.Version {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -227,7 +227,7 @@ func (e *extension) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (e *extension) answer(w http.ResponseWriter, code int, o obj) {
 	w.Header().Set("Content-Type", world.MIMEJSON)
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(o) // Whoever asked may have gone.
+	_ = json.NewEncoder(w).Encode(o) // The client may be gone.
 }
 
 func (e *extension) refuse(w http.ResponseWriter, code int, reason, message string) {
@@ -282,7 +282,7 @@ func (e *extension) read(w http.ResponseWriter, req *http.Request) {
 	})
 }
 
-// watch tells of all changes behind a resourceVersion, until the client leaves or its time is up.
+// watch sends all changes after a resourceVersion, until the client leaves or its timeout expires.
 func (e *extension) watch(w http.ResponseWriter, req *http.Request, from uint64) {
 	ctx := req.Context()
 	if seconds, err := strconv.Atoi(req.URL.Query().Get("timeoutSeconds")); err == nil {
@@ -326,7 +326,7 @@ func (e *extension) watch(w http.ResponseWriter, req *http.Request, from uint64)
 
 func (e *extension) service() string { return apiServices + "/v1." + e.group }
 
-// register has the cluster serve what the extension does, and waits until it finds it available.
+// register makes the cluster serve the extension's resource, and waits until the APIService is available.
 func (e *extension) register(t testing.TB) {
 	t.Helper()
 	_, err := e.plane.API.Create(t.Context(), apiServices, obj{
@@ -342,12 +342,12 @@ func (e *extension) register(t testing.TB) {
 	e.available(t, "True")
 }
 
-// available waits until the cluster finds it so.
+// available waits until the APIService's Available condition has the wanted status.
 func (e *extension) available(t testing.TB, want string) {
 	t.Helper()
 	var last time.Time
 	wait.Eventually(t, 2*time.Minute, func() error {
-		if time.Since(last) > 250*time.Millisecond { // A change has it looked at once; else it is every 30 s.
+		if time.Since(last) > 250*time.Millisecond { // A change makes the controller check at once; otherwise it checks every 30 s.
 			last = time.Now()
 			if _, err := e.plane.API.MergePatch(t.Context(), e.service(), obj{"metadata": obj{"annotations": obj{"look": last.String()}}}); err != nil {
 				return err
@@ -374,7 +374,7 @@ func (e *extension) available(t testing.TB, want string) {
 	})
 }
 
-// unregister deletes the APIService and waits until nothing of it is served.
+// unregister deletes the APIService and waits until its resource is no longer served.
 func (e *extension) unregister(t testing.TB) {
 	t.Helper()
 	if err := e.plane.API.Remove(t.Context(), e.service()); err != nil {

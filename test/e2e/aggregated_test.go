@@ -26,10 +26,10 @@ type annex struct {
 	spells     map[*extension][]spell
 }
 
-// spell is a time in which an extension was away: its resourceVersions when it went, and when it came back.
+// spell is a time in which an extension was away, as its resourceVersions when it left and when it came back.
 type spell struct{ From, To uint64 }
 
-// beat changes what the cluster's own API server has, and waits for the record of it.
+// beat creates objects that the cluster's own API server serves, and waits for their records.
 func (x *annex) beat(t *testing.T) {
 	t.Helper()
 	x.beats++
@@ -53,7 +53,7 @@ func (x *annex) beat(t *testing.T) {
 	}
 }
 
-// told waits until who has read the bus knows what the extensions have.
+// `told` waits until a consumer of the bus has the same state as the extensions.
 func (x *annex) told(t *testing.T) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -66,8 +66,8 @@ func (x *annex) told(t *testing.T) {
 	})
 }
 
-// away has the extensions go, changes what they have, and has them come back. While they are away, nothing is said of what they
-// have, and all else goes on.
+// away stops the extensions, changes their objects, and restarts them. Meanwhile the bus gets no events for their objects, and
+// all other resources continue.
 func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e *extension)) {
 	t.Helper()
 	x.told(t)
@@ -88,7 +88,7 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 		e.churn(t, 20)
 		x.spells[e] = append(x.spells[e], spell{from, e.now()})
 	}
-	if refusal != "" { // The agent has noticed.
+	if refusal != "" { // The agent has detected it.
 		wait.Eventually(t, time.Minute, func() error {
 			for n, e := range x.extensions {
 				if errorsOf(e) <= refused[n] {
@@ -119,9 +119,9 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 	x.told(t)
 }
 
-// TestAggregated has two API servers that the cluster aggregates go and come back: unavailable, unregistered, and unregistered while
-// the agent is not there either. That they are away deletes nothing; what changed meanwhile is told, and where history is lost, a gap
-// says so. What the two know themselves is the truth.
+// TestAggregated stops and restarts two API servers that the cluster aggregates: unavailable, unregistered, and unregistered while
+// the agent is down too. Their absence deletes nothing. Changes made meanwhile are sent, and a gap reports lost history. The
+// histories of the two servers are the truth.
 func TestAggregated(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -132,7 +132,7 @@ func TestAggregated(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// One counts from below etcd's revisions, one from above: they have nothing to do with each other.
+	// One numbers its versions from above etcd's revisions, the other from below: they are unrelated.
 	exact := newExtension(t, p, "exact.annex.e2e.kubecdc.dev", true, 5_000_000)
 	plain := newExtension(t, p, "plain.annex.e2e.kubecdc.dev", false, 10)
 	x := &annex{Plane: p, extensions: []*extension{exact, plain}, spells: map[*extension][]spell{}}
@@ -183,7 +183,7 @@ func TestAggregated(t *testing.T) {
 			e.unregister(t)
 			x.agent.Again(t)
 			x.agent.Ready(t)
-			// That one is unavailable keeps nobody from seeing that the definition of another resource is gone.
+			// One unavailable extension does not keep the agent from detecting that the definition of another resource is gone.
 			wait.Eventually(t, time.Minute, func() error {
 				if n := len(startsOfResources(t, x.Stream, apples.resource())[apples.resource()]); n != 2 {
 					return fmt.Errorf("the bus has %d snapshots of %s, which was deleted", n, apples.resource())
@@ -193,7 +193,7 @@ func TestAggregated(t *testing.T) {
 			if err := x.agent.Stop(time.Minute); err != nil {
 				t.Fatalf("agent: %v", err)
 			}
-			x.agent.Again(t) // What is not served at one start is not forgotten at the next.
+			x.agent.Again(t) // The agent keeps its position in a resource that is not served at one start.
 			x.agent.Ready(t)
 		}, func(e *extension) {
 			if e == exact {
@@ -204,8 +204,8 @@ func TestAggregated(t *testing.T) {
 		})
 	stop()
 
-	// What comes back with all its history is followed as if nothing had been. Where a watch cannot go on, lists tell what was
-	// missed; where they cannot either, the gap says that it is lost.
+	// An extension that returns with all its history is resumed as if it had never been away. If a watch cannot resume, exact
+	// lists recover the missed changes. If these fail as well, the gap is marked as not recovered.
 	x.judge(t, exact.resource(), exact.history(), churnView(startsOfResources(t, x.Stream, exact.resource())),
 		lostSpell{spell: x.spells[exact][1], Recovered: true})
 	x.judge(t, plain.resource(), plain.history(), churnView(startsOfResources(t, x.Stream, plain.resource())),
@@ -221,13 +221,13 @@ func TestAggregated(t *testing.T) {
 	}
 }
 
-// lostSpell is a gap as it has to be.
+// lostSpell is an expected gap.
 type lostSpell struct {
 	spell
 	Recovered bool
 }
 
-// judge compares what the bus has of a resource with its history.
+// judge compares the records of a resource with its history.
 func (x *annex) judge(t *testing.T, resource string, history map[oracle.ObjectKey][]*oracle.Version, v oracle.View, lost ...lostSpell) {
 	t.Helper()
 	want := oracle.Expect(history, v)
@@ -255,7 +255,7 @@ func (x *annex) judge(t *testing.T, resource string, history map[oracle.ObjectKe
 		countOps(records), len(got.Gaps), got.InGaps, got.Inferred)
 }
 
-// writeOn changes a ConfigMap all the time, until stop is called.
+// writeOn changes a ConfigMap continuously until stop is called.
 func writeOn(t *testing.T, p *world.Plane) (stop func()) {
 	t.Helper()
 	all := world.Collection("configmaps", extensionNamespace)

@@ -22,8 +22,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestManyListThePast has many clients list Pods page by page, from `kubecdc serve` and from the API server, and compares the memory of both. That
-// of `kubecdc serve` must not grow by more than two pages of each client: it writes a page while it reads it.
+// TestManyListThePast has many clients list Pods page by page, from `kubecdc serve` and from the API server, and compares the memory growth of
+// both. `kubecdc serve` must not grow by more than two pages for each client: it writes a page while it reads it.
 func TestManyListThePast(t *testing.T) {
 	slow(t)
 	pods, clients := size(1_000, 2_000, 20_000), size(10, 10, 50)
@@ -86,7 +86,7 @@ func makePods(t *testing.T, p *world.Plane, n int) {
 	}
 }
 
-// listingBy has clients list all Pods page by page at the same time, and returns by how many bytes the memory of the server grew.
+// listingBy has clients list all Pods page by page at the same time, and returns the server's memory growth in bytes.
 func listingBy(t *testing.T, name string, pid int, config *rest.Config, clients, pods int) int64 {
 	t.Helper()
 	before, err := process.ReadMemory(pid)
@@ -109,7 +109,7 @@ func listingBy(t *testing.T, name string, pid int, config *rest.Config, clients,
 	return after.Peak - before.RSS
 }
 
-// listPages lists all Pods page by page, with connections of its own.
+// listPages lists all Pods page by page, over connections of its own.
 func listPages(ctx context.Context, config *rest.Config, want int) error {
 	transport, err := rest.TLSConfigFor(config)
 	if err != nil {

@@ -33,11 +33,11 @@ const (
 	plantedPassword = "word-word-word-word-word-word-word-word-wor"
 )
 
-// redactedValues finds the values of Secrets in what kubectl prints: planted ones, and the hashes that replace them, which are base64 in the API.
+// redactedValues matches the values of Secrets in kubectl's output: planted ones, and the hashes that replace them, which are base64 in the API.
 var redactedValues = regexp.MustCompile(base64.StdEncoding.EncodeToString([]byte(plantedUser)) + "|" +
 	base64.StdEncoding.EncodeToString([]byte(plantedPassword)) + "|" + base64.StdEncoding.EncodeToString([]byte("hmac-sha256:")) + "[A-Za-z0-9+/]+=*")
 
-// shopObjects is what the cluster of TestKubectlAgainstThePast begins with.
+// shopObjects are the objects that the cluster of TestKubectlAgainstThePast starts with.
 const shopObjects = `
 apiVersion: v1
 kind: Namespace
@@ -236,8 +236,8 @@ kind: Gizmo
 metadata: {name: gizmo-1}
 `
 
-// TestKubectlAgainstThePast runs kubectl against a cluster at several moments, and later against the record of the same moments: it prints
-// the same, but for ages and redacted values.
+// TestKubectlAgainstThePast runs kubectl against a cluster at several moments, and later against the record of the same moments. The
+// output must be the same, except for ages and redacted values.
 func TestKubectlAgainstThePast(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -296,7 +296,7 @@ func TestKubectlAgainstThePast(t *testing.T) {
 	}
 	var moments []asked
 	commands := pastCommands()
-	asks := []int{1, 3, 4} // Steps with a moment after them: each command runs at one of them. In the long form, all run after all.
+	asks := []int{1, 3, 4} // Steps with a moment after them: each command runs at one of them. In the long form, all commands run after every step.
 	for k, step := range steps {
 		step()
 		n := slices.Index(asks, k)
@@ -311,7 +311,7 @@ func TestKubectlAgainstThePast(t *testing.T) {
 		}
 		changes := p.History.ChangesIn("shop", "shop-b", "")
 		m := asked{}
-		for before := ^uint64(0); before != changes(); { // a controller that acts meanwhile, such as that of nodes, mixes two moments
+		for before := ^uint64(0); before != changes(); { // a controller that acts meanwhile, such as the node controller, mixes two moments
 			wait.Settled(t, 3*time.Second, time.Minute, changes)
 			m.rev, before = p.Now(t), changes()
 			m.answers = live.answers(t, of)
@@ -364,7 +364,7 @@ func TestKubectlAgainstThePast(t *testing.T) {
 	t.Logf("%d answers of kubectl compared at %d moments, with %d redacted values", compared, len(moments), redacted)
 }
 
-// pastResources are those that the agent of TestKubectlAgainstThePast captures.
+// pastResources are the resources that the agent of TestKubectlAgainstThePast captures.
 var pastResources = []string{
 	"pods", "deployments.apps", "replicasets.apps", "services", "configmaps", "namespaces", "nodes", "resourcequotas", "limitranges",
 	"jobs.batch", "ingresses.networking.k8s.io", "roles.rbac.authorization.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
@@ -374,7 +374,7 @@ var pastResources = []string{
 	"endpointslices.discovery.k8s.io", "leases.coordination.k8s.io", "priorityclasses.scheduling.k8s.io",
 }
 
-// compareResources compares what `kubectl api-resources` prints of the captured resources, but for the verbs: those of the record only read.
+// compareResources compares the captured resources in `kubectl api-resources`. It ignores the verbs: the record is read-only.
 func compareResources(t *testing.T, live, then *client) {
 	t.Helper()
 	verbs := regexp.MustCompile(`\S*get,\S*list\S*`)
@@ -395,7 +395,7 @@ func compareResources(t *testing.T, live, then *client) {
 	}
 }
 
-// laterStep returns the changes before moment k, of the moments that only the long form has.
+// laterStep returns the changes before moment k, for the moments that only the long form has.
 func laterStep(t *testing.T, live *client, k int) func() {
 	text := fmt.Sprint(k)
 	return func() {
@@ -420,7 +420,7 @@ func laterStep(t *testing.T, live *client, k int) func() {
 	}
 }
 
-// pastCommands are those that kubectl runs at each moment.
+// pastCommands returns the kubectl commands that run at each moment.
 func pastCommands() [][]string {
 	const all = "pods,deployments,replicasets,services,configmaps,namespaces,nodes,jobs,ingresses,roles,gadgets,gizmos,widgets,crd"
 	return [][]string{
@@ -459,7 +459,7 @@ func pastCommands() [][]string {
 	}
 }
 
-// client is a kubectl with its cluster.
+// client runs kubectl against one cluster.
 type client struct {
 	kubectl, kubeconfig, cache string
 	flags                      []string
@@ -512,7 +512,7 @@ func (c *client) answer(t *testing.T, args []string) string {
 	return fmt.Sprintf("%sexit code %d", text, cmd.ProcessState.ExitCode())
 }
 
-// answers returns what kubectl prints for some commands, by their index. Some run at a time.
+// answers returns what kubectl prints for some commands, by their index. It runs a few at a time.
 func (c *client) answers(t *testing.T, commands map[int][]string) map[int]string {
 	t.Helper()
 	var mu sync.Mutex

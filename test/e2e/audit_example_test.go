@@ -19,8 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestAuditExample runs the agent with the configuration of examples/audit, with a bus, a key and a webhook of this machine. The webhook
-// gets each change of a Secret, a Role, a RoleBinding and the spec of a Deployment once or more, in order, none of other objects, and no
+// TestAuditExample runs the agent with the configuration of examples/audit, with a local bus, key and webhook. The webhook must get each
+// change of a Secret, a Role, a RoleBinding and the spec of a Deployment at least once, in order. It must get no other objects and no
 // value of a Secret.
 func TestAuditExample(t *testing.T) {
 	slow(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestSnapshotThenLive shows what each snapshot mode sends first, and that every change behind it follows.
+// TestSnapshotThenLive shows what each snapshot mode sends first, and that every later change follows.
 func TestSnapshotThenLive(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestSnapshotThenLive(t *testing.T) {
 	}
 }
 
-// TestNamespaces shows that namespaces by name, by pattern and by exclusion take what they say, and nothing else.
+// TestNamespaces shows that namespaces by name, by pattern and by exclusion select exactly those namespaces.
 func TestNamespaces(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -103,7 +103,7 @@ func TestNamespaces(t *testing.T) {
 				p.ChangeConfigMaps(t, ns, tc.name+"-old", 3)
 				p.MakeConfigMaps(t, ns, tc.name+"-new", 3)
 			}
-			// By the test's list, not by what the agent says of its scopes.
+			// By the test's own list, not by the scopes that the agent reports.
 			v := oracle.View{Snapshot: func(key oracle.ObjectKey) (oracle.Snapshot, bool) {
 				snap, ok := world.ViewOf(snapshots).Snapshot(key)
 				for _, ns := range tc.out {
@@ -129,7 +129,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestForbiddenResourceIsIsolated has an agent that may read ConfigMaps and not Secrets, until it may.
+// TestForbiddenResourceIsIsolated runs an agent that may read ConfigMaps, and may read Secrets only later.
 func TestForbiddenResourceIsIsolated(t *testing.T) {
 	slow(t)
 	const namespace = "forbidden"
@@ -200,8 +200,8 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 	got.NoGaps(t)
 }
 
-// TestSIGTERMDrains stops the agent while the bus does not answer, and lets the bus go on at the same moment: what the
-// agent has observed by then has to get there.
+// TestSIGTERMDrains stops the agent while the bus does not answer, and resumes the bus at the same moment. All changes that the
+// agent has observed by then must reach the bus.
 func TestSIGTERMDrains(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -234,7 +234,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	wait.Eventually(t, time.Minute, func() error {
 		n := 0.0
 		for _, op := range []string{oracle.Created, oracle.Updated, oracle.Deleted} {
-			// No metric yet is none.
+			// A metric that does not exist yet counts as zero.
 			m, err := a.Metric(t.Context(), "kubecdc_informer_deltas_total", fmt.Sprintf("op=%q", op))
 			if err != nil {
 				return err
@@ -254,8 +254,8 @@ func TestSIGTERMDrains(t *testing.T) {
 	got.NoGaps(t)
 }
 
-// TestSIGTERMInFullFlight stops the agent while writers write. Where it stops is its own affair, but what is on the bus
-// has no holes: of each object everything up to some version, and nothing behind it.
+// TestSIGTERMInFullFlight stops the agent while writers write. It may stop anywhere, but the stream must have no holes: each
+// object has all records up to some version, and none after that.
 func TestSIGTERMInFullFlight(t *testing.T) {
 	slow(t)
 	t.Parallel()

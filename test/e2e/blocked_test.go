@@ -24,14 +24,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// mostGrowth is by how much a blocked bus may make the agent's resident memory grow, and the API server's beyond what it would
-// have grown by. mostHeap is the same for the API server's live heap, of which less is noise.
+// mostGrowth limits how much a blocked bus may make the agent's resident memory grow, and the API server's beyond its growth
+// without the agent. mostHeap is the same limit for the API server's live heap, which has less noise.
 const (
 	mostGrowth = 64 << 20
 	mostHeap   = 24 << 20
 )
 
-// blockedSize is how large an object of TestBlockedBus is: few updates are then more than mostGrowth.
+// blockedSize is the size of an object of TestBlockedBus: a few thousand updates then exceed mostGrowth.
 const blockedSize = 16 << 10
 
 // meter samples the resident memory of processes.
@@ -79,10 +79,10 @@ func (m *meter) sample() {
 	}
 }
 
-// growth is from the first sample to the highest.
+// growth returns the growth from the first sample to the highest.
 func (m *meter) growth(name string) int64 { return m.most[name] - m.first[name] }
 
-// heap is the live heap of an API server, which it is made to collect first.
+// heap returns the live heap of an API server after a garbage collection.
 func heap(t testing.TB, p *world.Plane, server int) int64 {
 	t.Helper()
 	a, err := world.NewAPI(p.ConfigFor(server, controlplane.Admin))
@@ -109,7 +109,7 @@ func heap(t testing.TB, p *world.Plane, server int) int64 {
 	return 0
 }
 
-// kubeconfigOf is for one API server of several.
+// kubeconfigOf returns a kubeconfig for one API server of several.
 func kubeconfigOf(t testing.TB, p *world.Plane, server int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -128,12 +128,12 @@ func kubeconfigOf(t testing.TB, p *world.Plane, server int) string {
 	return path
 }
 
-// TestBlockedBus stops the bus while changes keep coming. Nobody may hold them in memory: not the agent, and not the API
-// server on its behalf.
+// TestBlockedBus stops the bus while changes keep coming. Neither the agent nor the API server, on its behalf, may hold them in
+// memory.
 //
-// Three API servers share the etcd: the writers have the first, the agent has the second, and nobody has the third. Its
-// watch cache sees the same changes, so that what the second needs beyond that is because of the agent. Of two measures
-// of it the live heap is the sharp one, within some 10 MiB; resident memory has the garbage of serving in it.
+// Three API servers share the etcd: the writers use the first, the agent the second, and nobody the third. The third's watch
+// cache gets the same changes, so any growth of the second beyond it is because of the agent. The test measures live heap and
+// resident memory. The live heap is accurate to some 10 MiB; resident memory includes the garbage of serving.
 func TestBlockedBus(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("memory is read from /proc")
@@ -141,7 +141,7 @@ func TestBlockedBus(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		updates int
-		queue   string // of fewer updates than the long tier's: what is beyond it is left to the API server
+		queue   string // for fewer updates than in the long tier: changes beyond the queue stay at the API server
 		random  bool
 		block   func(*testing.T, *world.Bus)
 		unblock func(*testing.T, *world.Bus)
@@ -165,7 +165,7 @@ func TestBlockedBus(t *testing.T) {
 func blockedBus(t *testing.T, updates int, queue string, random bool, block, unblock func(*testing.T, *world.Bus)) {
 	const namespace = "blocked"
 	servers, observed, idle := 3, 1, 2
-	if build.Racing() { // The race detector's memory says nothing about the agent's: nothing is compared.
+	if build.Racing() { // The race detector adds memory of its own, so nothing is compared.
 		servers, observed, idle = 1, 0, 0
 	}
 	resources := []string{"configmaps", "events"}
@@ -192,7 +192,7 @@ func blockedBus(t *testing.T, updates int, queue string, random bool, block, unb
 	l.Run(t, updates)
 	wrote := time.Since(begin)
 	p.Now(t)
-	// What reacts to a blocked watch only after a while is given the while.
+	// A reaction to a blocked watch may take a while.
 	wait.Settled(t, 3*time.Second, time.Minute, func() uint64 {
 		n, err := a.Metric(t.Context(), "kubecdc_queue_events")
 		if err != nil {
@@ -238,8 +238,8 @@ func blockedBus(t *testing.T, updates int, queue string, random bool, block, unb
 	}
 }
 
-// TestHistoryLostWhileBlocked has the history go while the bus is blocked. What happened in between may be lost, but the
-// agent has to say so, and to lead every object to the state that it is in.
+// TestHistoryLostWhileBlocked makes the API server lose its history while the bus is blocked. The changes in between may be
+// lost, but the agent must report that, and must bring every object to its current state.
 func TestHistoryLostWhileBlocked(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 		name string
 		opts controlplane.Options
 		lose func(*testing.T, *world.Plane)
-		// recoverable: the API server can still list what was.
+		// recoverable: the API server can still list the earlier states.
 		recoverable bool
 	}{
 		{
@@ -301,11 +301,11 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 			v := world.ViewOf(s.Completed(t, "configmaps"))
 			bus.Freeze(t)
 			loseSight(t, p, namespace, objects)
-			p.Now(t) // The history has it before it goes.
+			p.Now(t) // The test reads the history before it is lost.
 			tc.lose(t, p)
 			bus.Thaw(t)
 
-			wait.Eventually(t, time.Minute, func() error { // What comes behind it comes at once.
+			wait.Eventually(t, time.Minute, func() error { // The records after a gap follow at once.
 				for _, rec := range s.All() {
 					if rec.Stream == oracle.Gap {
 						return nil
@@ -324,7 +324,7 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 				if g.Reason != "expired" && g.Reason != "compacted" {
 					t.Errorf("gap with reason %q, want expired or compacted", g.Reason)
 				}
-				// Those that came and went inside, nobody can tell.
+				// The agent cannot report objects that were created and deleted inside the gap.
 				if g.Recovered && got.InGaps > 2*objects {
 					t.Errorf("a gap says that all was recovered, and %d records are missing in it, of %d objects that came and went", got.InGaps, objects)
 				}
@@ -336,7 +336,7 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 				t.Error("nothing is inferred, though the history is gone")
 			}
 
-			// Afterwards all is as before.
+			// Afterwards the agent works as before.
 			p.ChangeConfigMaps(t, namespace, "left", objects)
 			got = world.CheckIdle(t, p, s, v, 5*time.Second, "configmaps")
 			if n := len(got.Gaps); n > 1 {
@@ -346,7 +346,7 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 	}
 }
 
-// loseSight does to the objects what an agent may miss.
+// loseSight makes changes that an agent may miss.
 func loseSight(t testing.TB, p *world.Plane, namespace string, objects int) {
 	t.Helper()
 	all := world.Collection("configmaps", namespace)

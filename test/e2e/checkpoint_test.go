@@ -17,12 +17,12 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestQuietAgent has an agent watch the namespace in which it keeps its own checkpoint. It may not feed on itself.
+// TestQuietAgent has an agent watch the namespace of its own checkpoint. Saving the checkpoint must not cause another save.
 func TestQuietAgent(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace, own = "quiet", "own-checkpoint"
-	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true}) // Nobody else changes ConfigMaps: no bookmark moves on.
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true}) // Nobody else changes ConfigMaps: no bookmark advances.
 	s := world.StageOn(t, p, world.Luck())
 	s.NewNamespace(t, namespace)
 	s.MakeMany(t, namespace, "old", 10)
@@ -54,7 +54,7 @@ func TestQuietAgent(t *testing.T) {
 			return errors.New("the checkpoint is not saved")
 		})
 	}
-	// Now it is quiet: the save of what the last change brought, and none because of a save.
+	// Now it is quiet: the last change causes one save, and a save causes none.
 	before := saved()
 	world.Pass(t.Context(), 8*time.Second)
 	if now := saved(); now != before {
@@ -74,7 +74,7 @@ func TestQuietAgent(t *testing.T) {
 	}
 }
 
-// TestCheckpoint damages the checkpoint, takes one of another cluster, and loses it.
+// TestCheckpoint damages the checkpoint, uses that of another cluster, and deletes it.
 func TestCheckpoint(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -93,7 +93,7 @@ func TestCheckpoint(t *testing.T) {
 		want    []string
 	}{
 		{"truncated", good[:len(good)/2], []string{"damaged", "kubecdc checkpoint reset"}},
-		{"edited", foreign, []string{"damaged", "kubecdc checkpoint reset"}}, // Its seal is broken.
+		{"edited", foreign, []string{"damaged", "kubecdc checkpoint reset"}}, // Its checksum is wrong.
 		{"empty", nil, []string{"kubecdc checkpoint reset"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestCheckpoint(t *testing.T) {
 			if err := s.Agent.Wait(30 * time.Second); err == nil || !s.Agent.Ended() {
 				t.Fatalf("the agent ended with %v, want an error", err)
 			}
-			s.Agent.Killed = true // It ended as it should.
+			s.Agent.Killed = true // It ended as expected.
 			log, err := os.ReadFile(s.Agent.Log)
 			if err != nil {
 				t.Fatal(err)
@@ -127,7 +127,7 @@ func TestCheckpoint(t *testing.T) {
 		})
 	}
 
-	// Another cluster's bus and name, this one's checkpoint.
+	// The bus and the name of another cluster, with this cluster's checkpoint.
 	t.Run("foreign", func(t *testing.T) {
 		if err := os.WriteFile(s.Checkpoint, good, 0o600); err != nil {
 			t.Fatal(err)

@@ -12,8 +12,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestGoneWhileDown deletes a definition while no agent runs. Nobody can tell any more what became of the objects: the next agent says
-// so, and that there is nothing, so that whoever has them drops them. Another one of that name begins with its birth.
+// TestGoneWhileDown deletes a definition while no agent runs. The fate of its objects can no longer be found out: the next agent sends
+// a gap and an empty snapshot, so that consumers drop the objects. After a new definition of the same name, its first objects are
+// created, not read.
 func TestGoneWhileDown(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -50,7 +51,7 @@ func TestGoneWhileDown(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	create("three") // Nobody will hear of it.
+	create("three") // The agent never observes it.
 	if err := k.undefine(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,7 @@ func TestGoneWhileDown(t *testing.T) {
 	}
 }
 
-// born is what the bus has to have of an object that was just created.
+// born returns the expectation for an object that was just created.
 func born(t *testing.T, p *world.Plane, k *kind, name string) oracle.Expectation {
 	t.Helper()
 	versions := p.History.Of(k.resource())[oracle.ObjectKey{Resource: k.resource(), Namespace: "churn-a", Name: name}]

@@ -25,8 +25,8 @@ func churnPlane(t *testing.T, p *world.Plane) *world.Plane {
 
 func churnWatch(test string) string { return `  - resources: ["*.` + churnGroupOf(test) + `"]` }
 
-// TestBirth defines a resource while the agent watches: its first objects are created, not read, also the one that is gone
-// before the agent can have listed it, and nothing is a gap.
+// TestBirth defines a resource while the agent watches. Its first objects are created, not read, including one that is deleted
+// before the agent can have listed it. There is no gap.
 func TestBirth(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestBirth(t *testing.T) {
 	s := world.ReadStream(t, bus, p.Reader())
 
 	k := newKind(p, "birth", "apples")
-	for round := range 2 { // And once more under the same name.
+	for round := range 2 { // The second time under the same name.
 		if err := k.define(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestBirth(t *testing.T) {
 			}
 			p.Now(t)
 			s.WaitFor(t, oracle.Expect(p.History.Of(k.resource()), v), 30*time.Second)
-			wait.Eventually(t, time.Minute, func() error { // It is forgotten.
+			wait.Eventually(t, time.Minute, func() error { // The agent drops its scope.
 				n, err := a.Metric(t.Context(), "kubecdc_informer_scopes")
 				if err == nil && n != 0 {
 					err = fmt.Errorf("%v scopes are observed, where nothing is defined", n)
@@ -102,21 +102,21 @@ func TestBirth(t *testing.T) {
 	}
 }
 
-// TestChurn has many custom resources defined, changed, deleted and defined again under writers that never rest, and compares
-// the stream with etcd's history.
+// TestChurn defines, changes, deletes and redefines many custom resources while writers write continuously, and compares the
+// stream with etcd's history.
 func TestChurn(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const before, rounds, atOnce = 5, 2, 8
 	resources := size(20, 20, 50)
-	hasty := func(n int) bool { return n%5 == 3 }                                            // Deleted right behind a change.
-	renewed := func(n int) bool { return n%10 == 4 }                                         // Served in another version: as behind a restart, objects may be read again.
-	p := churnPlane(t, world.StartPlane(t, controlplane.Options{NoControllerManager: true})) // It keeps the API server busy.
+	hasty := func(n int) bool { return n%5 == 3 }                                            // Deleted right after a change.
+	renewed := func(n int) bool { return n%10 == 4 }                                         // Served in another version: objects may be read again, as after a restart.
+	p := churnPlane(t, world.StartPlane(t, controlplane.Options{NoControllerManager: true})) // A controller manager would keep the API server busy.
 	var kinds []*kind
 	for n := range resources {
 		kinds = append(kinds, newKind(p, "many", fmt.Sprintf("things%02d", n)))
 	}
-	old := kinds[:before] // There before the agent.
+	old := kinds[:before] // Defined before the agent starts.
 	for _, k := range old {
 		if err := k.define(t.Context()); err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestChurn(t *testing.T) {
 						return err
 					}
 				}
-				if renewed(n) { // The old version is not served any more.
+				if renewed(n) { // The old version is no longer served.
 					if err := k.change(ctx, crdVersion("v1", false, false), crdVersion("v2", true, true)); err != nil {
 						return err
 					}
@@ -165,7 +165,7 @@ func TestChurn(t *testing.T) {
 						return err
 					}
 				}
-				if n%10 == 1 { // Nothing is served for a while: that deletes nothing.
+				if n%10 == 1 { // No version is served for a while: that deletes nothing.
 					if err := k.change(ctx, crdVersion("v1", false, true)); err != nil {
 						return err
 					}
@@ -179,12 +179,12 @@ func TestChurn(t *testing.T) {
 						return err
 					}
 				}
-				if !hasty(n) { // Else it goes while the agent may still be reading what it missed: nobody can read it then.
+				if !hasty(n) { // Otherwise it goes while the agent may still be reading missed changes: they cannot be read then.
 					if err := k.told(ctx, s); err != nil {
 						return err
 					}
 				}
-				if round < rounds-1 || n%3 == 0 { // While it is written to.
+				if round < rounds-1 || n%3 == 0 { // Deleted while it is written to.
 					if err := k.undefine(ctx); err != nil {
 						return err
 					}
@@ -217,7 +217,7 @@ func TestChurn(t *testing.T) {
 			if n < before && i == 0 {
 				continue
 			}
-			// Where it was defined again before its informer had ended, that one may have gone on.
+			// If it was defined again before its informer ended, that informer may have continued.
 			born := slices.IndexFunc(starts[k.resource()], func(rec oracle.Record) bool {
 				return rec.Rev >= k.defined[i] && (i+1 == len(k.defined) || rec.Rev < k.defined[i+1])
 			})
@@ -247,8 +247,8 @@ func TestChurn(t *testing.T) {
 	}
 	whole += len(late)
 	slices.Sort(late)
-	// Each gap has its cause: an act on the definition, upon which the API server ended the watch. History stays, so that all of
-	// a gap is found, unless the definition changed or went before the agent could ask.
+	// Each gap has a cause: an operation on the definition that made the API server end the watch. The history remains, so each
+	// gap is recovered unless the definition changed or was deleted before the agent could list.
 	recovered, causes := 0, make(map[string]int)
 	for i := range got.Gaps {
 		g := &got.Gaps[i]

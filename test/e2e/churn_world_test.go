@@ -22,44 +22,45 @@ import (
 
 const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// churnPatience is for how long one condition is waited for: fifty resources at once are much for a small machine.
+// churnPatience is the limit for waiting for one condition: fifty resources at once are much for a small machine.
 const churnPatience = 3 * time.Minute
 
-// kind is one custom resource that comes and goes.
+// kind is a custom resource that is defined and deleted.
 type kind struct {
 	plane         *world.Plane
 	plural, group string
-	// version is the one that is written to.
+	// version is the one that writers use.
 	version atomic.Pointer[string]
 
-	// Of the goroutine that defines it.
-	defined     []uint64    // The resourceVersion of each definition as it was made.
-	established []time.Time // When it was seen to be.
+	// For the goroutine that defines it.
+	defined     []uint64    // The resourceVersion of each new definition.
+	established []time.Time // When it became established.
 	acts        []act
 }
 
-// act is something that was done to a definition.
+// act is an operation on a definition.
 type act struct {
 	What string // "define", "change" or "undefine"
 	From uint64 // The revision before it.
 	At   time.Time
-	Gaps int // How many gaps it explains.
+	Gaps int // The number of gaps that it explains.
 }
 
-// doing notes an act before it is done.
+// doing records an operation before it is done.
 func (k *kind) doing(ctx context.Context, what string) error {
 	from, err := k.plane.History.Revision(ctx)
 	k.acts = append(k.acts, act{What: what, From: from, At: time.Now()})
 	return err
 }
 
-// cause returns the act that explains a gap, "" for none: the last one before the end of the gap. The API server ends watches a while
-// after an act, and twice where it deletes objects before the definition goes. So no act explains more than two gaps.
+// cause returns the operation that explains a gap, or "" for none: the last one before the end of the gap. The API server ends
+// watches some time after an operation, and twice if it deletes objects before the definition. So no operation explains more than two
+// gaps.
 func (k *kind) cause(g *oracle.Record) string {
 	for i := len(k.acts) - 1; i >= 0; i-- {
 		a := &k.acts[i]
 		if a.From >= g.To {
-			continue // It was done behind the gap.
+			continue // It was done after the gap.
 		}
 		if a.Gaps < 2 {
 			a.Gaps++
@@ -72,8 +73,8 @@ func (k *kind) cause(g *oracle.Record) string {
 	return ""
 }
 
-// hindered reports whether the definition changed or went after a gap began and before the gap was announced: what the agent asked
-// meanwhile may not have been served any more.
+// hindered reports whether the definition changed or was deleted after a gap began and before it was announced: the agent's
+// requests meanwhile may have failed.
 func (k *kind) hindered(g *oracle.Record) bool {
 	return slices.ContainsFunc(k.acts, func(a act) bool {
 		return a.What != "define" && a.From >= g.From && a.At.Before(g.Stored)
@@ -96,7 +97,7 @@ func (k *kind) collection(namespace string) string {
 	return "/apis/" + k.group + "/" + *k.version.Load() + "/namespaces/" + namespace + "/" + k.plural
 }
 
-// version is one of a definition.
+// crdVersion returns an entry of spec.versions of a CRD.
 func crdVersion(name string, served, storage bool) obj {
 	return obj{
 		"name": name, "served": served, "storage": storage,
@@ -179,7 +180,7 @@ func (k *kind) written(ctx context.Context, n int) error {
 	})
 }
 
-// told waits until the bus has what was written last.
+// `told` waits until the bus has the last written revision.
 func (k *kind) told(ctx context.Context, s *world.Stream) error {
 	rev, err := k.plane.History.Revision(ctx)
 	if err != nil {
@@ -198,7 +199,7 @@ func (k *kind) told(ctx context.Context, s *world.Stream) error {
 	})
 }
 
-// unserved waits until the API server does not know the resource.
+// unserved waits until the API server no longer serves the resource.
 func (k *kind) unserved(ctx context.Context) error {
 	return wait.For(ctx, churnPatience, func() error {
 		if _, err := k.plane.API.Get(ctx, k.collection("churn-a")); !apierrors.IsNotFound(err) {
@@ -208,7 +209,7 @@ func (k *kind) unserved(ctx context.Context) error {
 	})
 }
 
-// undefine deletes the definition and waits until it is gone, and all objects with it.
+// undefine deletes the definition and waits until it and all its objects are gone.
 func (k *kind) undefine(ctx context.Context) error {
 	if err := k.doing(ctx, "undefine"); err != nil {
 		return err
@@ -224,7 +225,7 @@ func (k *kind) undefine(ctx context.Context) error {
 	})
 }
 
-// churner writes to a resource that may not be there.
+// churner writes to a resource that may not exist.
 type churner struct {
 	*kind
 	rng       *rand.Rand
@@ -240,7 +241,7 @@ func (c *churner) object(name string) obj {
 	}
 }
 
-// step changes an object, and forgives that there may be no such resource.
+// step changes an object. It ignores tolerable errors, such as a missing resource.
 func (c *churner) step(ctx context.Context) error {
 	api, all := c.plane.API, c.collection(c.namespace)
 	name := fmt.Sprint("o-", c.rng.IntN(6))
@@ -257,7 +258,7 @@ func (c *churner) step(ctx context.Context) error {
 		_, err = api.Apply(ctx, uri, "red", o)
 	case 5:
 		err = api.Remove(ctx, uri)
-	case 6: // It came and went.
+	case 6: // Created and deleted at once.
 		if _, err = api.Create(ctx, all, c.object(name)); err == nil {
 			err = api.Remove(ctx, uri)
 		}
@@ -268,8 +269,8 @@ func (c *churner) step(ctx context.Context) error {
 	return err
 }
 
-// churnTolerable forgives what an API server answers to who writes to a resource that is being defined, changed or deleted: that
-// such a write has taken place or not, etcd tells.
+// churnTolerable reports whether an error is acceptable for a write to a resource that is being defined, changed or deleted.
+// etcd's history shows whether the write took place.
 func churnTolerable(err error) bool {
 	var uerr *url.Error
 	return world.Tolerable(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err) || apierrors.IsServiceUnavailable(err) ||
@@ -277,7 +278,7 @@ func churnTolerable(err error) bool {
 		errors.As(err, &uerr)
 }
 
-// write has n writers write until stop is called, which returns their first error. Each pauses now and then, so that the
+// write runs n writers until stop is called, which returns their first error. Each writer pauses now and then, so that the
 // resources share the machine.
 func (k *kind) write(ctx context.Context, n int, pace time.Duration) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -312,7 +313,7 @@ func (k *kind) write(ctx context.Context, n int, pace time.Duration) (stop func(
 	}
 }
 
-// startsOf waits until the bus has the start of a snapshot of each kind, and returns all that there are, by resource, in order.
+// startsOf waits until the bus has the start of a snapshot of each kind, and returns all starts, by resource, in order.
 func startsOf(t *testing.T, s *world.Stream, kinds []*kind) map[string][]oracle.Record {
 	t.Helper()
 	var resources []string
@@ -345,7 +346,7 @@ func startsOfResources(t *testing.T, s *world.Stream, resources ...string) map[s
 	return out
 }
 
-// churnView is what an agent sees whose scopes began with these snapshots.
+// churnView returns the view of an agent whose scopes began with these snapshots.
 func churnView(starts map[string][]oracle.Record) oracle.View {
 	of := func(key oracle.ObjectKey) (out []oracle.Snapshot) {
 		for _, rec := range starts[key.Resource] {
@@ -365,12 +366,12 @@ func churnView(starts map[string][]oracle.Record) oracle.View {
 	}
 }
 
-// arrived waits until the bus has all that is to come, but for what a gap accounts for: such a record never comes, and the progress of
-// fifty scopes never ceases to. It returns the records and what the oracle says of them.
+// arrived waits until the bus has all expected records, except those that a gap covers. It does not wait for silence, because the
+// progress events of fifty scopes never cease. It returns the records and the oracle's verdict.
 func arrived(t *testing.T, s *world.Stream, kinds []*kind, want func(oracle.View) map[oracle.ObjectKey][]oracle.Expectation, until uint64) (records []oracle.Record, got oracle.Verdict) {
 	t.Helper()
 	look := func() error {
-		v := churnView(startsOf(t, s, kinds)) // One may have come since.
+		v := churnView(startsOf(t, s, kinds)) // A snapshot may have started since.
 		v.Until = until
 		records = s.All()
 		got = s.Judge(want(v), records, v)
@@ -381,7 +382,7 @@ func arrived(t *testing.T, s *world.Stream, kinds []*kind, want func(oracle.View
 		}
 		return nil
 	}
-	tick := time.NewTicker(time.Second) // To judge is work.
+	tick := time.NewTicker(time.Second) // Judging is expensive.
 	defer tick.Stop()
 	for begin := time.Now(); time.Since(begin) < churnPatience; <-tick.C {
 		if look() == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestTruthCluster has the leader of a JetStream of three nodes step down again and again.
+// TestTruthCluster makes the leader of a JetStream cluster of three nodes step down again and again.
 func TestTruthCluster(t *testing.T) {
 	slow(t)
 	t.Parallel()

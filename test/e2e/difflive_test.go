@@ -154,7 +154,7 @@ func (l *liveWorld) diff(at string) map[string]liveDifference {
 	return out
 }
 
-// judgeChanged looks at a ConfigMap of which a value was changed, and one that the record redacts, and one that it strips.
+// judgeChanged checks a ConfigMap with a changed value, a value that the record redacts and one that it strips.
 func (l *liveWorld) judgeChanged(d liveDifference) {
 	l.t.Helper()
 	for n, o := range []map[string]any{d.Before, d.After} {

@@ -7,7 +7,7 @@
 //
 // # The truth
 //
-// What the API server serves at a revision is etcd's value plus the resourceVersion. TestTruth proves that with a stock watch
+// The API server serves at a revision the value in etcd plus the resourceVersion. TestTruth proves that with a stock watch
 // beside the agent (world.Served).
 //
 // # Selections
@@ -30,10 +30,10 @@
 //
 // # Tiers and sizes
 //
-// With -short, only the tests of make check run: those that do not call slow. size says how large a test is: few in that tier
-// and under the race detector, many with KUBECDC_E2E_LONG, else what shows the point. A test that mostly waits, or has a control
-// plane of its own, runs in parallel with others. Those that measure memory, whose agents observe all namespaces of the shared
-// control plane, or that restart brokers under load, run alone: they call no t.Parallel.
+// With -short, only the tests of make check run: those that do not call slow. size selects how large a test is: small in that
+// tier and under the race detector, large with KUBECDC_E2E_LONG, otherwise large enough to show the behavior. A test that mostly
+// waits, or has its own control plane, runs in parallel with others. Some tests run alone and do not call t.Parallel: tests that
+// measure memory, that restart brokers under load, or whose agents observe all namespaces of the shared control plane.
 //
 // # Environment
 //

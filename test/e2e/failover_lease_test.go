@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestLeaderPausedBriefly stops a leader for less than its Lease lasts, also so long that it may not write any more before it
-// has renewed it: it leads on, and no other ever does.
+// TestLeaderPausedBriefly stops a leader for less than its Lease duration, once for so long that it must renew the Lease before
+// it may write again. It keeps the lead, and no other agent ever takes it.
 func TestLeaderPausedBriefly(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -39,15 +39,15 @@ func TestLeaderPausedBriefly(t *testing.T) {
 	told.tell(t)
 }
 
-// TestLeaderSurvivesAPIServers takes the only API server away, for less time than the Lease lasts, and for more. Nobody can
-// take the Lease meanwhile: a leader alone stops writing, and leads on when the API server is back. With a standby either
+// TestLeaderSurvivesAPIServers stops the only API server, for less and for more than the Lease duration. Nobody can take the
+// Lease meanwhile. A single leader stops writing, and keeps the lead when the API server is back. With a standby, either agent
 // may lead then.
 func TestLeaderSurvivesAPIServers(t *testing.T) {
 	slow(t)
 	notRacing(t)
 	t.Parallel()
 	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
-	elections := make([]*election, 2) // Of one agent and of two, which lose the API server at the same moments.
+	elections := make([]*election, 2) // One has one agent, the other two. Both lose the API server at the same moments.
 	first := make([]*candidate, 2)
 	for i := range elections {
 		elections[i] = newElection(t, p, fmt.Sprint("failover-server-", i+1))
@@ -62,7 +62,7 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 		if err := p.StartAPIServer(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		// It may have gone again while somebody looked for what had happened meanwhile.
+		// The API server may have stopped again while an agent was still recovering the missed changes.
 		lost := oracle.Loss{Rev: p.Now(t), Final: true}
 		for i, e := range elections {
 			e.away = max(e.away, time.Since(gone))
@@ -85,8 +85,7 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 	}
 }
 
-// led waits until one agent leads and the others, of n, stand by. Those that have ended because another leads are started
-// again.
+// led waits until one of n agents leads and the others are standbys. It restarts agents that have ended because another leads.
 func (e *election) led(t testing.TB, n int) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -112,8 +111,8 @@ func (e *election) led(t testing.TB, n int) {
 	})
 }
 
-// TestLeaseDeleted has somebody delete the Lease: while an agent leads, and when none does. A new Lease knows nothing of the
-// leaders before: the epoch goes on from the checkpoint.
+// TestLeaseDeleted deletes the Lease while an agent leads, and again when none does. A new Lease does not have the previous
+// epochs: the epoch continues from the checkpoint.
 func TestLeaseDeleted(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -157,8 +156,8 @@ func TestLeaseDeleted(t *testing.T) {
 	told.tell(t)
 }
 
-// TestStandbyAway takes the API server from a standby for longer than the Lease lasts: it does not take that for a leader that
-// is gone, and stands by again.
+// TestStandbyAway cuts a standby off from the API server for longer than the Lease duration. It must not conclude that the
+// leader is gone, and becomes a standby again.
 func TestStandbyAway(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -174,7 +173,7 @@ func TestStandbyAway(t *testing.T) {
 	if leads, err := leader.leads(t.Context()); err != nil || !leads {
 		t.Errorf("the leader leads %t: %v", leads, err)
 	}
-	world.Pass(t.Context(), 7*time.Second) // More than the Lease lasts without being seen.
+	world.Pass(t.Context(), 7*time.Second) // Longer than the Lease duration, in which the standby cannot read the Lease.
 	if leads, err := other.leads(t.Context()); err != nil || leads {
 		t.Errorf("a standby that has not seen the Lease for longer than it lasts leads %t: %v", leads, err)
 	}

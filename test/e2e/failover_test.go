@@ -12,11 +12,11 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// leaderFault is something that takes the lead from an agent.
+// leaderFault is a fault that makes an agent lose the lead.
 type leaderFault struct {
 	name  string
 	begin func(t testing.TB, e *election, leader *candidate)
-	// end is called when another leads. The agent that led has been, or will be, told so.
+	// end is called when another agent leads. The previous leader has detected that, or will.
 	end func(t testing.TB, e *election, was *candidate)
 }
 
@@ -31,7 +31,7 @@ func leaderFaults() []leaderFault {
 			},
 		},
 		{
-			// It goes on when another leads, in the middle of whatever it was at.
+			// The process resumes when another agent leads, in the middle of its work.
 			name: "paused",
 			begin: func(t testing.TB, e *election, leader *candidate) {
 				epoch := e.epoch()
@@ -44,7 +44,8 @@ func leaderFaults() []leaderFault {
 			},
 		},
 		{
-			// From the API server alone, in turns: nothing is answered, or all is refused. The bus is there.
+			// The leader cannot reach the API server, which either does not answer or refuses connections. The bus is
+			// reachable.
 			name: "partitioned",
 			begin: func(_ testing.TB, e *election, leader *candidate) {
 				if e.RNG.IntN(2) == 0 {
@@ -55,7 +56,7 @@ func leaderFaults() []leaderFault {
 				}
 			},
 			end: func(t testing.TB, e *election, was *candidate) {
-				if e.RNG.IntN(2) == 0 { // What was held is lost. Else it comes now, much too late.
+				if e.RNG.IntN(2) == 0 { // The held traffic is lost. Otherwise it is delivered now, far too late.
 					was.api.Cut()
 				}
 				was.api.Refuse(false)
@@ -64,7 +65,7 @@ func leaderFaults() []leaderFault {
 			},
 		},
 		{
-			// With much to tell: the bus is full, and has room again as soon as another leads.
+			// With a backlog: the bus is full, and has room again as soon as another agent leads.
 			name: "backlogged",
 			begin: func(t testing.TB, e *election, leader *candidate) {
 				e.fill(t)
@@ -80,7 +81,7 @@ func leaderFaults() []leaderFault {
 			},
 		},
 		{
-			// Its watches go on, and there is always something to publish: nothing but the Lease tells it to stop.
+			// Its watches continue, and it always has records to publish: only the Lease makes it stop.
 			name: "refused",
 			begin: func(t testing.TB, e *election, leader *candidate) {
 				leader.heal = e.refuse(t, e.holder(t))
@@ -93,10 +94,10 @@ func leaderFaults() []leaderFault {
 	}
 }
 
-// freeze stops the agent in its tracks: its connections stay open.
+// freeze suspends the agent: its connections stay open.
 func (c *candidate) freeze(t testing.TB) { c.signal(t, syscall.SIGSTOP) }
 
-// thaw lets it go on.
+// thaw resumes the agent.
 func (c *candidate) thaw(t testing.TB) { c.signal(t, syscall.SIGCONT) }
 
 func (c *candidate) signal(t testing.TB, s syscall.Signal) {
@@ -106,22 +107,22 @@ func (c *candidate) signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// failoverTold is what came of one fault, in so many rounds: for people, and as one line of JSON.
+// failoverTold is the outcome of one fault over all rounds, printed as text and as one line of JSON.
 type failoverTold struct {
 	Fault      string         `json:"fault"`
 	Rounds     int            `json:"rounds"`
 	Leaders    int            `json:"leaders"`
-	Least      float64        `json:"leastSeconds"` // Without publishing, from one leader to the next.
+	Least      float64        `json:"leastSeconds"` // Time without publishing, from one leader to the next.
 	Median     float64        `json:"medianSeconds"`
 	Worst      float64        `json:"worstSeconds"`
 	Revisions  int            `json:"revisions"`
 	Expected   int            `json:"expected"`
 	Records    int            `json:"records"`
 	Duplicates int            `json:"duplicates"` // Each with a known id.
-	Late       int            `json:"late"`       // Of a leader that was not any more; each with a known id.
-	InGaps     int            `json:"inGaps"`     // Records that are not there, and that gaps tell of: where an API server has lost history.
+	Late       int            `json:"late"`       // From a leader that was deposed; each with a known id.
+	InGaps     int            `json:"inGaps"`     // Missing records that gaps cover, because an API server has lost history.
 	Missing    int            `json:"missing"`
-	Wrong      map[string]int `json:"wrong"` // By kind, all that should be none.
+	Wrong      map[string]int `json:"wrong"` // By kind; all should be zero.
 }
 
 func (f *failoverTold) String() string {
@@ -133,11 +134,11 @@ func (f *failoverTold) String() string {
 		f.Missing, f.Wrong["order"], f.Wrong["chain"], f.Wrong)
 }
 
-// tooLong is without publishing. An agent is to take over within 10 s, which is measured and printed; a test on a busy
-// machine fails behind twice that.
+// tooLong limits the time without publishing. An agent should take over within 10 s, which is measured and printed. On a busy
+// machine a test fails only after twice that.
 const tooLong = 20 * time.Second
 
-// judgeTerms ends the writers, and judges all that is on the bus and what was remembered.
+// judgeTerms stops the writers, and judges all records on the bus and all saved checkpoints.
 func (e *election) judgeTerms(t testing.TB, what string) (failoverTold, []oracle.Term) {
 	t.Helper()
 	e.stop()
@@ -183,7 +184,7 @@ func (e *election) judgeTerms(t testing.TB, what string) (failoverTold, []oracle
 	return told, terms
 }
 
-// snapshotCounts is how many snapshots were begun of each scope.
+// snapshotCounts returns how many snapshots of each scope were started.
 func snapshotCounts(records []oracle.Record) map[string]int {
 	counts := make(map[string]int)
 	for _, b := range oracle.SnapshotsOf(records, 0) {
@@ -192,7 +193,7 @@ func snapshotCounts(records []oracle.Record) map[string]int {
 	return counts
 }
 
-// tell prints the outcome, for people and for machines.
+// `tell` prints the outcome as text and as one line of JSON.
 func (f *failoverTold) tell(t testing.TB) {
 	t.Helper()
 	t.Log(f)
@@ -203,9 +204,9 @@ func (f *failoverTold) tell(t testing.TB) {
 	fmt.Printf("\n%s\n", line)
 }
 
-// TestFailover takes the lead from one of two agents, again and again, while writers change objects, and then holds the stream
-// against etcd's history: all is there, in order, also when who led comes back. Each fault has its own agents, Lease and
-// bus, on one control plane.
+// TestFailover takes the lead from one of two agents, again and again, while writers change objects, and then compares the
+// stream with etcd's history. All records must be there, in order, even when the previous leader comes back. Each fault has its
+// own agents, Lease and bus, on one control plane.
 //
 //	FAILOVERS=20 go test -v -run TestFailover -parallel 1 ./e2e
 func TestFailover(t *testing.T) {
@@ -229,7 +230,7 @@ func TestFailover(t *testing.T) {
 				f.begin(t, e, leader)
 				e.after(t, epoch)
 				t.Logf("round %d of %d: another leads %s after the fault", i+1, rounds, time.Since(at).Round(10*time.Millisecond))
-				e.Pause(t, 0, time.Second) // The next one is at work.
+				e.Pause(t, 0, time.Second) // The new leader is at work.
 				f.end(t, e, leader)
 			}
 			told, _ := e.judgeTerms(t, f.name)
@@ -242,12 +243,13 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestFailoverOfThree kills the leader of three, and the next one as soon as it writes: a second standby is as good.
+// TestFailoverOfThree kills the leader of three agents, and the next one as soon as it writes: the second standby must take
+// over as well.
 func TestFailoverOfThree(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	e := newElection(t, world.SharedPlane(t), "failover-three")
-	e.unlease(t) // As before the first start of all.
+	e.unlease(t) // As before the very first start.
 	e.begin(t, 3)
 	for range 2 {
 		epoch := e.epoch()

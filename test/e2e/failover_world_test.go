@@ -20,35 +20,35 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// shortWindow is the least duplicate window that a stream can have: it takes copies that the default would hide.
+// shortWindow is the shortest duplicate window that a stream can have: the stream stores copies that the default would hide.
 const shortWindow = 100 * time.Millisecond
 
-// candidBus is a bus that shows copies.
+// candidBus is a bus that does not hide copies.
 type candidBus struct{ *world.Bus }
 
 func (b candidBus) Config() string {
 	return fmt.Sprintf("nats: {url: %q, stream: {create: true, duplicateWindow: %s}}", b.URL, shortWindow)
 }
 
-// election is agents of which one leads, with one Lease, one checkpoint and one bus, and writers.
+// election is a group of agents of which one leads, with one Lease, one checkpoint and one bus, and writers.
 type election struct {
 	*world.Stage
-	namespace string // Of what is written and captured.
-	own       string // Of the Lease and the checkpoint.
-	timing    string // More of leaderElection, YAML as in a flow mapping. "" are the default's timings.
-	binary    string // Of the agents that join. "" is that of this tree.
+	namespace string // The namespace of the captured objects.
+	own       string // The namespace of the Lease and the checkpoint.
+	timing    string // More of leaderElection, as in a YAML flow mapping. "" means the default timings.
+	binary    string // The binary of the agents that join. "" means that of this tree.
 	agents    []*candidate
-	late      map[uint64]uint64 // What records may come late, for JudgeEpochs.
+	late      map[uint64]uint64 // By epoch, the revision up to which records may come late, for JudgeEpochs.
 	writers   *world.SteadyWriters
-	stop      func()        // Ends the writers.
-	away      time.Duration // For how long the API server was, at most: nobody can publish what it does not tell.
+	stop      func()        // Stops the writers.
+	away      time.Duration // The longest time that the API server was away: nothing can be published meanwhile.
 }
 
 // candidate is an agent that may lead.
 type candidate struct {
 	*world.Agent
-	api  *proxy.Proxy // Between it and the API server.
-	heal func()       // Takes back what refuse did.
+	api  *proxy.Proxy // Between the agent and the API server.
+	heal func()       // Undoes refuse.
 }
 
 const (
@@ -56,7 +56,7 @@ const (
 	checkpointName = "agents-checkpoint"
 )
 
-// newElection makes the namespaces, with some objects, and the bus. Nobody stands yet.
+// newElection creates the namespaces, with some objects, and the bus. No agent runs yet.
 func newElection(t testing.TB, p *world.Plane, name string) *election {
 	t.Helper()
 	e := &election{
@@ -67,7 +67,7 @@ func newElection(t testing.TB, p *world.Plane, name string) *election {
 	e.NewNamespace(t, e.namespace)
 	e.NewNamespace(t, e.own)
 	e.MakeMany(t, e.namespace, "still", 300)
-	// As one who has given it back leaves it. Where there is none, the first agent waits for as long as a Lease lasts.
+	// The Lease is as a holder leaves it on release. Without a Lease, the first agent waits for a full Lease duration.
 	free := obj{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": world.Meta(leaseName), "spec": obj{"holderIdentity": "", "leaseDurationSeconds": 1},
 	}
@@ -80,7 +80,7 @@ func newElection(t testing.TB, p *world.Plane, name string) *election {
 	return e
 }
 
-// watch is what the agents capture. The Lease and the checkpoint are where they look, and must not be on the bus.
+// watch returns the selection of the agents. It includes the namespace of the Lease, which must not be on the bus.
 func (e *election) watch() string {
 	return fmt.Sprintf(`
   - resources: [configmaps]
@@ -102,7 +102,7 @@ func (e *election) join(t testing.TB) *candidate {
 		Checkpoint: fmt.Sprintf("{configMap: {namespace: %s, name: %s}}", e.own, checkpointName),
 		Extra:      fmt.Sprintf("leaderElection: {enabled: true, lease: %s, namespace: %s%s}", leaseName, e.own, e.timing),
 	})
-	t.Cleanup(func() { // Before it is asked to end.
+	t.Cleanup(func() { // Before the agent is asked to stop.
 		_ = c.Cmd.Process.Signal(syscall.SIGCONT) // Fails only if it has ended.
 		c.api.Refuse(false)
 		c.api.Hold(false)
@@ -111,7 +111,7 @@ func (e *election) join(t testing.TB) *candidate {
 	return c
 }
 
-// write has writers change objects until stop is called.
+// write runs writers that change objects until stop is called.
 func (e *election) write(t testing.TB) {
 	t.Helper()
 	e.stop = e.writers.Run(t,
@@ -128,7 +128,7 @@ func (e *election) write(t testing.TB) {
 	)
 }
 
-// begin has n agents stand for election, waits until one leads and has told what there is, and has writers begin.
+// begin starts n agents, waits until one leads and has sent its snapshots, and starts the writers.
 func (e *election) begin(t testing.TB, n int) {
 	t.Helper()
 	e.join(t)
@@ -140,13 +140,13 @@ func (e *election) begin(t testing.TB, n int) {
 	}
 }
 
-// leads tells if the agent says that it leads.
+// leads reports whether the agent says that it leads.
 func (c *candidate) leads(ctx context.Context) (bool, error) {
 	value, err := c.Metric(ctx, "kubecdc_leader")
 	return value == 1, err
 }
 
-// standby is nil if the agent says that it stands by, and is ready.
+// standby returns nil if the agent reports that it is a ready standby.
 func (c *candidate) standby(ctx context.Context) error {
 	text, err := c.Get(ctx, "/readyz")
 	if err == nil && !strings.Contains(text, "[+] leader: standby") {
@@ -155,7 +155,7 @@ func (c *candidate) standby(ctx context.Context) error {
 	return err
 }
 
-// leader waits until one of the agents leads, and no other says so.
+// leader waits until exactly one of the agents reports that it leads.
 func (e *election) leader(t testing.TB) (leader *candidate) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -194,8 +194,8 @@ func (e *election) standsBy(t testing.TB, c *candidate) {
 	})
 }
 
-// deposed waits until an agent that led has found out that another leads, upon which it ends with exit code 1, and starts it
-// again, as a kubelet would.
+// deposed waits until a previous leader detects that another agent leads and ends with exit code 1. It then restarts the agent,
+// as a kubelet would.
 func (e *election) deposed(t testing.TB, c *candidate) {
 	t.Helper()
 	err := c.Wait(time.Minute)
@@ -223,7 +223,7 @@ func (e *election) leaderBut(t testing.TB, was *candidate) {
 	})
 }
 
-// fill has the stream take no more records, until drain.
+// fill makes the stream reject records until drain.
 func (e *election) fill(t testing.TB) {
 	t.Helper()
 	e.bound(t, func(s *jetstream.StreamInfo) {
@@ -249,7 +249,7 @@ func (e *election) bound(t testing.TB, change func(*jetstream.StreamInfo)) {
 	}
 }
 
-// epoch is the latest on the bus.
+// epoch returns the latest epoch on the bus.
 func (e *election) epoch() uint64 {
 	var latest uint64
 	for _, rec := range e.Stream.All() {
@@ -258,7 +258,7 @@ func (e *election) epoch() uint64 {
 	return latest
 }
 
-// after waits for a record of an epoch later than this one.
+// after waits for a record with an epoch later than this one.
 func (e *election) after(t testing.TB, epoch uint64) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -269,7 +269,7 @@ func (e *election) after(t testing.TB, epoch uint64) {
 	})
 }
 
-// told waits until something is on the bus that was written after the call, while writers write.
+// `told` waits until the bus has a revision that was written after the call. The writers must be running.
 func (e *election) told(t testing.TB) {
 	t.Helper()
 	rev := e.Now(t)
@@ -283,8 +283,9 @@ func (e *election) told(t testing.TB) {
 	})
 }
 
-// remembered waits until the leader has saved how far it is, which it does every 5 s. One that is gone before has repeated what
-// the one before it told, and moved nothing on: some of those in a row, and the history that they need is gone.
+// `remembered` waits until the leader has saved its checkpoint, which it does every 5 s. A leader that ends before that has
+// only repeated the records of its predecessor, without progress. After several of them in a row, the history that they need is
+// gone.
 func (e *election) remembered(t testing.TB) {
 	t.Helper()
 	key := oracle.ObjectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
@@ -297,12 +298,12 @@ func (e *election) remembered(t testing.TB) {
 	})
 }
 
-// lease is where the Lease is.
+// lease returns the path of the Lease.
 func (e *election) lease() string {
 	return world.Collection("leases.coordination.k8s.io", e.own) + "/" + leaseName
 }
 
-// unlease deletes the Lease, as somebody who knows no better.
+// unlease deletes the Lease, as an operator might by mistake.
 func (e *election) unlease(t testing.TB) {
 	t.Helper()
 	if err := e.Plane.API.Remove(t.Context(), e.lease()); err != nil {
@@ -310,7 +311,7 @@ func (e *election) unlease(t testing.TB) {
 	}
 }
 
-// holder is who has the Lease, as it says.
+// holder returns the holder that is named in the Lease.
 func (e *election) holder(t testing.TB) string {
 	t.Helper()
 	raw, err := e.Plane.API.Get(t.Context(), e.lease())
@@ -326,7 +327,7 @@ func (e *election) holder(t testing.TB) string {
 	return lease.Spec.HolderIdentity
 }
 
-// refuse has the API server refuse a holder's renewals of the Lease, and nothing else. heal takes it back.
+// refuse makes the API server reject a holder's renewals of the Lease, and nothing else. heal undoes that.
 func (e *election) refuse(t testing.TB, holder string) (heal func()) {
 	t.Helper()
 	const (
@@ -363,8 +364,8 @@ func (e *election) refuse(t testing.TB, holder string) (heal func()) {
 	return heal
 }
 
-// judgeCheckpoints checks, of all versions of the checkpoint that etcd ever had, that the epoch does not go back, and that a
-// leader has saved its own before its first record was on the bus.
+// judgeCheckpoints checks all versions of the checkpoint in etcd's history. The epoch must not decrease, and each leader must
+// have saved its own epoch before its first record was on the bus.
 func (e *election) judgeCheckpoints(t testing.TB, terms []oracle.Term) []oracle.Fault {
 	t.Helper()
 	key := oracle.ObjectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
@@ -400,7 +401,7 @@ func (e *election) judgeCheckpoints(t testing.TB, terms []oracle.Term) []oracle.
 	return faults
 }
 
-// checkpointAt reads the checkpoint as etcd had it at a revision.
+// checkpointAt reads the checkpoint as it was in etcd at a revision.
 func (e *election) checkpointAt(ctx context.Context, key oracle.ObjectKey, rev uint64) (epoch uint64, saved time.Time, err error) {
 	object, err := e.History.Object(ctx, key, rev)
 	if err != nil {

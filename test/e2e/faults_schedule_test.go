@@ -8,16 +8,16 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// faultKind is something that is done to the agent or to those it talks to. When do returns all of them are as before, but
-// for what the agent has left to do.
+// faultKind is a fault of the agent or of the processes that it talks to. When do returns, all of them work again, except that
+// the agent may still have to recover.
 type faultKind struct {
 	name   string
 	weight int
 	do     func(t testing.TB, s *world.Stage)
 }
 
-// allFaults is what a schedule is drawn from. The weights keep what takes long, the start of an API server, from
-// taking all the time.
+// allFaults returns the faults that a schedule is drawn from. The weights limit the share of slow faults, those that start an
+// API server.
 func allFaults() []faultKind {
 	return []faultKind{
 		{"agent killed", 6, func(t testing.TB, s *world.Stage) {
@@ -28,7 +28,7 @@ func allFaults() []faultKind {
 		{"agent killed after its start", 8, func(t testing.TB, s *world.Stage) {
 			s.Agent.Crash()
 			s.Agent.Again(t)
-			for range 1 + s.RNG.IntN(2) { // In its Exact list, its catch-up, its first watch.
+			for range 1 + s.RNG.IntN(2) { // During its Exact list, its catch-up or its first watch.
 				s.Pause(t, 20*time.Millisecond, 900*time.Millisecond)
 				s.Agent.Crash()
 				s.Agent.Again(t)
@@ -86,7 +86,7 @@ func allFaults() []faultKind {
 		{"API truncated at the start", 6, func(t testing.TB, s *world.Stage) {
 			s.Agent.Crash()
 			s.Agent.Again(t)
-			for range 3 { // In the middle of discovery, of a page, of the first frames.
+			for range 3 { // During discovery, a page, or the first frames.
 				s.Pause(t, 20*time.Millisecond, 400*time.Millisecond)
 				s.API.Truncate(s.RNG.Int64N(128 << 10))
 			}
@@ -126,7 +126,7 @@ func allFaults() []faultKind {
 				s.Etcd[i].Cut()
 			}
 			s.Etcd[i].Hold(false)
-			if cut { // It may have to read etcd anew then, and has no history of before.
+			if cut { // It may then have to read etcd from the start, without the earlier history.
 				s.LoseHistory(t, i)
 			}
 		}},
@@ -139,7 +139,7 @@ func allFaults() []faultKind {
 		}},
 		{"API server restarted", 3, func(t testing.TB, s *world.Stage) {
 			i := s.RNG.IntN(2)
-			s.API.Prefer(i) // Back to it as soon as it is there.
+			s.API.Prefer(i) // The agent returns to it as soon as it is up.
 			s.StopAPIServer(i)
 			s.StartServer(t, i)
 			s.API.Cut()
@@ -175,7 +175,7 @@ func allFaults() []faultKind {
 			s.Agent.Crash()
 			s.Pause(t, 200*time.Millisecond, time.Second)
 			s.Agent.Again(t)
-			for range 6 { // Between the pages of its Exact list, with luck.
+			for range 6 { // With luck, between the pages of its Exact list.
 				s.Pause(t, 10*time.Millisecond, 200*time.Millisecond)
 				s.CompactNow(t)
 			}
@@ -186,7 +186,7 @@ func allFaults() []faultKind {
 			s.CompactNow(t)
 			s.KillServers(t)
 			s.Agent.Again(t)
-			if s.RNG.IntN(2) == 0 { // In its new snapshot.
+			if s.RNG.IntN(2) == 0 { // During its new snapshot.
 				s.Pause(t, 50*time.Millisecond, 900*time.Millisecond)
 				s.Agent.Crash()
 				s.Agent.Again(t)
@@ -220,7 +220,7 @@ func allFaults() []faultKind {
 	}
 }
 
-// draw is a schedule of n faults. Each kind comes up as often as its weight says, as far as n goes.
+// draw returns a schedule of n faults. Each kind occurs in proportion to its weight, as far as n allows.
 func draw(kinds []faultKind, n int, rng *rand.Rand) []faultKind {
 	var list []faultKind
 	for len(list) < n {

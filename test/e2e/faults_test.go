@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// faultsTold is the outcome of TestFaults for machines, one line of JSON.
+// faultsTold is the outcome of TestFaults as one line of JSON.
 type faultsTold struct {
 	Seed       uint64         `json:"seed"`
 	Faults     int            `json:"faults"`
@@ -33,13 +33,13 @@ type faultsTold struct {
 	Inferred   int            `json:"inferred"`
 	Swept      int            `json:"swept"`
 	InGaps     int            `json:"inGaps"`
-	Wrong      map[string]int `json:"wrong"` // By kind, all that should be none.
+	Wrong      map[string]int `json:"wrong"` // By kind; all should be zero.
 	Missing    int            `json:"missing"`
 }
 
-// TestFaults has writers change objects all the time, does one bad thing after the other to the agent and to those it talks
-// to, and then holds the stream against etcd's history: what history could still tell has to be there, once, in order and
-// as it was, and what it could not has to be covered by a gap event.
+// TestFaults injects one fault after the other into the agent and the processes that it talks to, while writers change objects.
+// It then compares the stream with etcd's history. Each change that the history still has must be on the bus once, in order and
+// unaltered. A gap event must cover the others.
 //
 //	FAULTS=200 FAULT_SEED=7 go test -v -run TestFaults ./e2e
 func TestFaults(t *testing.T) {
@@ -94,7 +94,7 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 	}
 	stopWriting := sw.Run(t, steps...)
 
-	// Its first snapshot is slow, so that it is killed there for sure.
+	// The first snapshot is slowed down, so that the agent is killed during it.
 	s.BusProxy.Delay(5 * time.Millisecond)
 	s.Begin(t, world.AgentConfig{Watch: `
   - resources: [configmaps, secrets]
@@ -142,7 +142,7 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 	told.tell(t, sw)
 }
 
-// tell prints the outcome as a table and as one line of JSON.
+// `tell` prints the outcome as a table and as one line of JSON.
 func (f *faultsTold) tell(t testing.TB, sw *world.SteadyWriters) {
 	t.Helper()
 	kinds := slices.SortedFunc(maps.Keys(f.ByKind), func(a, b string) int {
@@ -168,7 +168,7 @@ func (f *faultsTold) tell(t testing.TB, sw *world.SteadyWriters) {
 	fmt.Printf("\n%s\n", line)
 }
 
-// others is what is wrong besides what the table names.
+// others returns the number of faults that the table does not name.
 func (f *faultsTold) others() int {
 	n := 0
 	for kind, count := range f.Wrong {

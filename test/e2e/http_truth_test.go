@@ -6,7 +6,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestHTTPTruth sends to a receiver that answers with every kind of refusal that passes, hangs, and cuts connections.
+// TestHTTPTruth sends to a receiver that refuses temporarily in every way, hangs, and cuts connections.
 func TestHTTPTruth(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -41,7 +41,7 @@ func TestHTTPTruth(t *testing.T) {
 					t.Errorf("a request of %s, want %s", mode, tc.mode)
 				}
 			}
-			// An answer may also be late, on a machine that is busy: whoever sends again says so.
+			// On a busy machine, an answer may also be late: the agent counts each request that it repeats.
 			if again := sentAgain(t, run.agent, "cut", "timeout", "connection"); got.Duplicates > again*largest {
 				t.Errorf("%d duplicates, where %d requests were sent again without an answer", got.Duplicates, again)
 			}
@@ -50,13 +50,13 @@ func TestHTTPTruth(t *testing.T) {
 	}
 }
 
-// sentAgain is how often the agent has published something once more for one of these reasons, as it counts.
+// sentAgain returns how often the agent has published something again for one of these reasons, from its metrics.
 func sentAgain(t testing.TB, a *world.Agent, reasons ...string) int {
 	t.Helper()
 	sum := 0
 	for _, reason := range reasons {
 		n, err := a.Metric(t.Context(), "kubecdc_publish_retries_total", `reason="`+reason+`"`)
-		if err == nil { // Else there was none.
+		if err == nil { // Otherwise there was none.
 			sum += int(n)
 		}
 	}

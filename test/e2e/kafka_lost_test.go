@@ -12,8 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestKafkaLostResponse loses answers of the broker after it has stored the batch. Whoever sends a batch again then has to
-// send it so that the broker knows it.
+// TestKafkaLostResponse loses answers of the broker after it has stored the batch. The client must then repeat the batch in a
+// form that the broker recognizes.
 func TestKafkaLostResponse(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -40,23 +40,23 @@ func TestKafkaLostResponse(t *testing.T) {
 	t.Logf("%d of %d answers to batches were lost, %d batches came again", lost.lost, lost.answers, lost.again)
 }
 
-// lostResponses cuts a connection in place of an answer to a produce request. The same batch is met once at most: a
-// connection that is cut behind the same event twice would mean that the broker refuses it.
+// lostResponses cuts a connection in place of an answer to a produce request. It does so at most once for each batch: a second
+// cut after the same event would look like a refusal by the broker.
 type lostResponses struct {
 	mu                   sync.Mutex
 	rng                  *rand.Rand
-	seen                 map[[sha256.Size]byte]bool // The requests whose answer was lost.
+	seen                 map[[sha256.Size]byte]bool // The requests whose answers were lost.
 	lost, answers, again int
 }
 
 // keyProduce is the API key of produce requests (KIP-896 keeps it 0).
 const keyProduce = 0
 
-// filter is that of one connection. Kafka answers in the order in which it was asked, so the requests under way are a queue.
+// filter returns the filter of one connection. Kafka answers in the order of the requests, so the pending requests are a queue.
 func (l *lostResponses) filter() proxy.Filter {
 	type request struct {
 		key int16
-		sum [sha256.Size]byte // Of what is behind the correlation id, which is the same when a batch comes again.
+		sum [sha256.Size]byte // A digest of the bytes after the correlation id: a repeated batch has the same.
 	}
 	var asked []request
 	up := &frames{each: func(frame []byte) bool {
@@ -99,13 +99,13 @@ func (l *lostResponses) lose(batch [sha256.Size]byte) bool {
 	return true
 }
 
-// frames cuts what is sent into Kafka's frames: four bytes of length, and as many more.
+// frames splits a byte stream into Kafka's frames: a length of four bytes, and as many bytes.
 type frames struct {
 	rest []byte
 	each func(frame []byte) bool
 }
 
-// add is false once each was.
+// add returns false as soon as each does.
 func (f *frames) add(piece []byte) bool {
 	f.rest = append(f.rest, piece...)
 	for len(f.rest) >= 4 {

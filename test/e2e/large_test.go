@@ -29,13 +29,13 @@ type largeRun struct {
 func (l *largeRun) run(t *testing.T, p *world.Plane) oracle.Verdict {
 	t.Helper()
 	p.NewNamespace(t, l.Namespace)
-	// Other agents of this plane have no large objects to tell of.
+	// Other agents on this plane must not send the large objects.
 	defer func() {
 		if err := p.API.Remove(context.WithoutCancel(t.Context()), world.Collection("configmaps", l.Namespace)); err != nil {
 			t.Errorf("remove what is large: %v", err)
 		}
 	}()
-	// One that is too large from the beginning, for the snapshot.
+	// One object is too large from the beginning, for the snapshot.
 	all := world.Collection("configmaps", l.Namespace)
 	create := func(name string, size int) {
 		cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name), "data": obj{"text": world.Noise(size)}}
@@ -46,7 +46,7 @@ func (l *largeRun) run(t *testing.T, p *world.Plane) oracle.Verdict {
 	create("first", 400<<10)
 	l.There, l.Reader = true, l.reader(p)
 	l.begin(t, p)
-	// Once each of what can be given up, whatever the writers' luck is.
+	// Each part is given up at least once, regardless of the random writers.
 	for name, change := range map[string]struct {
 		size int
 		data obj
@@ -84,13 +84,13 @@ func (l *largeRun) reader(p *world.Plane) *oracle.Reader {
 	return r
 }
 
-// givenUp is how many events went without something, by what that was, as the agent counts.
+// givenUp returns how many events were sent without a part, by that part, from the agent's metrics.
 func givenUp(t testing.TB, a *world.Agent) map[string]float64 {
 	t.Helper()
 	counts := make(map[string]float64)
 	for _, what := range []string{"patch", "before", "reference"} {
 		n, err := a.Metric(t.Context(), "kubecdc_publish_oversize_events_total", `given_up="`+what+`"`)
-		if err == nil { // Else there was none.
+		if err == nil { // Otherwise there was none.
 			counts[what] = n
 		}
 	}
@@ -106,7 +106,7 @@ func TestLarge(t *testing.T) {
 	steps := size(60, 60, 160)
 	small := func(t *testing.T) *world.Bus {
 		o := world.BusOptions(server.RANDOM_PORT, t.TempDir())
-		// The event and what the agent leaves for headers.
+		// The event, and the room that the agent reserves for headers.
 		o.MaxPayload = limit + 16<<10
 		return &world.Bus{URL: world.StartServer(t, o).ClientURL()}
 	}
@@ -146,7 +146,7 @@ func TestLarge(t *testing.T) {
 	})
 	t.Run("http, directory", func(t *testing.T) {
 		h := world.StartReceiver(t, nil)
-		h.Limit = limit // Of which the agent knows nothing.
+		h.Limit = limit // The agent does not know this limit.
 		dir := t.TempDir()
 		run := &largeRun{Steps: steps, busTruth: busTruth{
 			To: h, Namespace: "large-http", Reader: &oracle.Reader{Whole: readClaim},
@@ -174,7 +174,7 @@ func TestLarge(t *testing.T) {
 	})
 }
 
-// TestKafkaLarge is TestLarge for a topic whose limit is lower than events are large.
+// TestKafkaLarge is TestLarge for a topic whose limit is lower than the size of events.
 func TestKafkaLarge(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -214,7 +214,7 @@ func TestKafkaLarge(t *testing.T) {
 	})
 }
 
-// objectStore reads events that were put aside with the client of NATS.
+// objectStore reads events that were stored in the object store, with the NATS client.
 type objectStore struct {
 	b  *world.Bus
 	t  testing.TB
@@ -248,7 +248,7 @@ func (o *objectStore) get(ref string) ([]byte, error) {
 	return store.GetBytes(ctx, strings.TrimPrefix(at.Path, "/"))
 }
 
-// readClaim reads events that were put aside as files.
+// readClaim reads events that were stored as files.
 func readClaim(ref string) ([]byte, error) {
 	path, ok := strings.CutPrefix(ref, "file://")
 	if !ok {
@@ -257,7 +257,7 @@ func readClaim(ref string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// withLetters is a receiver with another for its dead letters.
+// withLetters is a receiver with a second one for its dead letters.
 type withLetters struct {
 	*world.Receiver
 	dead *world.Receiver

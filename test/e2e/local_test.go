@@ -27,12 +27,12 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// home is where somebody is at home who has a kubeconfig and nothing else.
+// home is the home directory of a user who has a kubeconfig and nothing else.
 type home struct{ dir string }
 
 func newHome(t testing.TB) home { return home{t.TempDir()} }
 
-// command is kubecdc as they call it.
+// command returns a kubecdc command as the user runs it.
 func (h home) command(t testing.TB, p *world.Plane, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(build.SharedAgent(t), args...)
@@ -47,10 +47,10 @@ func (h home) command(t testing.TB, p *world.Plane, args ...string) *exec.Cmd {
 type localAgent struct {
 	*world.Process
 	log      string // The file with its stderr.
-	url, dir string // As it says.
+	url, dir string // From its log.
 }
 
-// run starts an agent without a configuration and waits until it says where its records are.
+// run starts an agent without a configuration and waits until it logs where its records are.
 func (h home) run(t testing.TB, p *world.Plane, args ...string) *localAgent {
 	t.Helper()
 	a := h.start(t, p, args...)
@@ -109,7 +109,7 @@ func (a *localAgent) says(t testing.TB, pattern string) []string {
 	return found
 }
 
-// stop is Ctrl-C.
+// stop sends Ctrl-C.
 func (a *localAgent) stop(t testing.TB) {
 	t.Helper()
 	if err := a.Cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -120,7 +120,7 @@ func (a *localAgent) stop(t testing.TB) {
 	}
 }
 
-// refusal is what an agent says that does not start.
+// refusal returns the error message of an agent that fails to start.
 func (a *localAgent) refusal(t testing.TB) string {
 	t.Helper()
 	err := a.Wait(time.Minute)
@@ -131,7 +131,7 @@ func (a *localAgent) refusal(t testing.TB) string {
 	return string(message)
 }
 
-// stream is the agent's stream for a plain client.
+// stream returns the agent's stream, as a plain client gets it.
 func (a *localAgent) stream(t testing.TB) jetstream.Stream {
 	t.Helper()
 	conn, err := nats.Connect(a.url)
@@ -151,7 +151,7 @@ func (a *localAgent) stream(t testing.TB) jetstream.Stream {
 	return s
 }
 
-// stored waits for the record of an object and returns the sequence of the latest.
+// stored waits for the record of an object and returns the sequence of the latest one.
 func stored(t testing.TB, s jetstream.Stream, resource, namespace, name string) uint64 {
 	t.Helper()
 	subject := strings.TrimSuffix(s.CachedInfo().Config.Subjects[0], ">") + "object." + resource + "." + namespace + "." + name
@@ -166,7 +166,7 @@ func stored(t testing.TB, s jetstream.Stream, resource, namespace, name string) 
 	return seq
 }
 
-// contents are the digests of the first records.
+// contents returns the digests of the records up to a sequence.
 func contents(ctx context.Context, s jetstream.Stream, upTo uint64) ([][sha256.Size]byte, error) {
 	var all [][sha256.Size]byte
 	for seq := uint64(1); seq <= upTo; seq++ {
@@ -179,8 +179,8 @@ func contents(ctx context.Context, s jetstream.Stream, upTo uint64) ([][sha256.S
 	return all, nil
 }
 
-// TestWithoutConfiguration walks with somebody who has a kubeconfig and types `kubecdc run`. Other users of the machine may have the
-// port that NATS clients try: the next free one is as good.
+// TestWithoutConfiguration follows a user who has a kubeconfig and types `kubecdc run`. Other users of the machine may use the
+// default port of NATS; then the agent takes the next free one.
 func TestWithoutConfiguration(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -200,13 +200,13 @@ func TestWithoutConfiguration(t *testing.T) {
 	s := a.stream(t)
 	seq := stored(t, s, "core.configmaps", namespace, "first")
 
-	// In another terminal: nobody has to say which port it is.
+	// In another terminal, without the port.
 	out, err := h.command(t, p, "tail", "configmap/first", "-n", namespace, "--no-follow", "--since", "all").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), namespace+"/first") {
 		t.Errorf("tail (%v):\n%s", err, out)
 	}
 
-	// A second agent has no business there.
+	// A second agent must not start there.
 	refusal := h.start(t, p).refusal(t)
 	for _, want := range []string{"data directory " + a.dir, fmt.Sprintf("in use by another kubecdc (pid %d)", a.PID()), "--data-dir"} {
 		if !strings.Contains(refusal, want) {
@@ -227,7 +227,8 @@ func TestWithoutConfiguration(t *testing.T) {
 	}
 }
 
-// TestKilledAgentKeepsRecords kills an agent, its JetStream with it, while it works. What a consumer has got stays.
+// TestKilledAgentKeepsRecords kills a working agent together with its JetStream. Records that a consumer has received must
+// remain.
 func TestKilledAgentKeepsRecords(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -249,18 +250,18 @@ func TestKilledAgentKeepsRecords(t *testing.T) {
 	}
 	a.Kill()
 
-	a = h.run(t, p, "--data-dir", dir) // At once: the lock ended with the process.
+	a = h.run(t, p, "--data-dir", dir) // At once: the lock was released with the process.
 	s = a.stream(t)
 	after, err := contents(t.Context(), s, seq)
 	if err != nil || fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Errorf("%d records are not what they were before the kill: %v", seq, err)
 	}
-	// And it goes on.
+	// The new agent continues to record.
 	p.NewConfigMap(t, namespace, "later")
 	stored(t, s, "core.configmaps", namespace, "later")
 }
 
-// TestTwoClustersDoNotMix runs agents of two clusters for one person.
+// TestTwoClustersDoNotMix runs agents of two clusters for one user.
 func TestTwoClustersDoNotMix(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -285,7 +286,7 @@ func TestTwoClustersDoNotMix(t *testing.T) {
 	}
 }
 
-// atTerminal starts kubecdc at a terminal and returns what it shows so far, escape sequences left out.
+// atTerminal starts kubecdc at a terminal. screen returns the output so far, without escape sequences.
 func (h home) atTerminal(t testing.TB, p *world.Plane, args ...string) (_ *world.Process, screen func() string, typed io.Writer) {
 	t.Helper()
 	master, slave, err := pty.Open()
@@ -314,7 +315,7 @@ func (h home) atTerminal(t testing.TB, p *world.Plane, args ...string) (_ *world
 			mu.Lock()
 			shown = append(shown, buf[:n]...)
 			mu.Unlock()
-			if err != nil { // EIO, once nobody has the other end.
+			if err != nil { // EIO, after the other end is closed.
 				return
 			}
 		}
@@ -329,7 +330,7 @@ func (h home) atTerminal(t testing.TB, p *world.Plane, args ...string) (_ *world
 		proc.Kill()
 		_ = master.Close()
 		wg.Wait()
-		text := screen() // with everything that was drawn over
+		text := screen() // including everything that was overwritten
 		world.FindCrash(t, []byte(text))
 		if t.Failed() {
 			t.Logf("the terminal, at last:\n%s", text[max(0, len(text)-4000):])
@@ -358,7 +359,7 @@ func interrupt(t testing.TB, typed io.Writer) {
 	}
 }
 
-// TestAtATerminal is a session: what one reads, what one can do next, and Ctrl-C.
+// TestAtATerminal is a session: the output, the suggested next steps, and Ctrl-C.
 func TestAtATerminal(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -380,7 +381,7 @@ func TestAtATerminal(t *testing.T) {
 	}
 }
 
-// TestASecondInterruptEndsAtOnce has a bus that is gone when the queue is to be drained.
+// TestASecondInterruptEndsAtOnce has a bus that is down when the queue must be drained.
 func TestASecondInterruptEndsAtOnce(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -411,7 +412,8 @@ func TestASecondInterruptEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestABusThatIsAwayAtTheStart is waited for: what is read meanwhile is sent when it comes, and no history is lost by it.
+// TestABusThatIsAwayAtTheStart starts the agent before the bus. Objects that it reads meanwhile are sent when the bus is up,
+// and no history is lost.
 func TestABusThatIsAwayAtTheStart(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)

@@ -25,19 +25,19 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// recreations is how often the log is deleted and created again under load.
+// recreations returns how often the log is deleted and created again under load.
 func recreations(t testing.TB) int { return int(world.EnvUint(t, "RECREATIONS", 2)) }
 
-// logWorld is an agent, with writers that never rest, whose log is lost.
+// logWorld is an agent whose log is lost, with writers that write continuously.
 type logWorld struct {
 	*world.Plane
 	to        world.Destination
 	namespace string
 	agent     *world.Agent
-	stop      func() // of the writers
+	stop      func() // stops the writers
 }
 
-// beginLogWorld starts an agent behind objects that are there before it, and writers.
+// beginLogWorld starts an agent after some objects exist, and then writers.
 func beginLogWorld(t *testing.T, to world.Destination, namespace, extra string) *logWorld {
 	t.Helper()
 	p := world.SharedPlane(t)
@@ -56,18 +56,19 @@ func beginLogWorld(t *testing.T, to world.Destination, namespace, extra string) 
 	return w
 }
 
-// logVerdict is what a log that took the place of another one holds.
+// logVerdict is the verdict on a log that replaced another one.
 type logVerdict struct {
 	oracle.Verdict
-	Early int // Records that came before the gap of their scope.
+	Early int // Records before the gap of their scope.
 }
 
-// errNotYet is for a log on which something may still come.
+// errNotYet means that the log may still get records.
 var errNotYet = errors.New("not yet")
 
-// judgeNew reads a log that has just taken the place of another one from its first record on, and holds it against all of etcd's
-// history: every revision is there or in a gap, the final state of each object is there, and each scope has a gap with a
-// snapshot behind it. gaps is how many each scope has, if the log is a copy of one that took the place of another one.
+// judgeNew reads a log that has just replaced another one from its first record, and compares it with all of etcd's history.
+// Every revision must be on the log or in a gap, and the final state of each object must be on the log. Each scope must have a
+// gap followed by a snapshot. gaps is the number of gaps of each scope: above 1 if the log is a copy of one that had itself
+// replaced another.
 func (w *logWorld) judgeNew(t *testing.T, gaps int) logVerdict {
 	t.Helper()
 	s := w.to.Read(t, w.Reader())
@@ -97,7 +98,7 @@ func (w *logWorld) judgeNew(t *testing.T, gaps int) logVerdict {
 	return got
 }
 
-// tell shows what the log has of the objects that some faults are of, and of their scopes, beside what etcd has.
+// `tell` logs the records of the objects of some faults, and of their scopes, together with etcd's versions.
 func (w *logWorld) tell(t *testing.T, records []oracle.Record, until uint64, faults []oracle.Fault) {
 	t.Helper()
 	for _, f := range faults[:min(2, len(faults))] {
@@ -120,7 +121,7 @@ func (w *logWorld) tell(t *testing.T, records []oracle.Record, until uint64, fau
 	}
 }
 
-// retold is nil if each scope has so many gaps that say so, and a snapshot behind the last one that is completed, in every lane.
+// retold returns nil if each scope has that many gaps for a lost checkpoint, followed by a completed snapshot, in every lane.
 func retold(records []oracle.Record, count func() int, gaps int) error {
 	type mark struct {
 		gaps               int
@@ -165,9 +166,9 @@ func retold(records []oracle.Record, count func() int, gaps int) error {
 	return nil
 }
 
-// judgeLog holds the records of a new log against history up to a revision.
+// judgeLog compares the records of a new log with the history up to a revision.
 func (w *logWorld) judgeLog(s *world.Stream, records []oracle.Record, until uint64) logVerdict {
-	// A snapshot that was under way when the log was lost is not judged: it is given up.
+	// A snapshot that was in progress when the log was lost is not judged: the agent abandons it.
 	begun := map[string]bool{}
 	for i := range records {
 		if records[i].Stream == oracle.SnapshotStarted {
@@ -178,7 +179,7 @@ func (w *logWorld) judgeLog(s *world.Stream, records []oracle.Record, until uint
 	all := oracle.SnapshotsOf(records, 0)
 	v := oracle.View{
 		Until: until,
-		// Every revision has to be there from the first on. What is not has to be in a gap.
+		// All revisions count, from the first. Revisions that are not on the log must be in a gap.
 		Snapshot: func(key oracle.ObjectKey) (oracle.Snapshot, bool) {
 			return oracle.Snapshot{}, key.Namespace == w.namespace
 		},
@@ -205,14 +206,14 @@ func (w *logWorld) judgeLog(s *world.Stream, records []oracle.Record, until uint
 			got.Early++
 		}
 	}
-	// What the log has acknowledged before anybody knew that it is another one may have lost what came before it.
+	// Records that the log acknowledged before the agent detected the replacement may lack their predecessors.
 	got.Faults = slices.DeleteFunc(got.Faults, func(f oracle.Fault) bool {
 		return f.Kind == "chain" && f.Position < gaps[at(f.Key.Resource, f.Lane)]
 	})
 	return got
 }
 
-// TestStreamIsRecreated has an operator delete the stream under load, again and again. The agent creates it again, or the operator does.
+// TestStreamIsRecreated deletes the stream under load, again and again. Either the agent or the operator creates it again.
 //
 //	RECREATIONS=50 go test -v -run 'TestStreamIsRecreated|TestTopicIsRecreated' ./e2e
 func TestStreamIsRecreated(t *testing.T) {
@@ -244,11 +245,11 @@ func TestStreamIsRecreated(t *testing.T) {
 	})
 }
 
-// storeFailed is the server's code (JSStreamCreateErrF) while it still removes the files of the stream that was deleted. The agent then
+// storeFailed is the server's error code (JSStreamCreateErrF) while it still removes the files of the deleted stream. The agent then
 // creates the stream.
 const storeFailed = 10049
 
-// TestTopicIsRecreated has an operator delete the topic under load and create it again, again and again.
+// TestTopicIsRecreated deletes the topic under load and creates it again, again and again.
 func TestTopicIsRecreated(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -278,7 +279,7 @@ func deleteTopic(t *testing.T, k *world.Kafka) {
 	}
 }
 
-// recreate has the log replaced again and again, and judges each new one.
+// recreate replaces the log again and again, and judges each new one.
 func (w *logWorld) recreate(t *testing.T, replace func(t *testing.T, n int)) {
 	t.Helper()
 	var records, inGaps, early int
@@ -305,7 +306,7 @@ func (w *logWorld) recreate(t *testing.T, replace func(t *testing.T, n int)) {
 		n, time.Since(begin).Round(time.Second), records, early, inGaps)
 }
 
-// between has something done to the log while the agent is down, and judges the log that the next run finds.
+// between changes the log while the agent is down, and judges the log that the next run finds.
 func (w *logWorld) between(t *testing.T, crash bool, do func()) {
 	t.Helper()
 	if crash {
@@ -356,7 +357,7 @@ func savedLogs(t *testing.T, a *world.Agent) {
 	})
 }
 
-// TestStreamIsRestored has the server of the stream come back with an older copy of its files, so with the same time of creation.
+// TestStreamIsRestored restores an older copy of the stream's files on its server, with the same creation time.
 func TestStreamIsRestored(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -403,7 +404,7 @@ func TestStreamIsRestored(t *testing.T) {
 	w.stop()
 }
 
-// TestKafkaIsExchanged has another Kafka cluster answer at the same address, as after a disaster.
+// TestKafkaIsExchanged replaces the Kafka cluster behind an address by another one, as after a disaster.
 func TestKafkaIsExchanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -430,12 +431,12 @@ func TestKafkaIsExchanged(t *testing.T) {
 		k.Stop()
 		f.to(second)
 	})
-	if err := w.agent.Stop(time.Minute); err != nil { // The second cluster ends before what was started before it.
+	if err := w.agent.Stop(time.Minute); err != nil { // The second cluster ends before the processes that were started earlier.
 		t.Errorf("agent, asked to stop: %v", err)
 	}
 }
 
-// forwarder listens at one address for one backend after the other.
+// forwarder forwards one address to one backend at a time.
 type forwarder struct {
 	listener net.Listener
 	backend  atomic.Pointer[string]
@@ -496,7 +497,7 @@ func (f *forwarder) forward(client net.Conn) {
 	f.mu.Unlock()
 }
 
-// to has new connections go to a backend, and ends those that there are.
+// to directs new connections to a backend, and closes the existing ones.
 func (f *forwarder) to(backend string) {
 	f.backend.Store(&backend)
 	f.cut()

@@ -22,10 +22,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if err := suite.Begin(7); err != nil { // Tests mostly wait, for a Lease that ends; two do nothing else for two minutes.
+	if err := suite.Begin(7); err != nil { // Tests mostly wait, for example for a Lease to expire; two only wait, for two minutes.
 		panic(err)
 	}
-	// What client-go has to say about requests that end with their test is of no interest.
+	// Messages of client-go about requests that end with their test are of no interest.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(suite.Tests(func() int {
 		code := m.Run()
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// notRacing skips a test of minutes whose flows others go through under the race detector: TestFaults, and those of
+// notRacing skips a long test under the race detector if other tests cover its code there: TestFaults, and those of
 // internal/informers and internal/leader.
 func notRacing(t *testing.T) {
 	t.Helper()
@@ -44,7 +44,7 @@ func notRacing(t *testing.T) {
 	}
 }
 
-// slow skips, under -short, a test that is not in the fast tier.
+// slow skips the test under -short: it is not in the fast tier.
 func slow(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -52,10 +52,10 @@ func slow(t testing.TB) {
 	}
 }
 
-// long tells that the sizes are those of make test-long.
+// long reports whether the sizes are those of make test-long.
 func long() bool { return os.Getenv("KUBECDC_E2E_LONG") == "1" }
 
-// size is how large a test is: few in the fast tier and under the race detector, many in make test-long, enough otherwise.
+// size selects how large a test is: few in the fast tier and under the race detector, many in make test-long, otherwise enough.
 func size[N int | int64 | uint64](few, enough, many N) N {
 	switch {
 	case testing.Short() || build.Racing():

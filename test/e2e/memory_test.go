@@ -25,18 +25,18 @@ import (
 )
 
 const (
-	// mostMemory is the resident memory that the agent may need at its peak with large objects, half of the chart's limit.
+	// mostMemory limits the agent's peak of resident memory with large objects to half of the chart's limit.
 	mostMemory = 256 << 20
 	// chartLimit is GOMEMLIMIT as the chart sets it: 90 % of 512Mi.
 	chartLimit = "GOMEMLIMIT=483183820"
 )
 
-// memoryLoad is what TestMemory sends through the agent.
+// memoryLoad is the load that TestMemory sends through the agent.
 type memoryLoad struct {
-	Size    int // Of an object, in bytes.
+	Size    int // The size of an object, in bytes.
 	Objects int
 	Updates int
-	Stopped time.Duration // How long the bus is stopped at least.
+	Stopped time.Duration // The shortest time for which the bus is stopped.
 }
 
 // stoppable is a destination that can be stopped: its connections stay open, and nothing answers.
@@ -45,9 +45,9 @@ type stoppable struct {
 	stop, resume func()
 }
 
-// TestMemory stops the bus while large objects change, lets it run again, and compares the agent's peak of resident memory
-// with mostMemory. The objects compress to less than 1 KB: the queue holds all updates, and only the bound of what is in
-// flight keeps the workers from decoding hundreds of them at once.
+// TestMemory stops the bus while large objects change, resumes it, and compares the agent's peak of resident memory with
+// mostMemory. The objects compress to less than 1 KB, so the queue holds all updates. Only the limit of bytes in flight keeps
+// the workers from decoding hundreds of them at once.
 //
 // The API server is the stand-in of the benchmarks: etcd would need gigabytes for this history.
 func TestMemory(t *testing.T) {
@@ -107,7 +107,7 @@ func (l memoryLoad) run(t *testing.T, to stoppable) {
 	begin := time.Now()
 	release(t, server, l.Updates)
 	wait.Eventually(t, 2*time.Minute, func() error {
-		taken, err := a.Metric(t.Context(), "kubecdc_publish_events_total") // A process stops a moment after it is told to.
+		taken, err := a.Metric(t.Context(), "kubecdc_publish_events_total") // A process takes a moment to stop.
 		if err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func startFeed(t testing.TB, o feed.Options) (s *feed.Server, kubeconfig string)
 	return s, kubeconfig
 }
 
-// release has the feed make that many updates at once.
+// release makes the feed send that many updates at once.
 func release(t testing.TB, s *feed.Server, updates int) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("%s/start?updates=%d", s.ControlURL(), updates), http.NoBody)
@@ -194,12 +194,12 @@ func release(t testing.TB, s *feed.Server, updates int) {
 	}
 }
 
-// sink is an HTTP receiver that keeps nothing.
+// sink is an HTTP receiver that stores nothing.
 type sink struct {
 	url string
 
 	mu   sync.Mutex
-	open chan struct{} // Closed: requests are answered.
+	open chan struct{} // If it is closed, requests are answered.
 }
 
 func startSink(t testing.TB) *sink {
@@ -243,7 +243,7 @@ func (s *sink) resume() {
 	close(s.open)
 }
 
-// ServeHTTP reads nothing of a request while the sink is stopped.
+// ServeHTTP does not read a request while the sink is stopped.
 func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	open := s.open

@@ -16,8 +16,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestNamespacesAllowed has an agent whose rules take namespaces by a pattern, or all, and which may read ConfigMaps in two of three of
-// them and Secrets in one; one more comes, with its RoleBinding, and one goes. What is allowed is on the bus, and nothing else.
+// TestNamespacesAllowed runs an agent whose rules select namespaces by a pattern, or all. It may read ConfigMaps in two of three
+// namespaces, and Secrets in one. A namespace with its RoleBinding is added, and one is deleted. The bus must have exactly the
+// permitted objects.
 func TestNamespacesAllowed(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -71,7 +72,7 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 	s := world.ReadStream(t, bus, p.Reader())
 	write("both", "one", "none")
 
-	// One comes. What is in it is created before the agent may read it, and one of it is gone by then.
+	// A namespace is added. Its objects are created before the agent may read them, and one of them is deleted by then.
 	p.NewNamespace(t, ns("new"))
 	all := world.Collection("configmaps", ns("new"))
 	for _, cm := range []string{"short", "long"} {
@@ -93,7 +94,7 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 	})
 	write("new", "both", "none")
 
-	// The next agent goes on where this one ended.
+	// The next agent resumes where this one ended.
 	if err := a.Stop(time.Minute); err != nil {
 		t.Errorf("agent: %v", err)
 	}
@@ -102,7 +103,7 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 	a.Ready(t)
 	write("new", "both", "one", "none")
 
-	// One goes, as its controller has it go: what is in it first, and what permits the agent to read it along with that.
+	// A namespace is deleted as by the namespace controller: first its objects, and with them the agent's permissions.
 	endNamespace(t, p, ns("one"))
 	write("new", "both", "none")
 
@@ -154,7 +155,7 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 	}
 }
 
-// grantNamespaces lets an account read which namespaces there are.
+// grantNamespaces lets an account read the namespaces.
 func grantNamespaces(t *testing.T, p *world.Plane, account string) {
 	t.Helper()
 	applyAccess(t, p, []byte(strings.ReplaceAll(`apiVersion: rbac.authorization.k8s.io/v1
@@ -187,7 +188,7 @@ subjects: [{kind: ServiceAccount, name: NAME, namespace: tenants}]
 `)))
 }
 
-// endNamespace does what the namespace controller does.
+// endNamespace deletes a namespace as the namespace controller does.
 func endNamespace(t *testing.T, p *world.Plane, namespace string) {
 	t.Helper()
 	uri := "/api/v1/namespaces/" + namespace

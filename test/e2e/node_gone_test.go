@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// pod makes a Pod on a node.
+// pod creates a Pod on a node.
 func (f *fleet) pod(t *testing.T, name, node string) {
 	t.Helper()
 	spec := obj{"containers": []obj{{"name": "c", "image": "none.invalid/c"}}, "nodeName": node}
@@ -40,7 +40,7 @@ func (f *fleet) remove(t *testing.T, pod string) {
 	}
 }
 
-// observes reports whether the agent says of a scope that it is synced. An agent that does not answer, or that has no scope at all, is an error.
+// observes reports whether the agent's metrics show a scope as synced. It returns an error if the agent does not answer or has no scope at all.
 func observes(ctx context.Context, a *world.Agent, scope string) (bool, error) {
 	text, err := a.Get(ctx, "/metrics")
 	if err != nil {
@@ -61,8 +61,8 @@ func observes(ctx context.Context, a *world.Agent, scope string) (bool, error) {
 	return false, nil
 }
 
-// TestNodeIsGone has a node go with its agent, and its Node deleted later, as it happens when a machine dies: what is left of it is
-// deleted while no agent of its own looks on. The central agent tells of it, and of the Node's deletion.
+// TestNodeIsGone kills the agent of a node and deletes the Node later, as happens when a machine dies. The node's Pods are deleted
+// while no agent runs there. The central agent reports these deletions, and that of the Node.
 func TestNodeIsGone(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -79,7 +79,7 @@ func TestNodeIsGone(t *testing.T) {
 
 	f.agents[node].Crash()
 	f.label(t, "left-0", "unseen")
-	f.remove(t, "left-1") // Nor this: a sweep has to tell.
+	f.remove(t, "left-1") // Not seen either: a sweep has to report it.
 	if err := p.API.Remove(t.Context(), "/api/v1/nodes/"+node); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestNodeIsGone(t *testing.T) {
 		}
 		return nil
 	})
-	// A central agent that is killed goes on with it.
+	// A central agent that is killed resumes the takeover.
 	f.central.Crash()
 	f.label(t, "left-4", "away")
 	f.central.Again(t)
@@ -148,7 +148,7 @@ func TestNodeIsGone(t *testing.T) {
 	}
 	f.compareTable(t, s)
 
-	// The machine comes back, and with it its agent: the central agent leaves the node to it.
+	// The machine comes back with its agent: the central agent hands the node over to it.
 	wait.Eventually(t, 30*time.Second, func() error {
 		observed, err := observes(t.Context(), f.central, scope)
 		if err == nil && !observed {

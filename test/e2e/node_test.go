@@ -45,7 +45,7 @@ func startFleet(t *testing.T, p *world.Plane, namespace string, nodes int) *flee
 		name := fmt.Sprintf("%s-%02d", namespace, i)
 		f.nodes = append(f.nodes, name)
 		f.addNode(t, name)
-		t.Cleanup(func() { _ = p.API.Remove(context.WithoutCancel(t.Context()), "/api/v1/nodes/"+name) }) // Gone already, or nobody's any more.
+		t.Cleanup(func() { _ = p.API.Remove(context.WithoutCancel(t.Context()), "/api/v1/nodes/"+name) }) // Already deleted, or no longer used.
 	}
 	f.central = world.StartAgent(t, p, world.AgentConfig{Bus: f.bus, Watch: "  - resources: [pods, nodes]", Extra: "mode: central"})
 	for _, name := range f.nodes {
@@ -72,7 +72,7 @@ func (f *fleet) startOn(t *testing.T, node string) *world.Agent {
 	})
 }
 
-// all are the agents, the central agent first.
+// all returns the agents, the central agent first.
 func (f *fleet) all() []*world.Agent {
 	all := []*world.Agent{f.central}
 	for _, node := range f.nodes {
@@ -83,7 +83,7 @@ func (f *fleet) all() []*world.Agent {
 	return all
 }
 
-// rss is how much memory the agents hold, each.
+// rss returns the resident memory of each agent, sorted.
 func (f *fleet) rss(t *testing.T) []int64 {
 	t.Helper()
 	var list []int64
@@ -102,15 +102,15 @@ func (f *fleet) rss(t *testing.T) []int64 {
 	return list
 }
 
-// told is a record that one agent of a fleet has to have sent.
+// `told` is a record that one agent of a fleet must send.
 type told struct {
 	id, op, scope string
 	rev           uint64
 	prev, next    *oracle.Version
 }
 
-// foretell derives from etcd's history what the agents of all nodes and the central agent have to say of Pods and Nodes behind the
-// snapshots of their scopes, which are given by their resourceVersions.
+// foretell derives from etcd's history the records of Pods and Nodes that the agents of all nodes and the central agent must send.
+// It starts after the snapshots of their scopes, which are given by their resourceVersions.
 func foretell(history map[oracle.ObjectKey][]*oracle.Version, namespace string, snapshots map[string]uint64, until uint64) map[string]told {
 	want := make(map[string]told)
 	for key, versions := range history {
@@ -157,7 +157,7 @@ func foretellChange(key oracle.ObjectKey, prev, next *oracle.Version) []told {
 	}
 }
 
-// compareTold holds the records of a fleet against what its agents had to say, and returns how many are copies.
+// compareTold compares the records of a fleet with the wanted ones, and returns the number of copies.
 func compareTold(t *testing.T, want map[string]told, records []oracle.Record, until uint64) (copies int) {
 	t.Helper()
 	type place struct {
@@ -219,7 +219,7 @@ func compareTold(t *testing.T, want map[string]told, records []oracle.Record, un
 	return copies
 }
 
-// waitTold waits until all is on the bus, or nothing comes any more.
+// waitTold waits until all wanted records are on the bus, or no more come.
 func waitTold(t *testing.T, s *world.Stream, want map[string]told, idle time.Duration) {
 	t.Helper()
 	list := make([]oracle.Expectation, 0, len(want))
@@ -229,11 +229,11 @@ func waitTold(t *testing.T, s *world.Stream, want map[string]told, idle time.Dur
 	s.WaitFor(t, map[oracle.ObjectKey][]oracle.Expectation{{}: list}, idle)
 }
 
-// podWriter makes, binds, changes, moves and deletes Pods.
+// podWriter creates, binds, changes, moves and deletes Pods.
 type podWriter struct {
 	*world.Writer
 	nodes  []string
-	bound  map[string]bool // Not there: it does not exist.
+	bound  map[string]bool // Pods without an entry do not exist.
 	counts *podCounts
 }
 
@@ -274,7 +274,7 @@ func (w *podWriter) step(ctx context.Context) error {
 	bound, exists := w.bound[name]
 	luck := w.RNG.IntN(10)
 	switch {
-	case !exists && luck < 3: // As a static Pod is.
+	case !exists && luck < 3: // Like a static Pod.
 		return make(w.node())
 	case !exists:
 		if err := make(""); err != nil || luck < 6 {
@@ -283,7 +283,7 @@ func (w *podWriter) step(ctx context.Context) error {
 		return bind()
 	case luck == 0:
 		return remove()
-	case luck == 1: // Moved: deleted, and made again under the same name on another node.
+	case luck == 1: // Moved: deleted, and created again under the same name on another node.
 		if err := remove(); err != nil {
 			return err
 		}
@@ -300,9 +300,9 @@ func (w *podWriter) step(ctx context.Context) error {
 	}
 }
 
-// TestNodes has an agent on each of many simulated nodes and the central agent observe Pods that are made, bound, changed, moved
-// and deleted under load, while agents are killed and restarted. What all of them say together is each version of each Pod
-// once, and each binding as the word of two.
+// TestNodes runs an agent on each of many simulated nodes, and the central agent. Pods are created, bound, changed, moved and
+// deleted under load, while agents are killed and restarted. Together the agents must send each version of each Pod once, and
+// each binding as two records of two agents.
 func TestNodes(t *testing.T) {
 	slow(t)
 	nodes, revisions := size(12, 16, 50), size(1_200, 2_000, 5_000)
@@ -313,7 +313,7 @@ func TestNodes(t *testing.T) {
 	snapshots := f.snapshots(t, s)
 	up := time.Since(began)
 
-	// What shows that a snapshot of one node sweeps nothing of another's.
+	// The load shows that a snapshot of one node does not sweep the Pods of another.
 	count := func() int { return p.History.Count("pods", "nodes") }
 	from, writing := count(), time.Now()
 	written := func() int { return count() - from }
@@ -368,7 +368,7 @@ func (f *fleet) snapshots(t *testing.T, s *world.Stream) map[string]uint64 {
 	return found
 }
 
-// unsettle kills and restarts agents while there is load, and returns how many.
+// unsettle kills and restarts agents under load, and returns how many.
 func (f *fleet) unsettle(t *testing.T, written func() int, revisions int) (restarts int) {
 	for round := 1; round <= 5; round++ {
 		err := wait.For(t.Context(), time.Minute, func() error {
@@ -397,7 +397,7 @@ func (f *fleet) unsettle(t *testing.T, written func() int, revisions int) (resta
 	return restarts
 }
 
-// compareTable compares the Pods that a consumer of the stream knows with those that there are.
+// compareTable compares the Pods that a consumer of the stream has with the existing ones.
 func (f *fleet) compareTable(t *testing.T, s *world.Stream) {
 	t.Helper()
 	var tracker consume.Tracker

@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestBusGoesAwayDuringAnAnswer breaks the connection off while the record is read. If the bus comes back, the answer is whole. If it does not,
-// there is an error, and no answer that looks whole.
+// TestBusGoesAwayDuringAnAnswer breaks the connection while a command reads the record. If the bus comes back, the answer must be complete.
+// Otherwise the command must fail, and not print an answer that looks complete.
 func TestBusGoesAwayDuringAnAnswer(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestBusGoesAwayDuringAnAnswer(t *testing.T) {
 					t.Errorf("%d connections: none was broken off", via.Accepted())
 				}
 			})
-			if command == "blame" { // of one object it reads too little to be broken off
+			if command == "blame" { // it reads too little of one object to be interrupted
 				return
 			}
 			t.Run("for good", func(t *testing.T) {
@@ -87,10 +87,11 @@ func TestBusGoesAwayDuringAnAnswer(t *testing.T) {
 	}
 }
 
-// breakOff breaks the n-th connection through a proxy off after some of the record has passed. If forGood is set, it refuses all others.
+// breakOff breaks the n-th connection through a proxy after some of the record has passed. If forGood is set, it refuses all later
+// connections.
 func breakOff(t *testing.T, via *proxy.Proxy, n int, forGood bool) (done <-chan struct{}) {
 	t.Helper()
-	via.Delay(10 * time.Millisecond) // of each piece, so that it is not read at once
+	via.Delay(10 * time.Millisecond) // delays each piece, so that it is not read at once
 	broken := make(chan struct{})
 	go func() {
 		defer close(broken)

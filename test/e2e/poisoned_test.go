@@ -16,11 +16,11 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// poisoned is the name of an object that the way to the bus does not let through.
+// poisoned is the name of an object whose events do not get through to the bus.
 const poisoned = "poisoned"
 
-// TestPoisoned has something on the way to the bus cut each connection over which events of one object come. They end in the
-// dead letters, and all others get through. The operator puts them there.
+// TestPoisoned cuts each connection to the bus that carries an event of one object. The operator moves these events to the dead
+// letters, and all others get through.
 func TestPoisoned(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -51,8 +51,8 @@ func TestPoisoned(t *testing.T) {
 	}
 }
 
-// TestKafkaPoisoned has something on the way to Kafka cut each connection over which events of one object come. They wait, sent alone again and
-// again, and hold up no others. When the way lets them through, they are stored: none is in the dead letters, and nothing is missing.
+// TestKafkaPoisoned cuts each connection to Kafka that carries an event of one object. The agent sends these events alone, again and again, and
+// they do not delay any others. After the cuts end, the events are stored: none is in the dead letters, and none is missing.
 func TestKafkaPoisoned(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -80,13 +80,13 @@ func TestKafkaPoisoned(t *testing.T) {
 			return via.Addr(), nil
 		},
 	})
-	k.More = "compression: none" // Or nobody on the way could read it.
+	k.More = "compression: none" // Compressed frames could not be inspected.
 	p := world.SharedPlane(t)
-	run := &busTruth{To: k, Namespace: "poisoned-kafka", Revisions: revisions(1_000), Idle: 2 * time.Minute} // An attempt alone comes after a growing pause.
+	run := &busTruth{To: k, Namespace: "poisoned-kafka", Revisions: revisions(1_000), Idle: 2 * time.Minute} // A single event is sent again only after a growing pause.
 	run.begin(t, p)
 	poison(t, p, run.Namespace)
 	giveUp := time.Now().Add(time.Minute)
-	run.Enough = func() bool { return cuts.Load() >= 7 || time.Now().After(giveUp) } // Four among others at least, then alone.
+	run.Enough = func() bool { return cuts.Load() >= 7 || time.Now().After(giveUp) } // At least four attempts among others, then alone.
 	run.write(t, p)
 	wait.Eventually(t, time.Minute, func() error {
 		if n := len(run.stream.All()); n < run.Revisions {
@@ -106,7 +106,7 @@ func TestKafkaPoisoned(t *testing.T) {
 	run.judge(t, p)
 }
 
-// poison makes, changes and deletes the object that is not let through.
+// poison creates, changes and deletes the object that does not get through.
 func poison(t *testing.T, p *world.Plane, namespace string) {
 	t.Helper()
 	uri := world.Collection("configmaps", namespace)
@@ -122,7 +122,7 @@ func poison(t *testing.T, p *world.Plane, namespace string) {
 	}
 }
 
-// runPoisoned makes the object between others, and wants all events of it in the dead letters, and only those.
+// runPoisoned writes the object among others. The dead letters must have all of its events, and only those.
 func runPoisoned(t *testing.T, p *world.Plane, run *busTruth) {
 	t.Helper()
 	run.begin(t, p)
@@ -142,7 +142,7 @@ func runPoisoned(t *testing.T, p *world.Plane, run *busTruth) {
 	}
 }
 
-// giveUp puts each event among the dead letters that was sent alone in vain, as an operator does.
+// giveUp moves each event that was sent alone without success to the dead letters, as an operator does.
 func giveUp(ctx context.Context, a *world.Agent) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -158,7 +158,7 @@ func giveUp(ctx context.Context, a *world.Agent) error {
 	}
 }
 
-// proxied is a bus to which the agent has a way of its own.
+// proxied is a bus that the agent reaches through a proxy.
 type proxied struct {
 	*world.Bus
 	via string

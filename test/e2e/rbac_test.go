@@ -30,17 +30,18 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// rbacCase is a configuration and what is written to see its events flow.
+// rbacCase is a configuration, and the resources that are written to see its events.
 type rbacCase struct {
 	name   string
 	watch  string   // YAML, the value of watch
-	flags  []string // of kubecdc rbac; "--config" is added where there are none
-	writes []string // resources, see written; in namespace rbac-shop
+	flags  []string // of kubecdc rbac; if there are none, "--config" is added
+	writes []string // resources, see changeWritten; in namespace rbac-shop
 	roles  []string // the roles that are printed, as kind/namespace
-	rules  int      // in all of them, two of which are for the checkpoint; 0: at least as many as there are roles
+	rules  int      // in all roles, two of which are for the checkpoint; 0: at least one for each role
 }
 
-// rbacCheckpoint is where an agent in a pod of rbac-bank has its checkpoint. These agents are in none, and have to be told.
+// rbacCheckpoint is the default checkpoint of an agent in a pod of rbac-bank. These agents run outside of pods, so it is
+// configured.
 const rbacCheckpoint = "{configMap: {namespace: rbac-bank, name: kubecdc-checkpoint}}"
 
 func rbacCases(p *world.Plane) []rbacCase {
@@ -62,7 +63,7 @@ func rbacCases(p *world.Plane) []rbacCase {
 - resources: [widgets]
 - resources: ["*.coordination.k8s.io"]`,
 			writes: []string{"configmaps", oracle.Widgets, "events"},
-			// "", apps, coordination.k8s.io, widgets of every group, what is defined (two), get
+			// "", apps, coordination.k8s.io, widgets of every group, definitions (two), get
 			roles: []string{"ClusterRole/", "Role/rbac-bank"}, rules: 9,
 		},
 		{
@@ -73,7 +74,7 @@ func rbacCases(p *world.Plane) []rbacCase {
 			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 9,
 		},
 		{
-			// One informer reads for all rules that can take a resource.
+			// One informer reads for all rules that can select a resource.
 			name: "several", watch: `
 - resources: [configmaps, secrets]
   namespaces: [rbac-shop]
@@ -104,8 +105,8 @@ func rbacCases(p *world.Plane) []rbacCase {
 	}
 }
 
-// TestPrintedAccessIsEnoughAndNoMore applies what `kubecdc rbac` prints, and nothing else, for a ServiceAccount and runs the
-// agent as it. The API server's audit log tells what the agent was refused, and what of its access it used.
+// TestPrintedAccessIsEnoughAndNoMore applies the output of `kubecdc rbac`, and nothing else, for a ServiceAccount and runs the
+// agent as that account. The API server's audit log shows which requests were refused, and which permissions the agent used.
 func TestPrintedAccessIsEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -133,7 +134,7 @@ rules:
 	}
 }
 
-// test leaves out one rule of each shape that missed does not have yet.
+// test also runs the agent without one rule of each shape that is not in missed yet.
 func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[string]bool) {
 	account := "kubecdc-" + c.name
 	user := "system:serviceaccount:rbac-bank:" + account
@@ -199,7 +200,7 @@ func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[s
 		t.Errorf("refused: %v", refused)
 	}
 
-	// No more: every verb on every resource of every rule was used, and nothing that no rule is there for.
+	// No more: every verb on every resource of every rule was used, and a rule allows each request.
 	for _, r := range access {
 		for _, a := range r.atoms() {
 			if !slices.ContainsFunc(asked, a.allows) {
@@ -215,7 +216,8 @@ func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[s
 		}
 	}
 
-	// And without a rule, something is refused: the checks above can fail. That each rule is needed, the audit log has just shown.
+	// Without a rule, some request is refused: this shows that the checks above can fail. The audit log has already shown that
+	// each rule is needed.
 	for _, r := range access {
 		for i, rule := range r.Rules {
 			shape := r.shape(rule)
@@ -237,7 +239,8 @@ func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[s
 	}
 }
 
-// shape is what rules have in common that are alike: the kind of role, the verbs, what is named, and what stands for all.
+// shape returns what similar rules have in common: the kind of role, the verbs, the number of names, and whether the rest is a
+// wildcard.
 func (r *printedRole) shape(rule printedRule) string {
 	all := func(list []string) string {
 		if slices.Contains(list, "*") {
@@ -276,7 +279,7 @@ func (r *printedRole) collection() string {
 	return world.Collection(strings.ToLower(r.Kind)+"s.rbac.authorization.k8s.io", r.Metadata.Namespace)
 }
 
-// atom is the least that a rule can be cut down to.
+// atom is the smallest part of a rule.
 type atom struct{ Namespace, Verb, Group, Resource, Name string }
 
 func (r *printedRole) atoms() []atom {
@@ -305,7 +308,7 @@ func (r *printedRole) atomsOf(rule printedRule) []atom {
 	return out
 }
 
-// allows is RBAC's rule.
+// allows reports whether RBAC allows the request.
 func (a atom) allows(q request) bool {
 	o := q.ObjectRef
 	return o != nil && a.Verb == q.Verb && (a.Namespace == "" || a.Namespace == o.Namespace) &&
@@ -313,7 +316,7 @@ func (a atom) allows(q request) bool {
 		(a.Name == "" || a.Name == o.Name)
 }
 
-// applyAccess makes the objects of the YAML as they are and returns the roles among them.
+// applyAccess creates the objects of the YAML as they are, and returns the roles among them.
 func applyAccess(t *testing.T, p *world.Plane, printed []byte) []printedRole {
 	t.Helper()
 	var roles []printedRole
@@ -329,7 +332,7 @@ func applyAccess(t *testing.T, p *world.Plane, printed []byte) []printedRole {
 		if err := json.Unmarshal(raw, &r); err != nil {
 			t.Fatal(err)
 		}
-		// fieldValidation: an unknown or repeated field is refused instead of ignored.
+		// With fieldValidation, an unknown or repeated field is rejected instead of ignored.
 		if _, err := p.API.Create(t.Context(), r.collection()+"?fieldValidation=Strict", raw); err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +353,7 @@ func replaceRules(t *testing.T, p *world.Plane, r printedRole, rules []printedRu
 	}
 }
 
-// awaitReview waits until the API server's authorizer, which watches roles, says so.
+// awaitReview waits until the API server's authorizer, which watches roles, returns the wanted decision.
 func awaitReview(t *testing.T, p *world.Plane, user string, a atom, want bool) {
 	t.Helper()
 	review := obj{
@@ -375,7 +378,7 @@ func awaitReview(t *testing.T, p *world.Plane, user string, a atom, want bool) {
 	})
 }
 
-// serviceAccount makes one and returns a kubeconfig with its token.
+// serviceAccount creates a ServiceAccount and returns a kubeconfig with its token.
 func serviceAccount(t *testing.T, p *world.Plane, namespace, name string) string {
 	t.Helper()
 	accounts := world.Collection("serviceaccounts", namespace)
@@ -408,8 +411,8 @@ func serviceAccount(t *testing.T, p *world.Plane, namespace, name string) string
 	return path
 }
 
-// changeWritten makes the object "written" of the resource, gives it a label, takes the label away and deletes it. Under a
-// label selector that has the agent ask which of "deleted" and "left" has happened.
+// changeWritten creates the object "written" of the resource, adds a label, removes it and deletes the object. Under a label
+// selector, the agent then has to find out whether to send "deleted" or "left".
 func changeWritten(t *testing.T, p *world.Plane, resource string) {
 	t.Helper()
 	const namespace, name = "rbac-shop", "written"
@@ -441,7 +444,7 @@ func changeWritten(t *testing.T, p *world.Plane, resource string) {
 	}
 }
 
-// awaitWritten waits for the last record of changeWritten: that the object is deleted, or no longer selected.
+// awaitWritten waits for the last record of changeWritten, which reports the object as deleted or no longer selected.
 func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
 	t.Helper()
 	plural, group := oracle.ObjectKey{Resource: resource}.Split()
@@ -471,7 +474,7 @@ func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
 	}
 }
 
-// forgetCheckpoint has the next agent make its checkpoint.
+// forgetCheckpoint deletes the checkpoint, so that the next agent creates it.
 func forgetCheckpoint(t *testing.T, p *world.Plane) {
 	t.Helper()
 	if err := p.API.Remove(t.Context(), world.Collection("configmaps", "rbac-bank")+"/kubecdc-checkpoint"); err != nil && !apierrors.IsNotFound(err) {
@@ -479,7 +482,7 @@ func forgetCheckpoint(t *testing.T, p *world.Plane) {
 	}
 }
 
-// runUntilRefused runs an agent until the API server has refused it something, which the agent has to say.
+// runUntilRefused runs an agent until the API server has refused a request, which the agent must report.
 func runUntilRefused(t *testing.T, p *world.Plane, config, kubeconfig string, log *auditLog) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
@@ -517,12 +520,12 @@ func runUntilRefused(t *testing.T, p *world.Plane, config, kubeconfig string, lo
 	})
 }
 
-// auditLog is what the API server writes down of one user's requests, since skip.
+// auditLog holds the API server's audit events of one user since skip.
 type auditLog struct {
 	path   string
 	user   string
 	since  time.Time
-	offset int64 // What is before has been read.
+	offset int64 // The log was read up to here.
 	read   []request
 }
 
@@ -537,10 +540,10 @@ type request struct {
 	RequestReceivedTimestamp time.Time
 }
 
-// skip forgets the requests that came until now, also those that are written down later.
+// skip discards the requests that were received until now, including those that are logged later.
 func (l *auditLog) skip() { l.since, l.read = time.Now(), nil }
 
-// requests is what the user asked for since skip.
+// requests returns the user's requests since skip.
 func (l *auditLog) requests(t *testing.T) []request {
 	t.Helper()
 	f, err := os.Open(l.path)
@@ -568,7 +571,7 @@ func (l *auditLog) requests(t *testing.T) []request {
 	return l.read
 }
 
-// refusals are the requests that were answered with 403.
+// refusals returns the requests that were answered with 403.
 func refusals(all []request) []string {
 	var out []string
 	for _, q := range all {

@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestShippedConfiguration runs the agent with configs/kubecdc.yaml, on other ports, and subscribes with a plain NATS client
-// to the subject that README subscribes to.
+// TestShippedConfiguration runs the agent with configs/kubecdc.yaml, on other ports, and subscribes with a plain NATS client to
+// the subject in the README.
 func TestShippedConfiguration(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)

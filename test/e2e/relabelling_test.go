@@ -12,16 +12,16 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// relabeller moves objects into and out of the selector team=payments. What it does next to a name depends on nothing
-// but luck, so that every sequence comes up: created, changed, moved, deleted and made again, inside and outside.
+// relabeller moves objects into and out of the selector team=payments. The next change of a name is drawn at random, so that
+// every sequence occurs: created, changed, moved, deleted and created again, inside and outside.
 type relabeller struct {
 	*world.Writer
-	// inside is where each name is; not there: it does not exist.
+	// inside holds the side of each name. Names without an entry do not exist.
 	inside   map[string]bool
 	relabels *atomic.Int64
 }
 
-// step is one change of one object.
+// step makes one change of one object.
 func (r *relabeller) step(ctx context.Context) error {
 	all := world.Collection("configmaps", r.Namespace)
 	name := r.Name()
@@ -62,7 +62,7 @@ func (r *relabeller) step(ctx context.Context) error {
 			return err
 		}
 		return make(r.RNG.IntN(2) == 0)
-	case 4: // Out and in, or in and out, and then gone, as fast as can be.
+	case 4: // Out and in, or in and out, and then deleted, as fast as possible.
 		if err := relabel(!inside, world.Team(!inside)); err != nil {
 			return err
 		}
@@ -71,15 +71,15 @@ func (r *relabeller) step(ctx context.Context) error {
 		}
 		delete(r.inside, name)
 		return r.API.Remove(ctx, uri)
-	case 5: // No label at all is outside, too.
+	case 5: // An object without the label is outside, too.
 		return relabel(false, nil)
 	default:
 		return relabel(!inside, world.Team(!inside))
 	}
 }
 
-// TestRelabelling has objects enter and leave a label selector that the API server applies. Its watch says no more than
-// ADDED and DELETED; which of created, entered, left and deleted it was is for the agent to find out.
+// TestRelabelling moves objects into and out of a label selector that the API server applies. Its watch only sends ADDED and
+// DELETED. The agent has to find out whether that means created, entered, left or deleted.
 func TestRelabelling(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestRelabelling(t *testing.T) {
 	)
 	p := world.SharedPlane(t)
 	p.NewNamespace(t, namespace)
-	for i := range 20 { // What there is before the agent, inside and outside.
+	for i := range 20 { // Objects that exist before the agent starts, inside and outside.
 		cm := obj{
 			"apiVersion": "v1", "kind": "ConfigMap",
 			"metadata": world.Meta(fmt.Sprint("before-", i), "labels", obj{"team": world.Team(i%2 == 0)}),
@@ -135,7 +135,7 @@ func TestRelabelling(t *testing.T) {
 		t.Errorf("%d gaps and %d inferred deltas, where no history was lost", len(got.Gaps), got.Inferred)
 	}
 
-	// The test is worth as much as what came up in it.
+	// The test is only meaningful if each case occurred.
 	ops, befores := make(map[string]int), 0
 	for i := range records {
 		ops[records[i].Op]++

@@ -12,9 +12,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestReloadOfAStandby changes the file of the agent that stands by, as a kubelet does that is sooner than the leader's. It takes
-// it and goes on standing by. When it leads, it goes on where the leader has left what both select, reads what is new, and says
-// farewell of what it does not select.
+// TestReloadOfAStandby changes the configuration file of the standby before that of the leader, as a faster kubelet does. The
+// standby applies it and remains a standby. When it takes the lead, it resumes the resources that both configurations select and
+// reads the new ones. It sends a gap and "left" records for objects that it no longer selects.
 func TestReloadOfAStandby(t *testing.T) {
 	slow(t)
 	t.Parallel()

@@ -18,12 +18,12 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// reloaded is an agent whose selection is changed while it runs, as a kubelet changes the files of a ConfigMap: a symlink is
-// swapped.
+// reloaded is an agent whose selection is changed while it runs, as a kubelet changes the files of a ConfigMap: by swapping a
+// symlink.
 type reloaded struct {
 	*world.Agent
 
-	file, watch string // The configuration, and the selection that it has.
+	file, watch string // The configuration file, and its current selection.
 	swaps       int
 }
 
@@ -52,7 +52,7 @@ func (r *reloaded) swap(watch string) error {
 	return os.Rename(link, r.file)
 }
 
-// applied waits until n changed configurations are in force.
+// applied waits until n changed configurations are in effect.
 func (r *reloaded) applied(ctx context.Context, n int) error {
 	return wait.For(ctx, time.Minute, func() error {
 		got, err := r.Metric(ctx, "kubecdc_config_reloads_total", `result="applied"`)
@@ -63,14 +63,14 @@ func (r *reloaded) applied(ctx context.Context, n int) error {
 	})
 }
 
-// TestReload changes the selection twice while writers write. Of what stays, each revision is on the bus once; what is added is
-// read; what is taken away is said farewell.
+// TestReload changes the selection twice while writers write. Each revision of a resource that stays selected is on the bus
+// once. An added resource is read. For a removed one, the bus has a gap and "left" records.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	revisions := size(1_000, 1_500, 2_000)
 	stay := []string{"configmaps", oracle.Widgets}
 	selection := func(more string) string {
-		// The same objects, by other rules: which rule takes them is no change of what is observed.
+		// Other rules select the same objects: the observed objects do not change.
 		return "  - resources: [configmaps, " + more + "]\n  - resources: [" + oracle.Widgets + "]"
 	}
 	// Its agent observes all namespaces.
@@ -90,9 +90,9 @@ func TestReload(t *testing.T) {
 	count := p.History.Count(all...)
 	written := func() int { return p.History.Count(all...) - count }
 	var swapped atomic.Int64
-	var at []uint64 // Revisions at which a selection was in force.
+	var at []uint64 // Revisions at which a selection was in effect.
 	ws := &world.Writers{API: p.API, Done: func() bool { return swapped.Load() == 2 && written() >= revisions }}
-	// swap is one step of the one who changes the configuration: at a third, and at two thirds.
+	// swap is a writer step that changes the configuration: after one third and after two thirds of the revisions.
 	swap := func(ctx context.Context) error {
 		n := int(swapped.Load())
 		due := func() error {
@@ -136,7 +136,7 @@ func TestReload(t *testing.T) {
 	wait.Settled(t, 2*time.Second, 2*time.Minute, p.History.ChangesIn(namespaces...))
 	until := p.Now(t)
 
-	// What stays: the stream is that of an agent whose configuration was never touched, and has nothing twice.
+	// Resources that stay: their stream is that of an agent whose configuration never changed, without duplicates.
 	began := make(map[oracle.Scope]oracle.Snapshot)
 	for sc, snap := range s.Started(t, stay...) {
 		if slices.Contains(stay, sc.Text) {
@@ -147,7 +147,7 @@ func TestReload(t *testing.T) {
 	v.Until = until
 	want := oracle.Expect(p.History.Of(stay...), v)
 	s.WaitFor(t, want, 20*time.Second)
-	// What was added last is read, and the state of it is that of the API server.
+	// The resource that was added last is read, and its state is that of the API server.
 	wait.Eventually(t, time.Minute, func() error {
 		got := stateOf(s.All(), "secrets")
 		return sameState(got, p.History.Of("secrets"), until)
@@ -162,7 +162,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("of what stays: %d records twice, %d gaps, %d inferred deltas", got.Duplicates, len(got.Gaps), got.Inferred)
 	}
 
-	// What was taken away: a gap says so, and what the consumers knew has left; of Deployments nothing comes behind it.
+	// Removed resources: a gap reports the change, and the objects that consumers had have left. No other record follows.
 	for i, resource := range []string{"secrets", "deployments.apps"} {
 		farewell := slices.IndexFunc(records, func(r oracle.Record) bool {
 			return r.Stream == "gap" && r.Scope.Text == resource && r.Reason == "selection-changed"
@@ -198,7 +198,7 @@ func TestReload(t *testing.T) {
 	if n, err := a.Metric(t.Context(), "kubecdc_config_last_reload_successful"); err != nil || n != 1 {
 		t.Errorf("last_reload_successful: %v, %v", n, err)
 	}
-	// Nothing else is a gap: what nobody read of what came back was not selected.
+	// There are no other gaps: changes that were missed before a resource was added back were not selected.
 	for i := range records {
 		if r := &records[i]; r.Stream == "gap" && (r.Reason != "selection-changed" || slices.Contains(stay, r.Scope.Text)) {
 			t.Errorf("a gap of %s from %d to %d: %s", r.Scope.Text, r.From, r.To, r.Reason)
@@ -208,11 +208,11 @@ func TestReload(t *testing.T) {
 		written(), at, got.Expected, got.Records, got.Duplicates, countOps(records))
 }
 
-// stateOf is what a consumer knows who has read the records: the last version of each object of a resource that exists and is
-// selected. Later snapshots sweep.
+// stateOf returns the state of a consumer that has read the records: the last version of each object of a resource that exists
+// and is selected. Later snapshots sweep.
 func stateOf(records []oracle.Record, resource string) map[oracle.ObjectKey]*oracle.Record {
 	state := make(map[oracle.ObjectKey]*oracle.Record)
-	seen := make(map[string]map[oracle.ObjectKey]bool) // By snapshot: what was told of since it began.
+	seen := make(map[string]map[oracle.ObjectKey]bool) // By snapshot, the objects that had a record since it began.
 	for i := range records {
 		r := &records[i]
 		switch {
@@ -239,7 +239,7 @@ func stateOf(records []oracle.Record, resource string) map[oracle.ObjectKey]*ora
 	return state
 }
 
-// sameState compares what a consumer knows with etcd's history up to a revision.
+// sameState compares a consumer's state with etcd's history up to a revision.
 func sameState(state map[oracle.ObjectKey]*oracle.Record, history map[oracle.ObjectKey][]*oracle.Version, until uint64) error {
 	exist := 0
 	for key, versions := range history {

@@ -55,7 +55,7 @@ func TestReplayFindsABug(t *testing.T) {
 	}
 	ready := runPods(t, p, ns, "web:2")
 	until := p.Now(t)
-	past(t, "snapshot", "--agent", a.URL) // it shows that the record has everything before; a progress event may take a minute
+	past(t, "snapshot", "--agent", a.URL) // it shows that the record is complete up to here; a progress event may take a minute
 	awaitRecord(t, bus, "deploy/web", ns, until)
 	if err := builds.Wait(); err != nil {
 		t.Fatal(err)

@@ -24,9 +24,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestReplayIsTheHistory has writers change objects, and informers of client-go follow a replay of it, with list and watch and with watch-list.
-// They must see the objects of the first moment, and then each revision of etcd up to the second one, in order.
-func TestReplayIsTheHistory(t *testing.T) { // not parallel: the feature gates of client-go are of the process
+// TestReplayIsTheHistory changes objects, and has informers of client-go follow a replay of the changes, with list and watch and with
+// watch-list. The informers must get the objects of the first moment, and then each revision of etcd up to the second one, in order.
+func TestReplayIsTheHistory(t *testing.T) { // not parallel: the feature gates of client-go are global
 	slow(t)
 	p := world.SharedPlane(t)
 	namespaces := []string{"replay-a", "replay-b"}
@@ -84,7 +84,8 @@ func TestReplayIsTheHistory(t *testing.T) { // not parallel: the feature gates o
 	}
 }
 
-// gates are the feature gates of client-go, with another value of one. Without InOrderInformers, informers keep the order of each object only.
+// gates are the feature gates of client-go, with another value of one gate. Without InOrderInformers, informers keep only the order of each
+// object.
 type gates struct {
 	features.Gates
 	watchList bool
@@ -134,7 +135,7 @@ func firstDifference(want, got []revision) string {
 	return fmt.Sprintf("revision %d of %d of etcd is %s; the informer has %s, and %d in all", n, len(want), at(want), at(got), len(got))
 }
 
-// followed is what an informer saw of a resource.
+// followed is what an informer received for a resource.
 type followed struct {
 	mu      sync.Mutex
 	initial map[oracle.ObjectKey]*oracle.Version
@@ -163,7 +164,7 @@ func (f *followed) add(resource string, o any, initial, deleted bool) {
 	}
 }
 
-// follow runs informers on a replay until they have seen n changes in all, and no more come for a second.
+// follow runs informers on a replay until they have received n changes in total, and no more come for a second.
 func follow(t *testing.T, kubeconfig string, n int, resources ...string) map[string]*followed {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

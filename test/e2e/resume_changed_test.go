@@ -41,7 +41,7 @@ func defineVersions(t testing.TB, p *world.Plane, versions ...obj) {
 	})
 }
 
-// removeWidgets deletes the CRD, and all widgets with it.
+// removeWidgets deletes the CRD, and with it all widgets.
 func removeWidgets(t testing.TB, p *world.Plane) {
 	t.Helper()
 	if err := p.API.Remove(t.Context(), widgetsCRD); err != nil {
@@ -56,7 +56,7 @@ func removeWidgets(t testing.TB, p *world.Plane) {
 	})
 }
 
-// makeWidgets makes or changes widgets w-0 and so on.
+// makeWidgets creates or changes n widgets, beginning with w-0.
 func makeWidgets(t testing.TB, p *world.Plane, namespace, text string, n int) {
 	t.Helper()
 	all := world.Collection(oracle.Widgets, namespace)
@@ -74,8 +74,8 @@ func makeWidgets(t testing.TB, p *world.Plane, namespace, text string, n int) {
 	}
 }
 
-// TestDefinitionChanged changes the CRD of what is observed, and deletes it and makes it again, with the agent running and
-// down.
+// TestDefinitionChanged changes the CRD of an observed resource, and deletes it and creates it again, while the agent runs and
+// while it is down.
 func TestDefinitionChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -85,10 +85,10 @@ func TestDefinitionChanged(t *testing.T) {
 	makeWidgets(t, s.Plane, namespace, "first", 5)
 	s.Begin(t, world.AgentConfig{Watch: "  - resources: [" + oracle.Widgets + "]"})
 	s.Stream.Completed(t, oracle.Widgets)
-	// judged is whether all is there, as far as history can tell.
+	// judged checks that every record is on the bus, as far as the history is available.
 	judged := func(t *testing.T) oracle.Verdict {
 		t.Helper()
-		// What is defined while the agent looks on begins with a snapshot of nothing.
+		// A resource that is defined while the agent runs begins with an empty snapshot.
 		got := s.Judge(t, func(started *oracle.Record) bool { return started.Objects == 0 }, oracle.Widgets)
 		for _, g := range got.Gaps {
 			t.Logf("gap %d-%d, %s, recovered %t", g.From, g.To, g.Reason, g.Recovered)
@@ -118,7 +118,7 @@ func TestDefinitionChanged(t *testing.T) {
 	t.Run("deleted and made again, agent running", func(t *testing.T) {
 		removeWidgets(t, s.Plane)
 		s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t), Final: true})
-		if got := judged(t); got.InGaps > 0 { // All deletions are told.
+		if got := judged(t); got.InGaps > 0 { // All deletions are on the bus.
 			t.Errorf("%d records are missing", got.InGaps)
 		}
 		if err := s.NewWidgets(t.Context()); err != nil {
@@ -156,7 +156,7 @@ func TestDefinitionChanged(t *testing.T) {
 	})
 }
 
-// TestServedVersionChanged has a resource be served in another version than the one that the checkpoint is of.
+// TestServedVersionChanged makes the API server serve a resource in another version than the one in the checkpoint.
 func TestServedVersionChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -225,14 +225,14 @@ func TestServedVersionChanged(t *testing.T) {
 			t.Errorf("gap %s, %s, recovered %t", rec.ID, rec.Reason, rec.Recovered)
 		}
 	}
-	// A definition that was changed ends every watch with a 410: behind that gap there may be a snapshot.
+	// A changed definition ends every watch with a 410: the gap may be followed by a snapshot.
 	if len(ops) == 0 || ops[0] != oracle.Gap {
 		t.Errorf("records behind the restart: %v, want a gap first, for before is no longer in the form of the last after", ops)
 	}
 }
 
-// TestSelectionChanged starts an agent with another selection than before: what is newly selected is read, what no longer is
-// has left.
+// TestSelectionChanged restarts an agent with another selection. Newly selected objects are read, and objects that are no
+// longer selected have left.
 func TestSelectionChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()

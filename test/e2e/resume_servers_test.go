@@ -12,14 +12,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestAPIServers restarts the only API server, and then one of two, and has one lag behind.
+// TestAPIServers restarts the only API server, then one of two, and makes one lag.
 func TestAPIServers(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace, objects = "servers", 300
 	t.Run("only one", func(t *testing.T) {
 		t.Parallel() // It mostly waits, and has a control plane of its own.
-		// Of two agents, one runs and one is down when it happens.
+		// One agent runs and the other is down when the API server restarts.
 		running := world.NewStage(t, 1, world.Luck())
 		down := world.StageOn(t, running.Plane, world.Luck())
 		stages := map[string]*world.Stage{"servers-running": running, "servers-down": down}
@@ -34,7 +34,7 @@ func TestAPIServers(t *testing.T) {
 		running.API.Cut()
 		for namespace, s := range stages {
 			s.Change(t, namespace, 40)
-			s.ChangeConfigMaps(t, namespace, "new", 1) // new-0, which is new: changed, deleted, made again.
+			s.ChangeConfigMaps(t, namespace, "new", 1) // new-0 does not exist yet: it is changed, deleted and created again.
 		}
 		const brief = 3
 		running.StopAPIServer(0)
@@ -63,27 +63,27 @@ func TestAPIServers(t *testing.T) {
 		s.Stream.Completed(t, "configmaps")
 		s.API.Prefer(1)
 		s.Change(t, namespace, 20)
-		s.KillAPIServer(0) // The writers' own, so the changes come before and after.
+		s.KillAPIServer(0) // The writers use this server, so the changes come before and after.
 		s.StartServer(t, 0)
 		s.ChangeConfigMaps(t, namespace, "new", 1)
 		s.JudgeWhole(t, "configmaps")
 
-		// Back to the first, which begins its history later than the agent is: it is asked where another is not.
-		s.Etcd[1].Hold(true) // The agent is on this one.
+		// Next the first server, whose watch cache begins after the agent's position.
+		s.Etcd[1].Hold(true) // The agent is connected to this one.
 		s.MakeConfigMaps(t, namespace, "lagging", 10)
 		world.Pass(t.Context(), time.Second)
 		s.Agent.Crash()
-		s.Agent.Again(t) // A lagging API server knows less than the checkpoint: that is no rewind.
+		s.Agent.Again(t) // A lagging API server is older than the checkpoint: that is no rewind.
 		world.Pass(t.Context(), 3*time.Second)
 		s.Etcd[1].Hold(false)
 		s.JudgeWhole(t, "configmaps")
 		s.Etcd[1].Hold(true)
 		s.MakeConfigMaps(t, namespace, "lagging-again", 10)
-		s.API.Drop(1) // To the other one, which is ahead.
+		s.API.Drop(1) // The agent moves to the other server, which is ahead.
 		s.JudgeWhole(t, "configmaps")
 		s.API.Restore(1)
 		s.API.Prefer(1)
-		s.API.Drop(0) // And back to the one that still lags.
+		s.API.Drop(0) // And back to the server that still lags.
 		world.Pass(t.Context(), 4*time.Second)
 		s.Etcd[1].Hold(false)
 		s.MakeConfigMaps(t, namespace, "at-last", 5)
@@ -91,11 +91,11 @@ func TestAPIServers(t *testing.T) {
 	})
 }
 
-// TestCompactedWhileDown takes the history from an agent that is down: all of it, and between two pages of its list.
+// TestCompactedWhileDown compacts the history while an agent is down: all of it, and between two pages of its list.
 func TestCompactedWhileDown(t *testing.T) {
 	t.Parallel()
 	const objects = 1_200
-	// Without a watch cache, the API server forgets when etcd does.
+	// Without a watch cache, the API server loses history when etcd compacts it.
 	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true, Uncached: []string{"configmaps"}})
 	begin := func(t *testing.T, namespace string) *world.Stage {
 		s := world.StageOn(t, p, world.Luck())
@@ -146,7 +146,7 @@ func TestCompactedWhileDown(t *testing.T) {
 				}
 				return nil
 			})
-			s.API.Delay(time.Duration(20+10*i) * time.Millisecond) // Its pages come slowly.
+			s.API.Delay(time.Duration(20+10*i) * time.Millisecond) // Slows its pages down.
 			world.Pass(t.Context(), time.Duration(100+80*i)*time.Millisecond)
 			s.CompactNow(t)
 			s.API.Delay(0)
@@ -159,8 +159,8 @@ func TestCompactedWhileDown(t *testing.T) {
 	})
 }
 
-// TestBlackholedWatch swallows what the API server sends, for longer than any of its bookmarks takes. Nobody closes the
-// connection: the agent has to find out by itself.
+// TestBlackholedWatch drops everything that the API server sends, for longer than any bookmark takes. The connection stays
+// open: the agent must detect the failure itself.
 func TestBlackholedWatch(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -180,7 +180,7 @@ func TestBlackholedWatch(t *testing.T) {
 		return nil
 	})
 	t.Logf("connected anew after %s", time.Since(begin).Round(time.Second))
-	s.API.Cut() // What was held is lost.
+	s.API.Cut() // The held traffic is lost.
 	s.API.Hold(false)
 	s.JudgeWhole(t, "configmaps")
 }

@@ -31,7 +31,7 @@ func TestKilledInsideSnapshot(t *testing.T) {
 			}
 			return nil
 		})
-		if i == 1 { // Once the cursor has been saved.
+		if i == 1 { // After the cursor has been saved.
 			s.BusProxy.Hold(true)
 			world.Pass(t.Context(), 6*time.Second)
 		}
@@ -91,7 +91,7 @@ func TestSnapshotOnDemand(t *testing.T) {
 	t.Logf("%d records, %d revisions", got.Records, s.History.Count("configmaps"))
 }
 
-// TestSnapshotEvery has snapshots come by themselves, at the least distance that can be configured.
+// TestSnapshotEvery takes periodic snapshots, at the shortest interval that can be configured.
 func TestSnapshotEvery(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -121,7 +121,7 @@ func TestSnapshotEvery(t *testing.T) {
 	got := s.Judge(t, func(*oracle.Record) bool { return true }, "configmaps")
 	got.NoGaps(t)
 
-	// Two minutes are enough for progress, too.
+	// Two minutes are also enough for progress events.
 	told := 0
 	for _, rec := range s.Stream.All() {
 		if rec.Stream == oracle.Progress {

@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// onlyLong skips what takes too long for make test.
+// onlyLong skips a test that takes too long for make test.
 func onlyLong(t testing.TB, took string) {
 	t.Helper()
 	if os.Getenv("FAULTS") == "" && !long() {
@@ -18,7 +18,7 @@ func onlyLong(t testing.TB, took string) {
 	}
 }
 
-// TestRestart ends the agent and starts it again, first with no change meanwhile, then with a hundred.
+// TestRestart ends the agent and starts it again, first without changes in between, then with a hundred.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	const (
@@ -35,7 +35,7 @@ func TestRestart(t *testing.T) {
 		{"stopped", func() { s.StopAgent(t) }},
 		{"killed", func() { s.Agent.Crash() }},
 	} {
-		if how.name == "killed" { // What it has sent last is remembered within five seconds: else it is sent once more.
+		if how.name == "killed" { // Within five seconds, the last record is saved in the checkpoint: otherwise it is sent again.
 			world.Pass(t.Context(), 6*time.Second)
 		}
 		how.end()
@@ -78,7 +78,7 @@ func TestRestart(t *testing.T) {
 	t.Logf("restart to the first new event with %d objects: %s", objects, first.Round(time.Millisecond))
 }
 
-// TestReplacedWhileDown has an object go and another of its name come while the agent is down: a deletion and a creation.
+// TestReplacedWhileDown replaces an object by another of the same name while the agent is down: a deletion and a creation.
 func TestReplacedWhileDown(t *testing.T) {
 	slow(t)
 	t.Parallel()

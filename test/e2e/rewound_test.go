@@ -32,7 +32,7 @@ func backup(t testing.TB, p *world.Plane) (dir string) {
 	return dir
 }
 
-// restore puts etcd back to what it was, as an operator does: with the API server down.
+// restore restores etcd from a backup as an operator does: with the API server down.
 func restore(t testing.TB, p *world.Plane, dir string) {
 	t.Helper()
 	p.KillAPIServer(0)
@@ -55,7 +55,7 @@ func restore(t testing.TB, p *world.Plane, dir string) {
 	readAnew(t, p)
 }
 
-// readAnew reads etcd's history from its beginning: the reader of before knows, or takes for known, what is no longer so.
+// readAnew reads etcd's history from its beginning: the previous reader has versions that no longer exist.
 func readAnew(t testing.TB, p *world.Plane) {
 	t.Helper()
 	h, err := oracle.OpenHistory(p.EtcdEndpoint())
@@ -75,7 +75,7 @@ func readAnew(t testing.TB, p *world.Plane) {
 	p.Now(t)
 }
 
-// ofHistory are the records of one history.
+// ofHistory returns the records of one history.
 func ofHistory(records []oracle.Record, history uint64) []oracle.Record {
 	var list []oracle.Record
 	for _, rec := range records {
@@ -91,7 +91,7 @@ type rewoundCase struct {
 	name      string
 	configMap bool // The checkpoint is in etcd, and restored along with it.
 	down      bool
-	second    int // Objects of the second history, before the agent looks.
+	second    int // The number of objects that are created in the second history before the agent reads it.
 
 	namespace string
 	stage     *world.Stage
@@ -101,8 +101,8 @@ type rewoundCase struct {
 // ownCheckpoint is the name of a checkpoint in the namespace that its agent observes.
 const ownCheckpoint = "own-checkpoint"
 
-// TestRewound restores etcd from a copy, so that resourceVersions are given a second time, to other contents. The agents of one
-// restore each have a namespace, a bus and a checkpoint.
+// TestRewound restores etcd from a backup, so that resourceVersions are assigned a second time, to other contents. The agents
+// of one restore each have a namespace, a bus and a checkpoint.
 func TestRewound(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -154,7 +154,7 @@ func TestRewound(t *testing.T) {
 	}
 }
 
-// begin starts the agent and does what the copy will have.
+// begin starts the agent and makes the changes that the backup will have.
 func (c *rewoundCase) begin(t *testing.T, p *world.Plane) {
 	t.Helper()
 	s := world.StageOn(t, p, world.Luck())
@@ -172,7 +172,7 @@ func (c *rewoundCase) begin(t *testing.T, p *world.Plane) {
 	s.Rewrite(t, c.namespace, "old-1", "before the copy")
 }
 
-// leave does what the copy will not have.
+// leave makes changes that the backup will not have.
 func (c *rewoundCase) leave(t *testing.T) {
 	t.Helper()
 	c.stage.Change(t, c.namespace, 10)
@@ -183,7 +183,7 @@ func (c *rewoundCase) leave(t *testing.T) {
 	}
 }
 
-// judge holds the stream against both histories, of which the first ended at a revision.
+// judge compares the stream with both histories. The first history ended at revision end.
 func (c *rewoundCase) judge(t *testing.T, end uint64) {
 	s := c.stage
 	started := s.Await(t, "a snapshot of the second history", func(rec *oracle.Record) bool {
@@ -213,7 +213,7 @@ func (c *rewoundCase) judge(t *testing.T, end uint64) {
 		t.Fatalf("gaps of the second history: %+v, want one, rewound, before its snapshot", second.Gaps)
 	}
 
-	// Of the first history nothing is missing but what the gap says is gone.
+	// The gap covers every record of the first history that is missing.
 	records := ofHistory(s.Stream.All(), 0)
 	gone := second.Gaps[0]
 	gone.To = math.MaxUint64
@@ -221,14 +221,14 @@ func (c *rewoundCase) judge(t *testing.T, end uint64) {
 	v.Until = end
 	first := oracle.Judge(oracle.Expect(c.old, v), append(records, gone), v)
 	world.Report(t, s.Plane, s.Stream, slices.DeleteFunc(first.Faults, func(f oracle.Fault) bool {
-		return f.Kind == "final state" // Nobody is in the state in which this history ends.
+		return f.Kind == "final state" // No consumer is in the final state of this history.
 	}))
 	if lost := first.InGaps; (lost > 0) != c.down {
 		t.Errorf("%d records of the first history are missing in the gap from %d", lost, gone.From)
 	}
 }
 
-// withoutKey leaves out what the agent never captures.
+// withoutKey removes the objects of one name, which the agent never captures.
 func withoutKey(history map[oracle.ObjectKey][]*oracle.Version, name string) map[oracle.ObjectKey][]*oracle.Version {
 	for key := range history {
 		if key.Name == name {

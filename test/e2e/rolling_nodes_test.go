@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// boundPods is one step of a writer of Pods that are bound to a node from their birth, as those of a DaemonSet.
+// boundPods returns a writer step for Pods that are bound to a node when they are created, as those of a DaemonSet.
 func boundPods(w *world.Writer, node string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		all := world.Collection("pods", w.Namespace)
@@ -30,15 +30,15 @@ func boundPods(w *world.Writer, node string) func(context.Context) error {
 			_, err = w.API.MergePatch(ctx, uri+"/status", obj{"status": obj{"phase": "Running", "message": w.Text()}})
 		case 5, 6:
 			_, err = w.API.MergePatch(ctx, uri, obj{"metadata": obj{"annotations": obj{"text": w.Text()}}})
-		case 7: // No kubelet would end it.
+		case 7: // There is no kubelet that would end it.
 			err = w.API.Remove(ctx, uri+"?gracePeriodSeconds=0")
 		}
 		return err
 	}
 }
 
-// TestRollingUpdateOfNodes exchanges the agents of a DaemonSet, one node after the other, while the pods on the nodes change:
-// SIGTERM, and then a new process with the same file as its checkpoint. Nothing is lost, and nothing is there twice.
+// TestRollingUpdateOfNodes replaces the agents of a DaemonSet, one node after the other, while the Pods on the nodes change.
+// Each agent gets SIGTERM, and a new process starts with the same checkpoint file. Nothing is lost, and nothing is sent twice.
 func TestRollingUpdateOfNodes(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -119,7 +119,7 @@ func TestRollingUpdateOfNodes(t *testing.T) {
 	t.Logf("%d agents, each exchanged %d times: %d records expected, %d on the bus, %d duplicates", len(nodes), rounds, total.Expected, total.Records, total.Duplicates)
 }
 
-// ofNode are the records of a node's agent: its stream events, and those of the pods that are named for the node.
+// ofNode returns the records of a node's agent: its stream events, and those of the Pods that are named after the node.
 func ofNode(records []oracle.Record, node string) []oracle.Record {
 	var list []oracle.Record
 	for i := range records {

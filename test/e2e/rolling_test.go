@@ -7,17 +7,17 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// update ends an agent as a rolling update does: SIGTERM, upon which it has to end in good order.
+// update stops an agent as a rolling update does: with SIGTERM, upon which it must end without an error.
 func (c *candidate) update(t testing.TB) {
 	t.Helper()
 	if err := c.Agent.Stop(time.Minute); err != nil {
 		t.Errorf("agent, asked to stop: %v", err)
 	}
-	c.Killed = true // It is gone, as it should be.
+	c.Killed = true // It ended as expected.
 }
 
-// TestRollingUpdate exchanges the agents of a Deployment under load: with maxSurge 1 the new one stands by until the old one
-// has released the Lease, with Recreate it is started when the old one is gone. Nothing is lost, and nothing is there twice.
+// TestRollingUpdate replaces the agents of a Deployment under load. With maxSurge 1, the new agent is a standby until the old
+// one has released the Lease. With Recreate, it starts after the old one is gone. Nothing is lost, and nothing is sent twice.
 func TestRollingUpdate(t *testing.T) {
 	slow(t)
 	t.Parallel()

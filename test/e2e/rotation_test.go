@@ -15,13 +15,13 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestRotation replaces authority and certificates of both sides while records are on their way, with a new authority that
-// does not know the one before, and cuts all connections.
+// TestRotation replaces the authority and the certificates of both sides while records are sent, and cuts all connections. The
+// new authority is unrelated to the previous one.
 func TestRotation(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	p := world.SharedPlane(t)
-	// rotating rotates until ctx ends; whoever is the server has to see the new certificates before the next rotation.
+	// rotating rotates until ctx ends. The server must use the new certificates before the next rotation.
 	rotating := func(c *world.Certificates, cut func()) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for ctx.Err() == nil {
@@ -37,7 +37,7 @@ func TestRotation(t *testing.T) {
 					return nil
 				})
 				if err != nil {
-					return world.IgnoreEnd(ctx, err) // Behind the last record nobody needs a connection.
+					return world.IgnoreEnd(ctx, err) // After the last record, no connection is needed.
 				}
 			}
 			return nil
@@ -52,7 +52,7 @@ func TestRotation(t *testing.T) {
 		s := world.StartServer(t, o)
 		via := world.RunProxy(t, world.HostPort(s.ClientURL()))
 		b := &world.Bus{URL: "tls://" + via.Addr(), More: c.YAML(), Options: []nats.Option{
-			// The test reads inside the process, over a connection that nobody cuts.
+			// The test reads in-process, over a connection that is never cut.
 			nats.InProcessServer(s), nats.RootCAs(c.CAFile), nats.ClientCert(c.CertFile, c.KeyFile),
 		}}
 		run := &busTruth{To: b, Namespace: "rotation-nats", Revisions: revisions(4_000), Trouble: rotating(c, via.Cut), Enough: enough(c)}
@@ -71,7 +71,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// TestKafkaRotation is TestRotation for Kafka, whose brokers take up new files when they are started again.
+// TestKafkaRotation is TestRotation for Kafka, whose brokers load new files when they are restarted.
 func TestKafkaRotation(t *testing.T) {
 	slow(t)
 	k := world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t), Secure: true})

@@ -17,8 +17,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestRedactionHash: a hash tells that a value is the same, also behind a restart, or is not. In two objects the same value has
-// two hashes, unless it is asked for. Behind a change of the key it is another one, and a stream event says so first.
+// TestRedactionHash checks that a value keeps its hash, also after a restart, and that another value has another hash. In two
+// objects the same value has two hashes, unless acrossObjects is set. A new key gives a new hash, after a stream event that
+// reports the change.
 func TestRedactionHash(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -75,7 +76,7 @@ func TestRedactionHash(t *testing.T) {
 					t.Errorf("%s (%s), where nothing has changed", rec.ID, rec.Reason)
 				}
 			}
-			// Another.
+			// Another key.
 			if err := a.Stop(time.Minute); err != nil {
 				t.Error(err)
 			}
@@ -104,7 +105,7 @@ func TestRedactionHash(t *testing.T) {
 	}
 }
 
-// hashes takes from Secrets' events what stands for their password.
+// hashes extracts the hashes of passwords from the events of Secrets.
 type hashes struct {
 	*world.Plane
 	stream *world.Stream
@@ -114,7 +115,7 @@ type hashes struct {
 	values map[string]string // By name and resourceVersion.
 }
 
-// hashed is how a value is written that was replaced.
+// hashed matches a hash in place of a value.
 var hashed = regexp.MustCompile(`^hmac-sha256:([0-9a-f]{8}):[A-Za-z0-9_-]{22}$`)
 
 func keyID(value string) string { return hashed.FindStringSubmatch(value)[1] }
@@ -133,7 +134,7 @@ func (h *hashes) content(_ oracle.ObjectKey, object map[string]any) (oracle.Dige
 	return selection.Exact(object), wrong
 }
 
-// put writes a Secret and returns what the event has in place of its password.
+// put writes a Secret and returns the hash of its password in the event.
 func (h *hashes) put(t *testing.T, name, password, label string) string {
 	t.Helper()
 	secret := obj{

@@ -34,18 +34,18 @@ const (
 	plantedIn = "planted"
 )
 
-// planted is objects with values that must not be seen, and what looks for them.
+// planted is a set of objects with values that must not leak, and the search for these values.
 type planted struct {
 	*world.Plane
 	hay *oracle.Haystack
 	n   int
-	// where is in which place each value was planted.
+	// where has the place in which each value was planted.
 	where map[string]string
-	// last is the revision in which each object was written last.
+	// last has the revision of the last write of each object.
 	last map[oracle.ObjectKey]uint64
 }
 
-// value is one more, planted in a place. It holds what is escaped differently wherever it is written.
+// value plants a new value in a place. It includes characters that each format escapes differently.
 func (p *planted) value(where string) string {
 	v := "\"" + rand.Text() + "\" <é>+/" + rand.Text()
 	p.hay.Plant(v)
@@ -53,7 +53,7 @@ func (p *planted) value(where string) string {
 	return v
 }
 
-// rules redact what is no Secret.
+// plantedRules redact values outside of Secrets.
 const plantedRules = `
   - resources: [secrets]
     namespaces: [planted]
@@ -73,13 +73,13 @@ const plantedRules = `
     redact: ["spec.tokens[*]", "spec.entries[*].value", "spec.keyed[*]"]
 `
 
-// openRules take the same and redact nothing.
+// openRules select the same objects and redact nothing.
 const openRules = `
   - resources: [secrets, deployments.apps, configmaps, ` + vaults + `]
     namespaces: [planted]
 `
 
-// step writes a secret of each kind anew, with n telling the names apart.
+// step writes an object of each kind under a name, with new values.
 func (p *planted) step(t *testing.T, name string, large int) {
 	t.Helper()
 	p.n++
@@ -88,9 +88,9 @@ func (p *planted) step(t *testing.T, name string, large int) {
 		o["metadata"].(obj)["name"] = name
 		o = world.Applied(o)
 		annotations := o["metadata"].(obj)["annotations"].(obj)
-		annotations["kapp.k14s.io/original"] = annotations[oracle.LastApplied] // Another tool keeps it there.
+		annotations["kapp.k14s.io/original"] = annotations[oracle.LastApplied] // Another tool stores a copy there.
 		if resource == "configmaps" {
-			o["data"].(obj)["text"] = world.Noise(large) // An annotation has no room for it.
+			o["data"].(obj)["text"] = world.Noise(large) // It does not fit into an annotation.
 		}
 		all := world.Collection(resource, plantedIn)
 		raw, err := p.API.Create(t.Context(), all, o)
@@ -119,7 +119,7 @@ func (p *planted) step(t *testing.T, name string, large int) {
 	vault := obj{
 		"apiVersion": oracle.WidgetsGroup + "/v1", "kind": "Vault", "metadata": world.Meta(name),
 		"spec": obj{
-			// managedFields has the members of sets and the keys of lists, with their values.
+			// managedFields includes the members of sets and the keys of lists, with their values.
 			"tokens": []string{p.value("set")}, "keyed": []obj{{"key": p.value("list key"), "step": p.n}},
 			"entries": []obj{{"value": p.value("entry"), "step": p.n}},
 		},
@@ -128,7 +128,7 @@ func (p *planted) step(t *testing.T, name string, large int) {
 	p.wrote(t, vaults, raw, err)
 }
 
-// wrote notes what the API server has answered.
+// wrote records the revision in the API server's answer.
 func (p *planted) wrote(t *testing.T, resource string, raw []byte, err error) {
 	t.Helper()
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *planted) wrote(t *testing.T, resource string, raw []byte, err error) {
 	p.last[v.Key] = v.Rev
 }
 
-// remove deletes what is of one name.
+// remove deletes the objects of one name.
 func (p *planted) remove(t *testing.T, name string) {
 	t.Helper()
 	for _, resource := range []string{"secrets", "configmaps", "deployments.apps", vaults} {
@@ -151,11 +151,11 @@ func (p *planted) remove(t *testing.T, name string) {
 	}
 }
 
-// plant makes what there is before any agent.
+// plant creates the objects that exist before any agent.
 func plant(t *testing.T) *planted {
 	t.Helper()
 	p := &planted{
-		// Without a watch cache, the API server forgets when etcd does.
+		// Without a watch cache, the API server loses history when etcd compacts it.
 		Plane: world.StartPlane(t, controlplane.Options{NoControllerManager: true, Uncached: []string{"secrets", "configmaps", "deployments.apps", vaults}}),
 		hay:   oracle.NewHaystack(), where: make(map[string]string), last: make(map[oracle.ObjectKey]uint64),
 	}
@@ -191,12 +191,12 @@ func plant(t *testing.T) *planted {
 	return p
 }
 
-// leak is an agent of which everything that leaves it is kept, by where it went.
+// leak is an agent, and everything that leaves it, by destination.
 type leak struct {
 	*world.Agent
 	*planted
 	stream     *world.Stream
-	bus        *world.Bus // Nil: stdout.
+	bus        *world.Bus // Nil means stdout.
 	checkpoint string
 	out        map[string][]byte
 	traces     *rawTraces
@@ -205,7 +205,7 @@ type leak struct {
 	stdout bytes.Buffer
 }
 
-// Write is stdout's.
+// Write implements io.Writer for the agent's stdout.
 func (l *leak) Write(text []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,7 +222,7 @@ func (p *planted) watch(t *testing.T, rules, extra string, to *world.Bus) *leak 
 		Watch: rules, Checkpoint: fmt.Sprintf("{file: {path: %q}}", l.checkpoint),
 		Extra: fmt.Sprintf("log: {level: debug}\ntracing: {enabled: true, endpoint: %q, sampleRatio: 1}\nnoise: [managed-fields-only]\n", l.traces.URL) + extra,
 	}
-	// What is in the events is for the search to tell.
+	// The search checks the contents of the events, not the reader.
 	r := &oracle.Reader{Cluster: world.ClusterName, ClusterUID: p.UID, Shallow: true, MayTruncate: true}
 	if to != nil {
 		c.Bus = to
@@ -232,17 +232,17 @@ func (p *planted) watch(t *testing.T, rules, extra string, to *world.Bus) *leak 
 		l.Agent = world.StartAgent(t, p.Plane, c)
 		t.Cleanup(func() { l.Agent.Finish(t) }) // Before the reader is waited for.
 		l.stream = world.ReadLines(t, io.TeeReader(l.Agent.Stdout, l), r)
-		t.Cleanup(func() { _ = l.Agent.Stop(time.Minute) }) // So that there is an end to read; finish says how it was.
+		t.Cleanup(func() { _ = l.Agent.Stop(time.Minute) }) // This ends the output; Finish reports the result.
 	}
 	return l
 }
 
-// look keeps what can be asked of a running agent.
+// look stores the responses of the running agent.
 func (l *leak) look(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"/metrics", "/status", "/readyz", "/healthz", "/"} {
 		text, err := l.Agent.Get(t.Context(), path)
-		if err != nil && path != "/" && path != "/healthz" { // Which may not be served, and say so.
+		if err != nil && path != "/" && path != "/healthz" { // These may not be served.
 			t.Errorf("GET %s: %v", path, err)
 		}
 		if err != nil {
@@ -252,7 +252,7 @@ func (l *leak) look(t *testing.T) {
 	}
 }
 
-// command keeps what a command prints.
+// command stores the output of a command.
 func (l *leak) command(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -266,7 +266,7 @@ func (l *leak) command(t *testing.T, args ...string) {
 	l.out[strings.Join(args, " ")] = out
 }
 
-// collect keeps what is left in files and on the bus.
+// collect stores the contents of the files and of the bus.
 func (l *leak) collect(t *testing.T) {
 	t.Helper()
 	for name, path := range map[string]string{"log": l.Agent.Log, "checkpoint": l.checkpoint} {
@@ -301,7 +301,7 @@ func (l *leak) collect(t *testing.T) {
 	}
 }
 
-// collectStream keeps every message of a stream: records, dead letters, what is put aside.
+// collectStream stores every message of a stream: records, dead letters, and events in the object store.
 func (l *leak) collectStream(t *testing.T, js jetstream.JetStream, name string) {
 	t.Helper()
 	s, err := js.Stream(t.Context(), name)
@@ -312,7 +312,7 @@ func (l *leak) collectStream(t *testing.T, js jetstream.JetStream, name string) 
 	for seq := max(1, state.FirstSeq); seq <= state.LastSeq; seq++ {
 		m, err := s.GetMsg(t.Context(), seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // Rolled up: what is put aside has one message of its own to tell of it.
+			continue // Rolled up: an object in the store has only one metadata message.
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -322,11 +322,11 @@ func (l *leak) collectStream(t *testing.T, js jetstream.JetStream, name string) 
 			where = "dead letters"
 		}
 		l.out["headers"] = fmt.Appendf(l.out["headers"], "%s %v\n", m.Subject, m.Header)
-		l.out[where] = append(l.out[where], m.Data...) // In a row: a value may lie over the border of two chunks.
+		l.out[where] = append(l.out[where], m.Data...) // Concatenated, because a value may span two chunks.
 	}
 }
 
-// settle waits until the agent has told of all that was written.
+// settle waits until the bus has the last revision of each written object.
 func (l *leak) settle(t *testing.T) {
 	t.Helper()
 	wait.Eventually(t, 2*time.Minute, func() error {
@@ -352,13 +352,13 @@ func (l *leak) settle(t *testing.T) {
 	l.look(t)
 }
 
-// TestPlantedSecrets plants values wherever Secrets and what is redacted can have them, has agents see all that can happen to
-// them, and looks for the values, or a part of them, in everything that leaves the agents. So that it is known to find what is
-// there, one of them redacts nothing.
+// TestPlantedSecrets plants values wherever Secrets and redacted fields can have them, and subjects agents to every kind of
+// change and restart. It then searches everything that leaves the agents for the values and for parts of them. One agent
+// redacts nothing, to show that the search works.
 func TestPlantedSecrets(t *testing.T) {
 	t.Parallel()
 	p := plant(t)
-	small := func() *world.Bus { // What is large does not fit.
+	small := func() *world.Bus { // Large objects do not fit.
 		o := world.BusOptions(server.RANDOM_PORT, t.TempDir())
 		o.MaxPayload = 144 << 10
 		return &world.Bus{URL: world.StartServer(t, o).ClientURL()}
@@ -370,7 +370,7 @@ func TestPlantedSecrets(t *testing.T) {
 	const limit = "event: {maxBytes: 131072}\n"
 	hash := fmt.Sprintf("redaction: {mode: hash, keyFile: %q}\n", key)
 	agents := map[string]*leak{
-		// With nothing stripped, redaction alone keeps back what says values once more.
+		// With nothing stripped, only redaction removes further copies of the values.
 		"removed":      p.watch(t, plantedRules, limit+"strip: []\n", small()),
 		"hashed":       p.watch(t, plantedRules, limit+hash+"strip: []\n", small()),
 		"dead letters": p.watch(t, plantedRules, limit+hash+"claimCheck: {}\noversize: [patch, before]\n", small()),
@@ -460,7 +460,7 @@ func TestPlantedSecrets(t *testing.T) {
 	}
 }
 
-// findsNothing looks for what was planted in everything that has left the agent.
+// findsNothing fails the test if anything that left the agent has a planted value.
 func (l *leak) findsNothing(t *testing.T) {
 	t.Helper()
 	total := 0
@@ -478,8 +478,8 @@ func (l *leak) findsNothing(t *testing.T) {
 	t.Logf("%d values, looked for in %s: %v", len(l.hay.Values), world.MiB(int64(total)), slices.Sorted(maps.Keys(l.out)))
 }
 
-// finds is findsNothing for an agent that was told to redact nothing: each value is in its records, and still in none of what
-// tells of its work.
+// finds is findsNothing for an agent that redacts nothing: each value must be in its records, but not in its log, metrics,
+// traces or other output.
 func (l *leak) finds(t *testing.T) {
 	t.Helper()
 	var records []byte

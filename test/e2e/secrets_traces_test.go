@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// rawTraces is a collector of OpenTelemetry that keeps what it is sent.
+// rawTraces is an OpenTelemetry collector that stores the requests.
 type rawTraces struct {
 	*httptest.Server
 	mu  sync.Mutex

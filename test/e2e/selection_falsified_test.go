@@ -8,19 +8,19 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle/selection"
 )
 
-// falsify changes a faultless run in one place after the other, the rules or the records, and wants each change to be noticed.
-// It returns how many there were.
+// falsify changes a faultless run in one place after the other, in the rules or in the records. The judges must detect each
+// change. It returns the number of changes.
 func (r *selectionRun) falsify(t *testing.T, want map[oracle.ObjectKey][]selection.Chosen, records []oracle.Record, until uint64, begins func(oracle.ObjectKey) (oracle.Snapshot, bool)) int {
 	t.Helper()
 	noticed := r.falsifyRecords(t, want, records, until)
 	if len(r.killed) > 0 {
-		return noticed // What differs may be what nobody knows behind a crash.
+		return noticed // After a crash, the only difference may be in records that the judge must accept either way.
 	}
 	a := selection.ReadArchive(t, r.History, r.from, until, r.watched...)
 	for name, other := range r.config.Mutations() {
 		wrong := other.Choose(a, begins, until)
 		if selection.SameChoice(want, wrong) {
-			continue // Nothing came up that it would change.
+			continue // The mutation changes nothing in this run.
 		}
 		if got := selection.Judge(wrong, records, until); len(got.Faults) == 0 {
 			t.Errorf("rules that are not those of the agent (%s), and the records fit them", name)
@@ -30,7 +30,7 @@ func (r *selectionRun) falsify(t *testing.T, want map[oracle.ObjectKey][]selecti
 	return noticed
 }
 
-// falsifyRecords changes one record each, of some.
+// falsifyRecords changes some of the records, one at a time.
 func (r *selectionRun) falsifyRecords(t *testing.T, want map[oracle.ObjectKey][]selection.Chosen, records []oracle.Record, until uint64) int {
 	t.Helper()
 	expected := make(map[string]*selection.Chosen)

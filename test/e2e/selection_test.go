@@ -26,11 +26,11 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestSelection tells agents by configurations that are drawn what to send, has writers move objects from one rule to the other,
-// and wants just that on the bus which the rules say: derived from etcd's history by an evaluation of its own.
+// TestSelection runs agents with randomly drawn configurations, while writers move objects from one rule to another. The bus
+// must have exactly the records that the rules select. An independent evaluation derives them from etcd's history.
 func TestSelection(t *testing.T) {
 	t.Parallel()
-	p := world.StartPlane(t, controlplane.Options{}) // What others write is counted, too.
+	p := world.StartPlane(t, controlplane.Options{}) // Changes by controllers count, too.
 	seed := world.EnvUint(t, "SELECTION_SEED", 1)
 	n := world.EnvUint(t, "SELECTIONS", size[uint64](1, 3, 5))
 	var total selectionTotals
@@ -54,7 +54,7 @@ type selectionRun struct {
 	*selection.Drawer
 	config  *selection.Config
 	written []string
-	watched []string // The resources that rules take, whoever writes them.
+	watched []string // The resources that the rules select, regardless of the writer.
 	from    uint64
 	stream  *world.Stream
 	agent   *world.Agent
@@ -129,7 +129,7 @@ func runSelection(t *testing.T, p *world.Plane, seed uint64, total *selectionTot
 	t.Logf("%d changes sent, %d withheld, %d copies", got.Sent, got.Withheld, got.Duplicates)
 }
 
-// clear leaves nothing to those who come after.
+// clear deletes the namespaces of the run.
 func (r *selectionRun) clear(t testing.TB) {
 	ctx := context.WithoutCancel(t.Context())
 	for _, ns := range r.Namespaces() {
@@ -139,7 +139,7 @@ func (r *selectionRun) clear(t testing.TB) {
 	}
 }
 
-// write has writers take so many steps, while meanwhile is done. It ends when both have.
+// write runs writers for that many steps, and runs meanwhile at the same time. It returns when both have ended.
 func (r *selectionRun) write(t *testing.T, steps int64, meanwhile func(context.Context) error) {
 	t.Helper()
 	var taken atomic.Int64
@@ -157,7 +157,7 @@ func (r *selectionRun) write(t *testing.T, steps int64, meanwhile func(context.C
 			}
 		}
 	}
-	// A few at a time, each with all of its objects: the API server is to be busy, not this machine.
+	// A few at a time, each with all of its objects: the load is for the API server, not for this machine.
 	var all []func(context.Context) error
 	const many = 4
 	for i := range many {
@@ -184,7 +184,7 @@ func (r *selectionRun) write(t *testing.T, steps int64, meanwhile func(context.C
 	wg.Wait()
 }
 
-// meanwhile has a namespace go and come back, and where crash is set the agent killed and started again.
+// meanwhile deletes a namespace and creates it again. If crash is set, it also kills the agent and starts it again.
 func (r *selectionRun) meanwhile(t *testing.T, crash bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		uri := "/api/v1/namespaces/" + r.Prefix + "tmp"
@@ -209,7 +209,7 @@ func (r *selectionRun) meanwhile(t *testing.T, crash bool) func(context.Context)
 	}
 }
 
-// crash kills the agent, and starts it again behind some changes.
+// crash kills the agent, and starts it again after some changes.
 func (r *selectionRun) crash(t *testing.T) {
 	r.agent.Crash()
 	position, err := r.stream.End(t.Context())
@@ -222,7 +222,7 @@ func (r *selectionRun) crash(t *testing.T) {
 	r.agent.Again(t)
 }
 
-// place is where an informer is: the namespace is "" where it is one over all.
+// place is the scope of an informer: namespace is "" if the informer covers all namespaces.
 type place struct{ resource, namespace string }
 
 func (r *selectionRun) place(resource, namespace string) place {
@@ -232,7 +232,8 @@ func (r *selectionRun) place(resource, namespace string) place {
 	return place{resource, namespace}
 }
 
-// begins waits until each scope that the rules make has sent its snapshot, and returns where an object's began.
+// begins waits until each scope of the rules has sent its snapshot, and returns a function that returns the snapshot of an
+// object's scope.
 func (r *selectionRun) begins(t *testing.T) func(oracle.ObjectKey) (oracle.Snapshot, bool) {
 	t.Helper()
 	wanted := make(map[place]bool)
@@ -269,7 +270,7 @@ func (r *selectionRun) begins(t *testing.T) func(oracle.ObjectKey) (oracle.Snaps
 	}
 }
 
-// await waits until all that is to be sent is on the bus, or nothing has come for a while.
+// await waits until all expected records are on the bus, or none has come for a while.
 func (r *selectionRun) await(t *testing.T, begins func(oracle.ObjectKey) (oracle.Snapshot, bool)) (uint64, map[oracle.ObjectKey][]selection.Chosen) {
 	t.Helper()
 	until := r.Now(t)
@@ -290,7 +291,7 @@ func (r *selectionRun) await(t *testing.T, begins func(oracle.ObjectKey) (oracle
 	return until, want
 }
 
-// compareCounts holds what the agent counts as withheld against what is to be, once nothing moves any more.
+// compareCounts waits until the agent's counts of withheld events are the expected ones.
 func (r *selectionRun) compareCounts(t *testing.T, begins func(oracle.ObjectKey) (oracle.Snapshot, bool)) {
 	t.Helper()
 	var diff string
@@ -312,7 +313,7 @@ func (r *selectionRun) compareCounts(t *testing.T, begins func(oracle.ObjectKey)
 	}
 }
 
-// readWithheld is what the agent counts as withheld, by resource and reason.
+// readWithheld returns the agent's counts of withheld events, by resource and reason.
 func readWithheld(t testing.TB, metrics string) map[string]int {
 	t.Helper()
 	counts := make(map[string]int)
@@ -343,8 +344,8 @@ func readWithheld(t testing.TB, metrics string) map[string]int {
 	return counts
 }
 
-// judgeMarks holds the marks of the snapshots, one for each scope, against the reads: started says how many objects there are,
-// completed how many of them were sent.
+// judgeMarks compares the stream events of the snapshots, one pair for each scope, with the reads. The start has the number of
+// objects, and the completion the number of those that were sent.
 func (r *selectionRun) judgeMarks(t *testing.T, want map[oracle.ObjectKey][]selection.Chosen, records []oracle.Record) {
 	t.Helper()
 	there, sent, started := make(map[place]int), make(map[place]int), make(map[place]*oracle.Record)
@@ -376,7 +377,7 @@ func (r *selectionRun) judgeMarks(t *testing.T, want map[oracle.ObjectKey][]sele
 	}
 }
 
-// report fails the test with the faults, a few of each kind with what differs.
+// report fails the test with a few faults of each kind, and logs the differences.
 func (r *selectionRun) report(t *testing.T, faults []selection.Fault) {
 	t.Helper()
 	slices.SortStableFunc(faults, selection.CompareFaults)

@@ -12,8 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// mover is a writer of objects that move from one rule to the other: other labels, contents, fields and annotations, gone and
-// there again, with updates that change nothing but what is noise.
+// mover is a writer of objects that move from one rule to another. It changes labels, contents, fields and annotations, deletes
+// objects and creates them again, and makes updates that change only noise.
 type mover struct {
 	*world.Writer
 	resource string
@@ -21,7 +21,7 @@ type mover struct {
 
 func (m *mover) pick(list ...string) string { return list[m.RNG.IntN(len(list))] }
 
-// labels are some of those that selectors ask for; nil takes one away.
+// labels returns some of the labels that selectors use; nil removes a label.
 func (m *mover) labels() obj {
 	l := obj{"run": "selection"}
 	switch m.RNG.IntN(4) {
@@ -47,7 +47,7 @@ func (m *mover) annotations() obj {
 	return a
 }
 
-// content is what an object of the resource has besides its metadata. With create it is whole.
+// content returns the fields of an object of the resource besides its metadata. With create, the object is complete.
 func (m *mover) content(create bool) obj {
 	switch m.resource {
 	case "configmaps":
@@ -94,7 +94,7 @@ func (m *mover) endpoints() []obj {
 
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000000Z") }
 
-// heartbeat is an update that one of the ready-made filters takes for noise; false: the resource has none.
+// heartbeat returns an update that a built-in filter treats as noise, or false if the resource has none.
 func (m *mover) heartbeat(uri string) (string, obj, bool) {
 	switch m.resource {
 	case oracle.Widgets:
@@ -146,10 +146,10 @@ func (m *mover) create(ctx context.Context, all, name string) error {
 	return err
 }
 
-// step is one change, or a few in a row.
+// step makes one change, or a few in a row.
 func (m *mover) step(ctx context.Context) error {
 	err := m.change(ctx)
-	// The namespace is on its way out; or nothing is there to be applied to, and what is applied is not enough for a whole.
+	// The namespace is being deleted; or the object does not exist, and the applied fields are not enough to create it.
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (m *mover) change(ctx context.Context) error {
 	switch m.RNG.IntN(16) {
 	case 0, 1, 2:
 		return m.create(ctx, all, name)
-	case 3, 4, 5: // From one rule to the other, or out of all.
+	case 3, 4, 5: // From one rule to another, or out of all.
 		return patch(obj{"metadata": obj{"labels": m.labels()}})
 	case 6:
 		p := m.content(false)
@@ -184,7 +184,7 @@ func (m *mover) change(ctx context.Context) error {
 			return err
 		}
 		return patch(obj{"metadata": obj{"annotations": nil}})
-	case 12: // One more manager of what there is already: nothing but managedFields differs.
+	case 12: // Another manager of the same fields: only managedFields changes.
 		_, err := m.API.Apply(ctx, uri, m.pick("red", "green", "blue"), m.identity(name))
 		return err
 	case 13:
@@ -194,7 +194,7 @@ func (m *mover) change(ctx context.Context) error {
 			return err
 		}
 		return m.create(ctx, all, name)
-	default: // Out and in and gone, as fast as can be.
+	default: // Out, in and deleted, as fast as possible.
 		for range 2 {
 			if err := patch(obj{"metadata": obj{"labels": m.labels()}}); err != nil {
 				return err

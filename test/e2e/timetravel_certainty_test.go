@@ -17,14 +17,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// certaintyStage is an agent that observes the ConfigMaps of a namespace, one of which the test writes.
+// certaintyStage is an agent that observes the ConfigMaps of a namespace. The test writes one of them.
 type certaintyStage struct {
 	*world.Stage
 
 	namespace string
 }
 
-// settled is how long a test waits, so that what it wrote has been observed.
+// settled is how long a test waits for its writes to be observed.
 const settled = 1500 * time.Millisecond
 
 func newCertaintyStage(t *testing.T, p *world.Plane, namespace, rule string) *certaintyStage {
@@ -37,7 +37,7 @@ func newCertaintyStage(t *testing.T, p *world.Plane, namespace, rule string) *ce
 	return c
 }
 
-// write writes the text of the object and returns the revision.
+// write changes the text of the object and returns the revision.
 func (c *certaintyStage) write(t *testing.T, text string) uint64 {
 	t.Helper()
 	raw, err := c.Plane.API.MergePatch(t.Context(), world.Collection("configmaps", c.namespace)+"/it-0", obj{"data": obj{"text": text}})
@@ -51,7 +51,7 @@ func (c *certaintyStage) write(t *testing.T, text string) uint64 {
 	return v.Rev
 }
 
-// mark has the agent take a snapshot, and so send stream events, and waits for its end.
+// mark makes the agent take a snapshot, and thereby send stream events, and waits for its completion.
 func (c *certaintyStage) mark(t *testing.T) {
 	t.Helper()
 	ids := c.Agent.Snapshot(t, "configmaps", c.namespace)
@@ -60,7 +60,7 @@ func (c *certaintyStage) mark(t *testing.T) {
 	})
 }
 
-// signOfLife has the agent observe a change and save its checkpoint. A gap after it begins later than what was before it.
+// signOfLife makes the agent observe a change and save its checkpoint. A later gap then begins after the earlier writes.
 func (c *certaintyStage) signOfLife(t *testing.T) {
 	t.Helper()
 	c.MakeConfigMaps(t, c.namespace, fmt.Sprint("life-", time.Now().UnixNano()), 1)
@@ -68,7 +68,7 @@ func (c *certaintyStage) signOfLife(t *testing.T) {
 	world.Pass(t.Context(), 6*time.Second) // it is saved every 5 s
 }
 
-// at returns a moment at which what was written before has been observed, and nothing is written.
+// at returns a moment without writes, at which all earlier writes have been observed.
 func (c *certaintyStage) at(t *testing.T) time.Time {
 	t.Helper()
 	world.Pass(t.Context(), settled)
@@ -77,7 +77,7 @@ func (c *certaintyStage) at(t *testing.T) time.Time {
 	return now
 }
 
-// says compares an answer with the truth: an exact one has the text, others are of one of the certainties.
+// says compares an answer with the truth. An exact answer must have the text; others must have one of the certainties.
 func (c *certaintyStage) says(t *testing.T, what, moment, text string, certainties ...string) pastScope {
 	t.Helper()
 	a := ask(t, "configmaps", "it-0", "-n", c.namespace, "--at", moment, "--bus", c.Bus.URL)
@@ -109,7 +109,7 @@ func (c *certaintyStage) says(t *testing.T, what, moment, text string, certainti
 
 func stamp(at time.Time) string { return at.Format(time.RFC3339Nano) }
 
-// atRevision is a moment.
+// atRevision returns the notation of a moment.
 func atRevision(rev uint64, history int) string {
 	if history > 0 {
 		return fmt.Sprintf("rv:%d/h%d", rev, history)
@@ -194,9 +194,9 @@ func TestCertaintyOfARestore(t *testing.T) {
 	c.says(t, "a third history", atRevision(again, 2), "", "unknown")
 }
 
-// TestCertaintyOfOneLostScope has an agent lose the position of one scope while it is away. Versions of that scope are lost, and an answer for
-// them says so. Those of the other scope are found, and stay exact. On NATS the agent finds that the bus has more, and announces a gap. It cannot
-// ask Kafka.
+// TestCertaintyOfOneLostScope makes an agent lose the position of one scope while it is down. Versions of that scope are lost, and an answer for
+// them reports that. Those of the other scope are found, and remain exact. On NATS the agent detects that the bus has more, and announces a gap.
+// On Kafka it cannot detect that.
 func TestCertaintyOfOneLostScope(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -234,7 +234,7 @@ func loseOneScope(t *testing.T, s *world.Stage, bus string, announced bool) {
 		}
 		return v.Rev
 	}
-	// The revision returned is one at which both objects have the text. Each scope sees a later one: its state at an earlier one is known.
+	// Both objects have the text at the returned revision. Each scope has a later one, so its state at the returned revision is known.
 	write := func(text string) uint64 {
 		patch(lost, obj{"labels": obj{"text": text}})
 		rev := patch(kept, obj{"labels": obj{"text": text}})
@@ -334,7 +334,7 @@ func TestCertaintyOfFilters(t *testing.T) {
 		c.write(t, fmt.Sprint("noise-", i))
 	}
 	last := c.write(t, "last")
-	c.MakeConfigMaps(t, c.namespace, "other", 1) // so that the snapshot is later than last: it does not tell what was withheld
+	c.MakeConfigMaps(t, c.namespace, "other", 1) // so that the snapshot is later than last: a snapshot does not report withheld versions
 	c.mark(t)
 	wait.Eventually(t, time.Minute, func() error {
 		a := ask(t, "configmaps", "it-0", "-n", c.namespace, "--at", fmt.Sprint("rv:", last), "--bus", c.Bus.URL)

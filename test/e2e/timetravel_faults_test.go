@@ -17,20 +17,20 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// pastKinds are the resources of TestGetIsTheListDespiteFaults by their kinds.
+// pastKinds maps the kinds of TestGetIsTheListDespiteFaults to their resources.
 var pastKinds = map[string]string{
 	"ConfigMap": "configmaps", "Secret": "secrets", "ServiceAccount": "serviceaccounts", "Pod": "pods", "Deployment": "deployments.apps",
 	"ReplicaSet": "replicasets.apps", "Widget": oracle.Widgets, "Namespace": "namespaces",
 }
 
-// savedLists is what the API server listed at a revision.
+// savedLists are the lists of the API server at a revision.
 type savedLists struct {
 	rev   uint64
 	lists map[string][]*oracle.Version
 	when  string
 }
 
-// pastWorld is a control plane, an agent and a bus on which things go wrong, and what was listed meanwhile.
+// pastWorld is a control plane, an agent and a bus with faults, and the lists that were saved meanwhile.
 type pastWorld struct {
 	p      *world.Plane
 	api    *proxy.Proxy
@@ -41,12 +41,12 @@ type pastWorld struct {
 	rng    *rand.Rand
 	saved  []savedLists
 
-	compacted []uint64 // revisions up to which history was forgotten
+	compacted []uint64 // revisions up to which history was compacted
 }
 
-// TestGetIsTheListDespiteFaults saves what the API server lists at exact revisions, while writers run, the agent is killed, the bus is blocked, the
-// API server restarts and history is compacted. `kubecdc get --at rv:N` is each of these lists, or says that it is not certain. That may only be inside
-// a gap that begins before a compaction and ends after it.
+// TestGetIsTheListDespiteFaults saves lists of the API server at exact revisions, while writers run, the agent is killed, the bus is blocked, the API
+// server restarts and history is compacted. `kubecdc get --at rv:N` must return each of these lists, or report that it is not certain. It may be
+// uncertain only inside a gap that begins before a compaction and ends after it.
 func TestGetIsTheListDespiteFaults(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -96,7 +96,7 @@ func (w *pastWorld) begin(t *testing.T, to, read world.Destination) {
 	w.stream.Completed(t, resources...)
 }
 
-// run does the faults, and compares the lists with what get says of their revisions.
+// run injects the faults, and compares the lists with the answers of get at their revisions.
 func (w *pastWorld) run(t *testing.T) {
 	t.Helper()
 	sw := &world.SteadyWriters{Every: 30 * time.Millisecond, APIs: []*world.API{w.p.API}}
@@ -110,7 +110,7 @@ func (w *pastWorld) run(t *testing.T) {
 	}
 	stop := sw.Run(t, steps...)
 	faults := []func(*testing.T){w.killAgent, w.restartAPIServer, w.compact, w.blockBus, w.cutBus}
-	moments := size(14, 14, 50) // 14: each fault is there once
+	moments := size(14, 14, 50) // 14: each fault occurs once
 	for n := 0; len(w.saved) < moments*4/5; n++ {
 		w.save(t, "in peace")
 		faults[n%len(faults)](t)
@@ -125,7 +125,7 @@ func (w *pastWorld) run(t *testing.T) {
 	w.compare(t)
 }
 
-// save lists all resources at the present revision.
+// save lists all resources at the current revision.
 func (w *pastWorld) save(t *testing.T, when string) {
 	t.Helper()
 	world.Pass(t.Context(), time.Duration(w.rng.IntN(500))*time.Millisecond)
@@ -169,7 +169,7 @@ func (w *pastWorld) restartAPIServer(t *testing.T) {
 	w.save(t, "after the API server is back")
 }
 
-// compact forgets a history that the agent has read. If it is killed right after that, it may begin again before that revision.
+// compact compacts a history that the agent has read. An agent that is killed right after that may resume before that revision.
 func (w *pastWorld) compact(t *testing.T) {
 	w.forget(t)
 	w.save(t, "after a compaction")
@@ -183,7 +183,7 @@ func (w *pastWorld) forget(t *testing.T) {
 	w.compacted = append(w.compacted, rev)
 }
 
-// lost reports whether the history of a span was forgotten before its end.
+// lost reports whether the history of a span was compacted before its end.
 func (w *pastWorld) lost(from, to uint64) bool {
 	return slices.ContainsFunc(w.compacted, func(rev uint64) bool { return from < rev && rev <= to })
 }
@@ -195,7 +195,7 @@ func (w *pastWorld) loseHistory(t *testing.T) {
 	w.save(t, "in the gap")
 	world.Pass(t.Context(), time.Second)
 	w.forget(t)
-	w.restartAPIServer(t) // it does not remember the history either
+	w.restartAPIServer(t) // it has lost the history, too
 	gaps := w.gaps()
 	w.agent.Again(t)
 	world.Pass(t.Context(), time.Second)
@@ -235,7 +235,7 @@ func (w *pastWorld) awaitRecovery(t *testing.T, before int) {
 	}
 }
 
-// settle ends the agent once the bus has all changes: its last progress says so.
+// settle stops the agent when the bus has all changes: its last progress event confirms that.
 func (w *pastWorld) settle(t *testing.T) {
 	t.Helper()
 	world.Pass(t.Context(), 3*time.Second)
@@ -285,9 +285,10 @@ func (w *pastWorld) compare(t *testing.T) {
 				objects += len(s.lists[scope.Resource])
 				compareAt(t, s.rev, s.lists[scope.Resource], got[scope.Resource])
 			case scope.Certainty == "unknown" && scope.From.ResourceVersion > 0 && scope.From.ResourceVersion < s.rev:
-				// Nothing of an idle resource says that its record is complete up to there.
+				// An idle resource has no record which shows that the answer is complete up to there.
 			case scope.Certainty == "uncertain" && scope.Recovered && scope.From.ResourceVersion < s.rev && s.rev <= scope.To.ResourceVersion:
-				// Only objects that came and went inside the gap may be missing, or be as an agent that was killed had sent them.
+				// Only objects that were created and deleted inside the gap may be missing, or be in a state that a killed agent
+				// had sent.
 				vague := w.cameAndWent(scope.Resource, scope.From.ResourceVersion, scope.To.ResourceVersion)
 				listed := slices.DeleteFunc(slices.Clone(s.lists[scope.Resource]), func(v *oracle.Version) bool { return vague[v.UID] })
 				maps.DeleteFunc(got[scope.Resource], func(_ oracle.ObjectKey, v *oracle.Version) bool { return vague[v.UID] })

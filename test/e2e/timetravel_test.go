@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestGetIsTheListOfItsRevision has writers change objects, with two snapshots on the way, and compares `kubecdc get --at rv:N` with what the
-// API server lists at N, for random revisions.
+// TestGetIsTheListOfItsRevision changes objects, with two snapshots in between, and compares `kubecdc get --at rv:N` with the API server's
+// list at N, for random revisions.
 func TestGetIsTheListOfItsRevision(t *testing.T) {
 	slow(t)
 	moments, revisions := size(10, 10, 50), size(300, 1_000, 5_000)
@@ -54,7 +54,7 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 		rev := from + rng.Uint64N(until-from+1)
 		for _, resource := range resources {
 			got, certainty := getAt(t, bus.URL, resource, rev)
-			switch certainty { // the resourceVersions of an idle resource are behind those of the others
+			switch certainty { // an idle resource has older resourceVersions than the others
 			case "exact":
 				exact++
 			case "unknown":
@@ -102,7 +102,7 @@ func compareAt(t *testing.T, rev uint64, listed []*oracle.Version, got map[oracl
 	}
 }
 
-// pastScope is the certainty of a scope, as get -o json has it.
+// pastScope is the certainty of a scope in the output of get -o json.
 type pastScope struct {
 	Resource  string    `json:"resource"`
 	Certainty string    `json:"certainty"`
@@ -119,7 +119,7 @@ type pastBound struct {
 	History         int       `json:"history"`
 }
 
-// pastAnswer is what get -o json prints.
+// pastAnswer is the output of get -o json.
 type pastAnswer struct {
 	Items   []json.RawMessage `json:"items"`
 	Kubecdc struct {
@@ -137,7 +137,7 @@ func ask(t *testing.T, args ...string) pastAnswer {
 	return a
 }
 
-// getAt returns the objects of a resource at a revision, as the record has them, and how certain that is.
+// getAt returns the objects of a resource at a revision, according to the record, and their certainty.
 func getAt(t *testing.T, bus, resource string, rev uint64) (map[oracle.ObjectKey]*oracle.Version, string) {
 	t.Helper()
 	a := ask(t, resource, "--at", fmt.Sprint("rv:", rev), "--bus", bus)

@@ -99,8 +99,8 @@ func (b *toyBus) Read(t testing.TB, r *oracle.Reader) *world.Stream {
 	return world.ReadLines(t, b.lines, r)
 }
 
-// TestNewBus adds a bus by its package and a line in the list of drivers. The configuration and --bus select it; it is validated and summarized,
-// takes the events, and the status shows it.
+// TestNewBus adds a bus by its package and a line in the list of drivers. The configuration and --bus select it. It is validated and summarized,
+// accepts the events, and the status shows it.
 func TestNewBus(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestNewBus(t *testing.T) {
 		t.Errorf("agent, asked to stop: %v", err)
 	}
 
-	// --bus replaces the bus of the file, which is one of another kind.
+	// --bus replaces the bus of the file, which is of another kind.
 	b = newToyBus(t)
 	if err := os.WriteFile(file, []byte(fmt.Sprintf("apiVersion: kubecdc.dev/v1\nwatch: [{resources: [configmaps], namespaces: [%s]}]\n"+
 		"server: {address: \"127.0.0.1:%d\"}\ncheckpoint: {file: {path: %q}}\n", namespace, world.FreePort(t), filepath.Join(t.TempDir(), "c.json"))), 0o600); err != nil {

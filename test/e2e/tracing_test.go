@@ -27,7 +27,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// traces is a collector of OpenTelemetry: OTLP over HTTPS, with a credential.
+// traces is an OpenTelemetry collector: OTLP over HTTPS, with a credential.
 type traces struct {
 	*httptest.Server
 	caFile, headersFile string
@@ -56,7 +56,7 @@ func startTraces(t *testing.T) *traces {
 	return c
 }
 
-// config is YAML, the value of tracing.
+// config returns the value of tracing, as YAML.
 func (c *traces) config(ratio string) string {
 	return fmt.Sprintf("{enabled: true, endpoint: %q, sampleRatio: %s, headersFile: %q, tls: {caFile: %q}}", c.URL, ratio, c.headersFile, c.caFile)
 }
@@ -109,7 +109,7 @@ func (c *traces) take(r *http.Request) error {
 	return nil
 }
 
-// parents are the ids of the events on the bus that carry a traceparent, by that, and how many object events there are.
+// parents returns the ids of the events on the bus that have a traceparent, by traceparent, and the number of object events.
 func parents(t *testing.T, b *world.Bus) (byParent map[string]string, objects int) {
 	t.Helper()
 	conn, err := nats.Connect(b.URL)
@@ -145,8 +145,8 @@ func parents(t *testing.T, b *world.Bus) (byParent map[string]string, objects in
 	return byParent, objects
 }
 
-// TestTracing has half of the events traced, in both content modes: each traceparent on the bus is a span at the collector,
-// and the other way round. Then the collector goes away, and nobody misses it.
+// TestTracing traces half of the events, in both content modes. Each traceparent on the bus must be a span at the collector,
+// and vice versa. Then the collector is stopped, which must not disturb the agent.
 func TestTracing(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestTracing(t *testing.T) {
 			p.MakeConfigMaps(t, namespace, "traced", objects)
 			p.ChangeConfigMaps(t, namespace, "traced", objects)
 			complete := func() {
-				if mode != "structured" { // the oracle knows records of that mode
+				if mode != "structured" { // the oracle only reads records of that mode
 					return
 				}
 				s := world.ReadStream(t, bus, p.Reader())
@@ -177,7 +177,7 @@ func TestTracing(t *testing.T) {
 			var want map[string]string
 			var all int
 			wait.Eventually(t, time.Minute, func() error {
-				// Each is made and updated, every third deleted, and every sixth made again.
+				// Each is created and updated, every third deleted, and every sixth created again.
 				if want, all = parents(t, bus); all < objects+objects+(objects+2)/3+(objects+5)/6 {
 					return fmt.Errorf("%d events have come", all)
 				}
@@ -186,7 +186,7 @@ func TestTracing(t *testing.T) {
 			if len(want) == 0 || len(want) >= all {
 				t.Fatalf("%d of %d events are traced, want about half of them", len(want), all)
 			}
-			// What the control plane puts into each namespace may come behind what was counted above.
+			// Objects that the control plane creates in each namespace may come after the events counted above.
 			wait.Eventually(t, 30*time.Second, func() error {
 				want, all = parents(t, bus)
 				c.mu.Lock()
@@ -208,7 +208,7 @@ func TestTracing(t *testing.T) {
 			}
 			c.mu.Unlock()
 
-			c.Close() // before the agent ends, which has to say that it drops spans, and end with code 0
+			c.Close() // before the agent ends, which must report that it drops spans, and end with code 0
 			p.MakeConfigMaps(t, namespace, "untraced", objects)
 			complete()
 			wait.Eventually(t, time.Minute, func() error {

@@ -13,33 +13,33 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// busTruth is a short TestTruth over any bus, with trouble on the way to it.
+// busTruth is a short TestTruth over any bus, with faults on the way to it.
 type busTruth struct {
 	To        world.Destination
-	Namespace string // Of the test's own.
-	There     bool   // The namespace, with something in it.
+	Namespace string // A namespace of the test's own.
+	There     bool   // The namespace exists and has objects.
 	Revisions int
 	Extra     string // More of the agent's configuration.
-	// Trouble is done while the writers write, until its context ends. Nil: none.
+	// Trouble runs while the writers write, until its context ends. It may be nil.
 	Trouble func(context.Context) error
-	// Enough: there was enough trouble. Until then the writers go on, also behind the last revision.
+	// Enough reports whether there was enough trouble. Until then the writers continue, even after the last revision.
 	Enough func() bool
-	// Idle is how long nothing may come before the stream is judged as it is.
+	// Idle is how long no record may come before the stream is judged as it is.
 	Idle time.Duration
-	// Reader reads; nil: as everything is read.
+	// Reader reads the stream; nil means the default reader.
 	Reader *oracle.Reader
-	// Letters: there may be dead letters.
+	// Letters permits dead letters.
 	Letters bool
-	Binary  string // Of the agent; "": that of this tree.
+	Binary  string // The agent's binary; "" means that of this tree.
 
 	stream *world.Stream
 	agent  *world.Agent
 }
 
-// busResources are what the writers write.
+// busResources are the resources that the writers change.
 var busResources = []string{"configmaps", "secrets", oracle.Widgets}
 
-// run writes, holds what has arrived against etcd's history and returns the verdict.
+// run writes, compares the stream with etcd's history and returns the verdict.
 func (b *busTruth) run(t *testing.T, p *world.Plane) oracle.Verdict {
 	t.Helper()
 	b.begin(t, p)
@@ -47,7 +47,7 @@ func (b *busTruth) run(t *testing.T, p *world.Plane) oracle.Verdict {
 	return b.judge(t, p)
 }
 
-// begin starts the agent, behind objects that are there before it.
+// begin creates some objects and then starts the agent.
 func (b *busTruth) begin(t *testing.T, p *world.Plane) {
 	t.Helper()
 	if !b.There {
@@ -68,11 +68,11 @@ func (b *busTruth) begin(t *testing.T, p *world.Plane) {
 	b.stream.Started(t, busResources...)
 }
 
-// write has writers at work until there are enough revisions, and the trouble for as long.
+// write runs writers until there are enough revisions, with the trouble at the same time.
 func (b *busTruth) write(t *testing.T, p *world.Plane) {
 	t.Helper()
 	count := p.History.CountIn(b.Namespace, busResources...)
-	var troubled atomic.Bool // The trouble is over.
+	var troubled atomic.Bool // The trouble has ended.
 	ws := &world.Writers{API: p.API, Done: func() bool {
 		return p.History.CountIn(b.Namespace, busResources...)-count >= b.Revisions && (b.Enough == nil || b.Enough() || troubled.Load())
 	}}
@@ -115,5 +115,5 @@ func (b *busTruth) judge(t *testing.T, p *world.Plane) oracle.Verdict {
 	return got
 }
 
-// revisions is how many a test writes, of those of make test-long.
+// revisions returns how many revisions a test writes; n is for make test-long.
 func revisions(n int) int { return size(n/4, n/4, n) }

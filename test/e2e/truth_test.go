@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// truthResources are what TestTruth's agent observes: what the writers write, and what the controller manager and the
-// API server write by themselves.
+// truthResources are the resources that TestTruth's agent observes: those of the writers, and those that the controller manager
+// and the API server write.
 var truthResources = []string{
 	"configmaps", "secrets", "serviceaccounts", "pods", "deployments.apps", "replicasets.apps", oracle.Widgets,
 }
@@ -28,7 +28,7 @@ func TestTruth(t *testing.T) {
 	for _, ns := range namespaces {
 		p.NewNamespace(t, ns)
 	}
-	for i := range 200 { // What there is before the agent.
+	for i := range 200 { // Objects that exist before the agent starts.
 		name := fmt.Sprint("before-", i)
 		ns := namespaces[i%2]
 		cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name), "data": obj{"text": name}}
@@ -46,7 +46,7 @@ func TestTruth(t *testing.T) {
 	before := p.Now(t)
 	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [" + strings.Join(truthResources, ", ") + "]"})
 	s := world.ReadStream(t, bus, p.Reader())
-	// Not completed: what is written while a snapshot is being sent is the interesting part.
+	// Not completed: writes during a snapshot are the interesting part.
 	snapshots := s.Started(t, truthResources...)
 	for sc, snap := range snapshots {
 		if snap.Rev < before {
@@ -94,7 +94,7 @@ func TestTruth(t *testing.T) {
 	if live := written(); live < revisions {
 		t.Errorf("%d revisions were written, want %d", live, revisions)
 	}
-	// The agent may not be able to tell one of two managers of the same second; most it can.
+	// The agent may be unable to distinguish two managers with the same second, but can do so for most.
 	if got.ChangersTold < got.Changers*9/10 {
 		t.Errorf("changedBy tells of %d managers, of %d by the rule", got.ChangersTold, got.Changers)
 	}
@@ -127,7 +127,7 @@ func compareLists(t *testing.T, p *world.Plane, records []oracle.Record, v oracl
 		for _, resource := range truthResources {
 			key := oracle.ObjectKey{Resource: resource, Namespace: "x", Name: "x"}
 			if snap, ok := v.Snapshot(key); !ok || snap.Rev > rev {
-				continue // The bus knows nothing of then.
+				continue // The bus has no state for that time.
 			}
 			state := make(map[oracle.ObjectKey]*oracle.Record)
 			for i := range records {
@@ -154,7 +154,7 @@ func compareLists(t *testing.T, p *world.Plane, records []oracle.Record, v oracl
 	}
 }
 
-// listAt is the objects of a resource exactly as they were at a revision.
+// listAt returns the objects of a resource exactly as they were at a revision.
 func listAt(t *testing.T, p *world.Plane, resource string, rev uint64) []*oracle.Version {
 	t.Helper()
 	raw, err := p.API.Get(t.Context(), fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", world.Collection(resource, ""), rev))
@@ -175,7 +175,7 @@ func listAt(t *testing.T, p *world.Plane, resource string, rev uint64) []*oracle
 		if err != nil {
 			t.Fatalf("list %s at %d: %v", resource, rev, err)
 		}
-		// Items of built-in resources leave out what the list says.
+		// Items of built-in resources omit apiVersion and kind, which the list has.
 		object["apiVersion"], object["kind"] = list.APIVersion, strings.TrimSuffix(list.Kind, "List")
 		listed, err := oracle.NewVersion(resource, 0, object)
 		if err != nil {

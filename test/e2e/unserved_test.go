@@ -52,7 +52,7 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// change has what the agent observes told of it.
+	// change changes an observed object and waits for its record.
 	change := func(uri string, patch obj) {
 		t.Helper()
 		var body []byte
@@ -103,7 +103,7 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 				return err
 			}
 			for _, s := range status.Scopes {
-				if s.Health == "notserved" && s.Failures == 0 { // it is not known from a request
+				if s.Health == "notserved" && s.Failures == 0 { // discovery found that, not a failed request
 					return nil
 				}
 			}

@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// beforeCommit is the agent that an upgrade starts from. KUBECDC_UPGRADE_FROM names another commit.
+// beforeCommit is the commit of the agent that an upgrade starts from. KUBECDC_UPGRADE_FROM names another commit.
 const beforeCommit = "c44b7cbff0e123a8b4090fba40f90ffd3ecfdd84"
 
 // buildingBefore is held while a test builds that agent: tests run in parallel, and one build is enough.
@@ -56,7 +56,7 @@ func agentBefore(t testing.TB) string {
 	archive := filepath.Join(scratch, "src.tar")
 	command(t, filepath.Join("..", ".."), "git", "archive", "--output", archive, commit)
 	command(t, scratch, "tar", "-xf", archive)
-	building := fmt.Sprintf("%s.%d", path, os.Getpid()) // Renamed when it is whole: other processes may look for it.
+	building := fmt.Sprintf("%s.%d", path, os.Getpid()) // Renamed when it is complete: other processes may look for it.
 	command(t, scratch, "go", "build", "-trimpath", "-ldflags", "-X main.version=before", "-o", building, "./cmd/agent")
 	if err := os.Rename(building, path); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func agentBefore(t testing.TB) string {
 	return path
 }
 
-// requireCommit skips the test if the clone is too shallow to have the commit. A whole clone without it is an error in CI.
+// requireCommit skips the test if the clone is too shallow to have the commit. In CI, a full clone without it is an error.
 func requireCommit(t testing.TB, commit string) {
 	t.Helper()
 	if _, err := git(t.Context(), "cat-file", "-e", commit+"^{commit}"); err == nil {
@@ -93,8 +93,8 @@ func command(t testing.TB, dir, name string, args ...string) {
 	}
 }
 
-// TestUpgrade replaces the agent of before with that of this tree, rolls back, and upgrades again, while writers change
-// objects. All of them use one checkpoint.
+// TestUpgrade replaces the earlier agent with that of this tree, rolls back, and upgrades again, while writers change objects.
+// All of them use one checkpoint.
 func TestUpgrade(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -149,7 +149,7 @@ func upgrade(t *testing.T, b *busTruth) {
 	b.once(t, got)
 }
 
-// runs checks which of the two binaries answers.
+// runs checks which of the two binaries is running.
 func (b *busTruth) runs(t testing.TB, before bool) {
 	t.Helper()
 	text, err := b.agent.Get(t.Context(), "/metrics")
@@ -161,7 +161,7 @@ func (b *busTruth) runs(t testing.TB, before bool) {
 	}
 }
 
-// told waits until each resource has an event on the bus of a change that was made after the call.
+// `told` waits until the bus has a change of each resource that was made after the call.
 func (b *busTruth) told(t testing.TB, p *world.Plane) {
 	t.Helper()
 	rev := p.Now(t)
@@ -227,8 +227,8 @@ func oneHistory(t testing.TB, records []oracle.Record) {
 	}
 }
 
-// TestUpgradeElected does what a rolling update of a Deployment does: the agent of this tree stands by until that of before releases the
-// Lease, and the other way round. The checkpoint is in a ConfigMap.
+// TestUpgradeElected does a rolling update of a Deployment: the agent of this tree is a standby until the earlier one releases the
+// Lease, and vice versa. The checkpoint is in a ConfigMap.
 func TestUpgradeElected(t *testing.T) {
 	slow(t)
 	t.Parallel()
