@@ -31,14 +31,14 @@ type version struct {
 	value     string
 	deleted   bool
 	before    *version // nil: the name was free
-	written   string   // when, in managedFields; "": told by rv and restores
+	written   string   // the time in managedFields; "": derived from rv and restores
 	restores  int      // of etcd, when it was written
-	bookmark  bool     // no version, but word of how far history has come
+	bookmark  bool     // a bookmark instead of an object
 }
 
 func (v *version) key() string { return v.namespace + "/" + v.name }
 
-// JSON is the object as an API server writes it; in a list it has no kind and apiVersion.
+// JSON returns the object as an API server encodes it. In a list, it has no kind and apiVersion.
 func (v *version) JSON(inList bool, rv uint64) string {
 	head := `"kind":"ConfigMap","apiVersion":"v1",`
 	if v.namespace == "" {
@@ -58,7 +58,7 @@ func (v *version) JSON(inList bool, rv uint64) string {
 		`"data":{"value":%q}}`, head, name, v.namespace, v.uid, rv, l, v.value, written, v.value)
 }
 
-// apiServer serves configmaps from a history that it keeps whole, with the faults that a test asks for.
+// apiServer serves configmaps from a complete history, with the faults that a test configures.
 type apiServer struct {
 	*httptest.Server
 
@@ -66,13 +66,13 @@ type apiServer struct {
 	changed   *sync.Cond
 	history   []*version
 	now       map[string]*version
-	compacted uint64 // below: gone
+	compacted uint64 // versions below are gone
 	rv        uint64
 	uids      int
-	restores  int // of etcd: each is followed by another time
+	restores  int // of etcd; each changes the times in managedFields
 
-	// fault may answer a request in the server's place (true: it did). frames bounds how many frames a watch sends
-	// before after is written in place of the next and the connection is closed; 0: no bound.
+	// fault may answer a request instead of the server, and reports whether it did. A watch ends after so many frames:
+	// it writes after instead of the next one. 0: no limit.
 	fault  func(w http.ResponseWriter, r *http.Request) bool
 	frames int
 	after  string
@@ -80,13 +80,13 @@ type apiServer struct {
 	delay func() time.Duration // before an answer, and before a frame of a watch; nil: none
 
 	lists, watches, ended int
-	nodes                 bool // Nodes are served too: what has no namespace
+	nodes                 bool // objects without a namespace are served too, as Nodes
 
 	lines  *lines
 	client *rest.Config
 }
 
-// newAPIServer returns a server that is connected with its clients in memory, with HTTP/1.1. It runs in a bubble of testing/synctest.
+// newAPIServer returns an HTTP/1.1 server with in-memory connections to its clients. It runs in a bubble of testing/synctest.
 func newAPIServer(t *testing.T) *apiServer { return newServer(t, false) }
 
 func newServer(t *testing.T, http2 bool) *apiServer {
@@ -149,7 +149,7 @@ func (s *apiServer) add(v *version) *version {
 	return v
 }
 
-// compact forgets the history so far and ends every watch.
+// compact discards the history so far and ends every watch.
 func (s *apiServer) compact() {
 	s.mu.Lock()
 	s.rv++
@@ -184,7 +184,7 @@ func fail(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	fmt.Fprint(w, status(code, reason))
 }
 
-// late waits as long as delay has it; false: the client went away meanwhile.
+// late waits for the time that delay returns. It returns false if the client disconnects first.
 func (s *apiServer) late(r *http.Request) bool {
 	return s.delay == nil || wait(r.Context(), s.delay())
 }
@@ -225,7 +225,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isList reports whether a request is a list of objects or a probe, and no watch.
+// isList reports whether a request is a list of objects or a probe, not a watch.
 func isList(r *http.Request) bool {
 	return strings.HasSuffix(r.URL.Path, "/configmaps") && r.URL.Query().Get("watch") == ""
 }
@@ -248,7 +248,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// page returns a page of a list; false: history does not go back so far.
+// page returns a page of a list, or false if its revision is compacted.
 func (s *apiServer) page(q url.Values, r *http.Request, selector labels.Selector, selectedFields fields.Selector, question bool) (text string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,7 +283,7 @@ func (s *apiServer) page(q url.Values, r *http.Request, selector labels.Selector
 	next, remaining := "", ""
 	items = items[min(offset, len(items)):]
 	if limit, _ := strconv.Atoi(q.Get("limit")); limit > 0 && len(items) > 3 {
-		if selector.Empty() && selectedFields.Empty() { // else a server cannot tell
+		if selector.Empty() && selectedFields.Empty() { // with a selector, a server returns no count
 			remaining = fmt.Sprintf(`,"remainingItemCount":%d`, len(items)-3)
 		}
 		items = items[:3] // smaller pages than asked for, as a server may send
@@ -302,13 +302,13 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	s.watches++
 	defer func() { s.ended++ }()
-	// Wait wakes up when the client is gone.
+	// Wake Wait when the client is gone.
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
 		select {
 		case <-r.Context().Done():
-			s.do(s.changed.Broadcast) // with the lock: else it may come between the look and Wait
+			s.do(s.changed.Broadcast) // with mu held: otherwise it may come between the check and Wait
 		case <-done:
 		}
 	}()
@@ -345,7 +345,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		sent++
 		shown := v
 		if typ == "DELETED" && !v.deleted {
-			shown = v.before // what it was when it still matched, with the resourceVersion of now
+			shown = v.before // the last version that matched, with the current resourceVersion
 		}
 		frame := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, shown.JSON(false, v.rv))
 		s.mu.Unlock()
@@ -362,7 +362,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// servedAt tells a ConfigMap, in the namespace that is asked for, from what has no namespace: a Node, or a Namespace.
+// servedAt reports whether the requested path serves the object. Objects without a namespace are served as Nodes and as Namespaces.
 func (v *version) servedAt(r *http.Request) bool {
 	if path, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/"); ok {
 		return v.namespace == strings.TrimSuffix(path, "/configmaps")
@@ -370,14 +370,14 @@ func (v *version) servedAt(r *http.Request) bool {
 	return (v.namespace == "") == (r.URL.Path == "/api/v1/nodes" || r.URL.Path == "/api/v1/namespaces")
 }
 
-// bookmark has all watches told how far history has come.
+// bookmark sends a bookmark with the next resourceVersion on all watches.
 func (s *apiServer) bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.add(&version{bookmark: true})
 }
 
-// selectedType is what an API server makes of a change under a selector, "" for nothing.
+// selectedType returns the type of the watch event that an API server sends for a change under a selector, or "" for none.
 func selectedType(v *version, selector labels.Selector) string {
 	matches := func(v *version) bool { return v != nil && !v.deleted && selector.Matches(labels.Set(v.labels)) }
 	switch was, is := matches(v.before), matches(v); {
@@ -392,7 +392,7 @@ func selectedType(v *version, selector labels.Selector) string {
 	}
 }
 
-// uidOf is the uid of a ConfigMap that is there.
+// uidOf returns the uid of an existing ConfigMap.
 func (s *apiServer) uidOf(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,7 +32,7 @@ type walk struct {
 	rule     selection.Rule
 	from, to uint64
 	names    []string
-	ask      func(n int64, w http.ResponseWriter) bool // may answer the nth question of the walk, from 1, in the server's place
+	ask      func(n int64, w http.ResponseWriter) bool // may answer the nth question of the walk, from 1, instead of the server
 }
 
 func newWalk(t *testing.T, names ...string) *walk {
@@ -74,7 +74,7 @@ func (w *walk) want(t *testing.T, wholes bool, questions int64, want map[string]
 	}
 }
 
-// busy makes a history of four names in a gap.
+// busy creates a gap in which four names change.
 func (w *walk) busy() map[string]string {
 	for _, name := range []string{"again", "gone", "updated"} {
 		w.put(name, "0", nil)
@@ -106,7 +106,7 @@ func TestWalkBackAsks(t *testing.T) {
 	})
 }
 
-// The scope's own selectors, those of fields too, decide what was inside of it.
+// The label and field selectors of the scope decide which versions are inside.
 func TestWalkBackUnderSelectors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
@@ -166,7 +166,7 @@ func TestWalkBackWithinItsTime(t *testing.T) {
 	})
 }
 
-// What passes costs requests, and nothing else.
+// Transient errors cost requests, and nothing else.
 func TestWalkBackRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWalk(t, "updated")
@@ -182,7 +182,7 @@ func TestWalkBackRetries(t *testing.T) {
 	})
 }
 
-// What will not be told makes less whole, and is no error.
+// An unanswerable question makes the result incomplete. It is not an error.
 func TestWalkBackNotTold(t *testing.T) {
 	for name, answer := range map[string]func(rw http.ResponseWriter){
 		"compacted": func(rw http.ResponseWriter) { fail(rw, http.StatusGone, metav1.StatusReasonExpired) },
@@ -234,7 +234,7 @@ func TestWalkBackStops(t *testing.T) {
 	})
 }
 
-// Names are walked side by side, as far as the slots allow.
+// Names are walked concurrently, limited by the slots.
 func TestWalkBackSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var names []string
@@ -264,7 +264,7 @@ func TestWalkBackSlots(t *testing.T) {
 				once.Do(func() { close(full) })
 			}
 			mu.Unlock()
-			<-full // the first are held until there are as many as there may be
+			<-full // block the first requests until the limit is reached
 			mu.Lock()
 			now--
 			mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// broker is a queue and a bus in one. Of a key, one delta at a time is on its way; what is on record is acknowledged later, in any order.
+// broker is both a queue and a bus. At most one delta per key is in flight. Recorded deltas are acknowledged later, in any order.
 type broker struct {
 	mu      sync.Mutex
 	change  chan struct{} // closed and replaced at each change
@@ -33,7 +33,7 @@ func (b *broker) touchLocked() {
 	b.change = make(chan struct{})
 }
 
-// await waits until cond holds, which runs under the lock.
+// await waits until cond returns true. cond is called with mu held.
 func (b *broker) await(ctx context.Context, cond func() bool) error {
 	for {
 		b.mu.Lock()
@@ -162,7 +162,7 @@ func (b *broker) touch() {
 	b.touchLocked()
 }
 
-// holds has the bus keep back what how says.
+// holds sets how, which decides what the bus accepts and acknowledges.
 func (b *broker) holds(how string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,7 +176,7 @@ func (b *broker) isFree() bool {
 	return b.how == "free" || b.how == "late"
 }
 
-// crash loses what waits.
+// crash drops all deltas that are not acknowledged.
 func (b *broker) crash() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,7 +194,7 @@ func (b *broker) revive() {
 	b.touchLocked()
 }
 
-// count returns how much is on record.
+// count returns the number of recorded deltas.
 func (b *broker) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,7 +214,7 @@ func (b *broker) all() (record []*object.Delta, crashes []int) {
 	return slices.Clone(b.record), slices.Clone(b.crashes)
 }
 
-// has reports whether a version is on record, as it was made or read.
+// has reports whether a version is on record, from a change or a read.
 func (b *broker) has(resource string, v *version) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

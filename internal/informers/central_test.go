@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// ConfigMaps stand for Pods here: that of a node has the node's name, and of what no node has there is none.
+// ConfigMaps stand for Pods here. The ConfigMap of a node has the name of the node, and each one is on a node.
 const (
 	unbound = "configmaps?fieldSelector=metadata.name="
 	nodes   = "nodes"
@@ -26,7 +26,7 @@ const (
 // nodeObject is the scope in which the agent of a node observes its Node.
 func nodeObject(name string) string { return "nodes?fieldSelector=metadata.name=" + name }
 
-// central is a run of the set that looks after what nodes that are gone have left.
+// central is a run of the central agent's set, which takes over the objects of deleted nodes.
 type central struct {
 	*life
 	reg *prometheus.Registry
@@ -73,7 +73,7 @@ func (c *central) waitScope(t *testing.T, scope string, want ...string) {
 	}
 }
 
-// waitFor returns the deltas of a scope, once there are n or more, without progress.
+// waitFor waits until a scope has n deltas or more, without progress events, and returns them.
 func (c *central) waitFor(t *testing.T, scope string, n int) (got []string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s to have %d deltas", scope, n), func() bool {
@@ -99,7 +99,7 @@ func (r *recorder) ofScope(scope string) (list []*object.Delta) {
 	return list
 }
 
-// nothingLeft checks that of scopes that were taken over nothing is kept: no informer, no place in the checkpoint, no series.
+// nothingLeft checks that nothing is kept of scopes that were taken over: no informer, no position in the checkpoint, no metric series.
 func (c *central) nothingLeft(t *testing.T, m *memory) {
 	t.Helper()
 	want := []string{unbound, nodes}
@@ -138,7 +138,7 @@ func nodesReach(t *testing.T, m *memory, rv uint64) {
 	})
 }
 
-// refuse has the lists of one node's objects fail.
+// refuse makes the lists of one node's objects fail.
 func (s *apiServer) refuse(node string, code int, reason metav1.StatusReason) {
 	s.do(func() {
 		s.fault = func(w http.ResponseWriter, r *http.Request) bool {

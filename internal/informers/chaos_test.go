@@ -24,8 +24,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// bus is a queue and a bus in one: it takes deltas, puts some of them on record, in order per key, and acknowledges some of
-// those. A crash takes the rest along.
+// bus is both a queue and a bus. It records and acknowledges deltas in order per key. A crash drops the others.
 type bus struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -73,7 +72,7 @@ func (b *bus) Room() <-chan struct{} {
 	return later
 }
 
-// wait waits for d; false: ctx ended first. It makes no timer that has expired already, see waitFor of package leader's tests.
+// wait waits for d. It returns false if ctx ends first. It creates no timer that has already expired; see waitFor in the tests of package leader.
 func wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -115,7 +114,7 @@ func (b *bus) run(ctx context.Context) {
 	}
 }
 
-// crash loses what waits, but for a record here and there that is on the bus and nobody was told.
+// crash drops the queue. A few of its deltas are on the bus without an acknowledgement.
 func (b *bus) crash() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,8 +128,8 @@ func (b *bus) crash() {
 	b.crashes = append(b.crashes, len(b.record))
 }
 
-// TestHistoryUnderFaults lets agents live and die over one history, with all that may happen to them, and compares what is on
-// record with the history. SEEDS has other numbers of runs.
+// TestHistoryUnderFaults runs a succession of agents over one history with random faults, and compares the record with the
+// history. SEEDS sets the number of runs.
 func TestHistoryUnderFaults(t *testing.T) {
 	seeds := 100
 	if testing.Short() {
@@ -158,7 +157,7 @@ func faults(t *testing.T, seed uint64, selector string) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s, m := newAPIServer(t), newMemory()
 	s.do(func() { s.rv++ })
-	// Time passes only while all goroutines wait: without delays of the server, no fault would meet a request that is under way.
+	// Time passes only while all goroutines wait. Without delays in the server, no fault would affect a request in flight.
 	late, lateMu := rand.New(rand.NewPCG(seed, 3)), sync.Mutex{}
 	s.delay = func() time.Duration {
 		lateMu.Lock()
@@ -196,7 +195,7 @@ func faults(t *testing.T, seed uint64, selector string) {
 	defer cancel()
 	var l *life
 	start := func() {
-		wait(ctx, time.Millisecond) // no process starts within the millisecond in which the one before began a snapshot, which names it
+		wait(ctx, time.Millisecond) // no two processes begin a snapshot in the same millisecond, which names it
 		b.mu.Lock()
 		b.crashed = false
 		b.mu.Unlock()
@@ -228,7 +227,7 @@ func faults(t *testing.T, seed uint64, selector string) {
 		case 2:
 			note("gone at %d", s.now1())
 			s.gone(s.now1())
-			if rng.IntN(3) == 0 { // long enough for the watch to give up, whatever is under way then
+			if rng.IntN(3) == 0 { // long enough for the watch to give up, whatever is in flight
 				write(rng.IntN(6))
 				s.gone(s.now1())
 				wait(ctx, time.Second)
@@ -269,7 +268,7 @@ func faults(t *testing.T, seed uint64, selector string) {
 	b.stuck = false
 	b.mu.Unlock()
 	s.do(func() { s.fault = nil })
-	// The end of history, known by a version of its own.
+	// A version of its own marks the end of history.
 	last := s.put("last", "end", map[string]string{"in": "1"})
 	defer func() {
 		if t.Failed() {
@@ -282,7 +281,7 @@ func faults(t *testing.T, seed uint64, selector string) {
 		return slices.ContainsFunc(b.record, func(d *object.Delta) bool { return d.Stream == nil && d.Ref.UID == last.uid })
 	})
 	eventually(t, "the rest to be on record", func() bool {
-		st, owes := l.set.Status(), l.set.Owes() // without the lock: the store has its own while it puts
+		st, owes := l.set.Status(), l.set.Owes() // without mu: the store holds its own lock while it puts
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.waiting == 0 && len(st) == 1 && st[0].Pending == 0 && st[0].Captured && !owes

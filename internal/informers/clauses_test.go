@@ -33,7 +33,7 @@ func selected(labels, fields string) func(*selection.Rule) {
 	return func(r *selection.Rule) { r.LabelSelector, r.FieldSelector = labels, fields }
 }
 
-// Rules are tried in order for each object: the agent tells which takes it, and what comes and goes between them.
+// Rules are tried in order for each object. The agent evaluates the selectors, and detects which objects enter, leave or move between rules.
 func TestRulesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		red, blue := map[string]string{"colour": "red"}, map[string]string{"colour": "blue"}
@@ -93,7 +93,7 @@ func TestRulesInOrder(t *testing.T) {
 	})
 }
 
-// What a relist shows is told with what the agent's selectors make of it, version by version.
+// The agent applies its selectors to each version that it recovers after a relist.
 func TestRulesInOrderRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		red, blue := map[string]string{"colour": "red"}, map[string]string{"colour": "blue"}

@@ -21,7 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// customs has an API server serve widgets.shop.test, with the history of its ConfigMaps, as long as they are defined.
+// customs is an API server that serves widgets.shop.test from the history of its ConfigMaps while they are defined.
 type customs struct {
 	*apiServer
 
@@ -29,10 +29,10 @@ type customs struct {
 	defined bool                                                         // under mu
 	builtIn bool                                                         // there is no definition, although they are served; under mu
 	made    int                                                          // how often widgets were defined; under mu
-	refused atomic.Pointer[func(w http.ResponseWriter, r *http.Request)] // answers what asks for widgets; nil: they are served
+	refused atomic.Pointer[func(w http.ResponseWriter, r *http.Request)] // answers requests for widgets; nil: they are served
 }
 
-// frame is one of a watch.
+// frame is a frame of a watch.
 type frame struct {
 	rv   uint64
 	text string
@@ -44,7 +44,7 @@ func newCustoms(t *testing.T) *customs {
 	return s
 }
 
-// refuse has requests for widgets fail; 0: no longer.
+// refuse makes requests for widgets fail. Code 0 ends this.
 func (s *customs) refuse(code int, reason metav1.StatusReason) {
 	if code == 0 {
 		s.refused.Store(nil)
@@ -54,7 +54,7 @@ func (s *customs) refuse(code int, reason metav1.StatusReason) {
 	s.refused.Store(&answer)
 }
 
-// define makes the definition of widgets, or (false) deletes it.
+// define creates the definition of widgets (true) or deletes it (false).
 func (s *customs) define(is bool) {
 	if is {
 		s.show("ADDED", true)
@@ -63,7 +63,7 @@ func (s *customs) define(is bool) {
 	}
 }
 
-// show changes the definition of widgets, and shows that on watches on definitions. established is what its status says.
+// show changes the definition of widgets, and sends the event on watches of definitions. established is the status of its condition.
 func (s *customs) show(typ string, established bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *customs) show(typ string, established bool) {
 	s.changed.Broadcast()
 }
 
-// uidLocked is that of the last definition. The caller holds mu.
+// uidLocked returns the uid of the last definition. It must be called with mu held.
 func (s *customs) uidLocked() string { return strings.Repeat("crd", s.made) }
 
 func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
@@ -124,10 +124,10 @@ func (s *customs) watchDefinitions(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	done := make(chan struct{})
 	defer close(done)
-	go func() { // Wait wakes up when the client is gone
+	go func() { // wakes Wait when the client is gone
 		select {
 		case <-r.Context().Done():
-			s.do(s.changed.Broadcast) // with the lock: else it may come between the look and Wait
+			s.do(s.changed.Broadcast) // with mu held: otherwise it may come between the check and Wait
 		case <-done:
 		}
 	}()
@@ -149,7 +149,7 @@ func (s *customs) watchDefinitions(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// written is a pattern as the configuration has it; one without a group matches in every group, unless it is own.
+// written is a pattern as in a configuration. Without a group, it matches in every group unless it is own.
 type written struct {
 	text string
 	own  bool // a name that Kubernetes itself serves
@@ -162,7 +162,7 @@ func (w written) Match(group, version, resource string) bool {
 	return group != "" && version == "v1" && !w.own && (name == "*" || name == resource)
 }
 
-// widgets is a rule over them.
+// widgets returns a rule for widgets.
 func widgets(change func(*selection.Rule)) selection.Rule {
 	return rule(func(r *selection.Rule) {
 		r.Resources = []selection.Pattern{written{text: "widgets.shop.test"}}
@@ -176,7 +176,7 @@ func takes(rules ...selection.Rule) func(*informers.Options, *recorder) {
 	return func(o *informers.Options, _ *recorder) { o.Rules = rules }
 }
 
-// expire has watches on widgets from below rv refused with 410, as after a change of their definition.
+// expire refuses watches on widgets from below rv with 410, as after a change of their definition.
 func (s *customs) expire(rv uint64) {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		from, _ := strconv.ParseUint(r.URL.Query().Get("resourceVersion"), 10, 64)
@@ -193,7 +193,7 @@ func (s *customs) expire(rv uint64) {
 	s.refused.Store(&answer)
 }
 
-// A change of a definition is no gap: lists at each revision show all that its watch misses, also if they have several pages.
+// A change of a definition causes no gap: lists at each revision show all changes that the watch misses, also if they have several pages.
 func TestDefinitionIsChanged(t *testing.T) {
 	for _, objects := range []int{2, 7} { // the server's pages have three
 		t.Run(fmt.Sprint(objects, " objects"), func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestDefinedAgainAndServedBeforeItIsEstablished(t *testing.T) {
 	})
 }
 
-// What was defined while the set watched is captured from its creation also where other rules take it before it could be listed.
+// A resource that is defined while the set watches is captured from its creation, even if a reload comes before its first list.
 func TestReloadBeforeTheFirstListOfACreatedResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newCustoms(t), newMemory()
@@ -280,7 +280,7 @@ func TestReloadBeforeTheFirstListOfACreatedResource(t *testing.T) {
 	})
 }
 
-// A resource may get other content before its first list is answered. The gap that says so begins at the creation, and has its time.
+// The content of a resource may change before its first list is answered. The gap that announces it begins at the creation, and has its time.
 func TestReloadBeforeTheFirstListHasTheTimeOfTheCreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCustoms(t)
@@ -301,7 +301,7 @@ func TestReloadBeforeTheFirstListHasTheTimeOfTheCreation(t *testing.T) {
 	})
 }
 
-// The tombstone of a scope whose objects cannot be read any more is sent without them.
+// If the objects of a scope can no longer be read, its tombstone is sent without them.
 func TestTombstoneOfUnreadableObjects(t *testing.T) {
 	for name, away := range map[string]func(s *customs){
 		"gone":      func(s *customs) { s.define(false) },

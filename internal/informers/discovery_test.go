@@ -15,7 +15,7 @@ func servedAs(group, name, kind string, namespaced bool, versions ...string) sel
 	return a
 }
 
-// An informer whose version is no longer served begins anew in another one; what discovery cannot tell is left alone.
+// An informer whose version is no longer served starts over in another one. It continues if discovery cannot determine the version.
 func TestOutdated(t *testing.T) {
 	old := &object.Resource{Group: "example.com", Version: "v1beta1", Name: "widgets", Kind: "Widget"}
 	for _, test := range []struct {

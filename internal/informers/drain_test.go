@@ -22,7 +22,7 @@ func nodeRule(change func(*selection.Rule)) selection.Rule {
 	})
 }
 
-// holdNodes has nothing of Nodes acknowledged, as a bus whose topic of Nodes is missing.
+// holdNodes withholds the acknowledgements of Nodes, like a bus without a topic for Nodes.
 func (r *recorder) holdNodes() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *recorder) holdNodes() {
 	}
 }
 
-// ofNodes is what was sent of Nodes.
+// ofNodes returns the recorded deltas and stream events of Nodes.
 func (r *recorder) ofNodes() (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *recorder) ofNodes() (out []string) {
 	return out
 }
 
-// stuck is a run over Nodes of which the bus takes nothing any more.
+// stuck returns a run over Nodes, which the bus no longer acknowledges.
 func stuck(t *testing.T, m *memory) (*apiServer, *life) {
 	t.Helper()
 	s := newAPIServer(t)
@@ -79,7 +79,7 @@ func (l *life) wantReady(t *testing.T) {
 	}
 }
 
-// A selection is in force at once for all resources but those of which the bus takes nothing, and the newest one wins.
+// A selection takes effect at once for all resources except those that the bus does not acknowledge. The newest one wins.
 func TestReloadWithAStuckResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := stuck(t, newMemory())
@@ -92,7 +92,7 @@ func TestReloadWithAStuckResource(t *testing.T) {
 		}
 		// Back again, and to something else.
 		l.reload(t, specOf(nodeRule(nil)))
-		s.putIn("", "node", "3", nil) // what leaves is later than all that was sent of it
+		s.putIn("", "node", "3", nil) // a tombstone waits for a later resourceVersion
 		eventually(t, "ConfigMaps to have left", func() bool { return len(l.set.Status()) == 1 })
 		l.awaitPhases(t, "nodes draining")
 		l.reload(t, specOf(rule(nil), nodeRule(redacted("metadata.labels"))))
@@ -105,7 +105,7 @@ func TestReloadWithAStuckResource(t *testing.T) {
 	})
 }
 
-// What the bus does not take of a scope that is no longer selected, and that its objects left, is kept for the next run.
+// If the bus does not acknowledge the tombstone of a scope, or the deltas before it, the scope is kept for the next run.
 func TestRetiringScopeIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -163,7 +163,7 @@ func TestRetiringScopeIsKept(t *testing.T) {
 			l.wantOfNodes(t, "gap 0 selection-changed", "~l node uid-1 1→-")
 			l.end()
 		}
-		{ // forgotten
+		{ // the checkpoint no longer has the scope
 			forgotten := newMemory()
 			forgotten.scopes = map[string]checkpoint.Scope{}
 			l := live(t, s, forgotten, takes(rule(nil)))

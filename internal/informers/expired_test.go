@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// Another API server behind the same address may still have the history that this one has not: no gap.
+// Another API server behind the same address may still have the history that this one lacks. Then there is no gap.
 func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, inStream := range []bool{false, true} {
@@ -47,8 +47,8 @@ func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 					s.CloseClientConnections()
 					pass(time.Second)
 					s.do(func() {
-						forgetful = last          // and the watches go on asking it
-						s.frames, s.after = 1, "" // after each event
+						forgetful = last          // and watches keep using this connection
+						s.frames, s.after = 1, "" // a watch ends after each event
 					})
 					want := []string{"snapshot.started 0", "snapshot.completed 0", "c cm uid-1 -→0"}
 					s.put("cm", "0", nil)
@@ -64,7 +64,7 @@ func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 					if _, open := l.counts(); open > 3 {
 						t.Errorf("%d connections are left, want those of lists, of watches, and one for the last watch", open)
 					}
-					// HTTP/1.1 ends the connection with a watch that was not read to its end: the next one is a fresh one anyway.
+					// HTTP/1.1 closes the connection of a watch that was not read to its end, so the next watch has a new one anyway.
 					if n := labelled(t, reg, "kubecdc_informer_expired_retries_total", "found"); n < 1 || http2 && n < 10 {
 						t.Errorf("%v retries have found history, want more", n)
 					}
@@ -74,7 +74,7 @@ func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 	}
 }
 
-// Where no server has the history, another list follows after a few quick tries.
+// If no server has the history, another list follows after a few quick retries.
 func TestExpiredEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, on := newLinkedServer(t, true)
@@ -102,8 +102,8 @@ func TestExpiredEverywhere(t *testing.T) {
 	})
 }
 
-// Where history is gone and the server goes away between two of the quick tries, what the outage has made of the waiting between requests
-// does not hold up the tries behind it.
+// If history is gone and the server becomes unavailable between two quick retries, the backoff of the outage does not delay the other
+// retries.
 func TestExpiredBeforeAndAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, true)
@@ -193,7 +193,7 @@ func TestOutageEndsForAllScopes(t *testing.T) {
 	}
 }
 
-// What fails before a watch is open must not cause another list either.
+// Failures before a watch is open must not cause another list either.
 func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 	tooLarge := strings.Replace(status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout), `"code"`,
 		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code"`, 1)
@@ -252,8 +252,7 @@ func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 	}
 }
 
-// Objects that the selection leaves out move the watch on like others: a quiet selection in a busy cluster must not fall
-// behind history.
+// Events of excluded objects advance the watch like others: a quiet selection in a busy cluster must not fall behind history.
 func TestExcludedEventsAdvance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -279,8 +278,8 @@ func TestExcludedEventsAdvance(t *testing.T) {
 	})
 }
 
-// The watch expires twice while the bus has not acknowledged the gap of the first time, and nothing changes in between: both gaps have the
-// same ends. The first one is recovered. History is compacted before the second one, which is not: it must not be a copy of the first.
+// The watch expires twice while the bus has not acknowledged the first gap, and nothing changes in between: both gaps have the same ends.
+// The first one is recovered. History is compacted before the second one, which is not recovered. It must not be a copy of the first.
 func TestSecondGapWithTheEndsOfTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

@@ -15,8 +15,8 @@ import (
 )
 
 // WalkBack walks names in namespace shop back from to to from, as an informer of the set's first rule over configmaps does
-// between two lists, and shows what it finds by name: "12 uid-1 m-12, 14 gone; m-17", the last being who made what the list
-// shows. It asks once for each name at from, and once at to, before it begins.
+// between two lists. It returns the steps by name, and the manager of the listed version: "12 uid-1 m-12, 14 gone; m-17".
+// Before it begins, it asks for each name once at from and once at to.
 func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	s.deps.Walks = slots
@@ -68,7 +68,7 @@ func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int
 	return shown, complete, err
 }
 
-// Hasten has a set wait no longer than a test lasts: for tombstones, for nodes that are gone.
+// Hasten shortens a set's waits for tombstones and for deleted nodes to less than the duration of a test.
 func Hasten(s *Manager) {
 	s.limits.unreadable = time.Second
 	if s.takeovers != nil {
@@ -76,10 +76,10 @@ func Hasten(s *Manager) {
 	}
 }
 
-// Impatient has a set's Reload not wait for what comes to rest.
+// Impatient makes a set's Reload wait only 10 ms for informers to drain.
 func Impatient(s *Manager) { s.limits.reload = 10 * time.Millisecond }
 
-// SpendLookups takes the budget of lookups for d.
+// SpendLookups uses up the budget of lookups for d.
 func SpendLookups(s *Manager, d time.Duration) {
 	var delay time.Duration
 	for now := time.Now(); delay < d; {
@@ -87,7 +87,7 @@ func SpendLookups(s *Manager, d time.Duration) {
 	}
 }
 
-// by names the managers of a changedBy, each behind a space.
+// by returns the managers of a changedBy, each preceded by a space.
 func by(changedBy []byte) (names string) {
 	var entries []struct{ Manager string }
 	if changedBy != nil && json.Unmarshal(changedBy, &entries) != nil {
@@ -99,22 +99,22 @@ func by(changedBy []byte) (names string) {
 	return names
 }
 
-// NewHearing is how a Manager asks the bus for its scopes.
+// NewHearing returns the function by which a Manager asks the bus for the last events of its scopes.
 func NewHearing(hear func(context.Context, *object.Resource) (scope.LastEvent, bool, error)) func(context.Context, *object.Resource, string) (scope.LastEvent, bool, error) {
 	return scope.NewLastEvents(hear).Of
 }
 
-// NodesOutstanding is how much of the Nodes that a set follows is not acknowledged; same: what is, is what is known of them.
+// NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether the acknowledged state is the known one.
 func NodesOutstanding(s *Manager) (outstanding int, same bool) {
 	nodes := s.takeovers.existing
 	p, _ := nodes.Position()
 	return nodes.View().InFlight, nodes.Matches(&p.Scope, nil)
 }
 
-// ConcurrentLists is how many lists run at a time.
+// ConcurrentLists is the number of lists that run at a time.
 const ConcurrentLists = apiserver.ConcurrentLists
 
-// Owes reports whether a snapshot has to begin, or is being sent.
+// Owes reports whether a snapshot is due or being sent.
 func (s *Manager) Owes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,10 +126,10 @@ func (s *Manager) Owes() bool {
 	return false
 }
 
-// OweAtMost has the informers of a set keep about n versions because of lists, beside one of each object.
+// OweAtMost limits the versions that informers keep because of lists to about n, besides one of each object.
 func OweAtMost(o *Options, n int) { o.maxSteps = n }
 
-// Retired is how many scopes a set keeps of which all tombstones are on the bus.
+// Retired returns how many scopes a set keeps although all of their tombstones are on the bus.
 func Retired(s *Manager) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// noisy withholds what has a value that begins with "noise", and deltas of these ops.
+// noisy withholds updates whose value begins with "noise", and deltas with these ops.
 type noisy string
 
 func (n noisy) Withholds(d *object.Delta) string {
@@ -38,7 +38,7 @@ func filtered(n noisy) func(*selection.Rule) {
 	return func(r *selection.Rule) { r.Filter = func(*object.Resource) selection.Filter { return n } }
 }
 
-// counts is the deltas of objects as "op name rv skipped".
+// skips returns the short forms of the deltas of objects, each with its number of skipped versions.
 func (r *recorder) skips() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *recorder) skips() []string {
 	return out
 }
 
-// What is withheld is counted in the object's next delta, and nothing waits for it.
+// Withheld versions are counted in the object's next delta, and nothing waits for them.
 func TestWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -77,7 +77,7 @@ func TestWithheld(t *testing.T) {
 		}
 		l.end()
 
-		// What is withheld is not known behind a restart: progress comes first, and is true.
+		// After a restart, the withheld versions are not known: a correct progress event comes first.
 		again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("d")) })
 		again.wait(t, "progress 0")
 		s.put("a", "noise 5", nil)
@@ -97,14 +97,14 @@ func TestWithheld(t *testing.T) {
 	})
 }
 
-// What a relist makes due is withheld as what is seen is.
+// Pending deltas of a relist are filtered like live ones.
 func TestWithheldRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
 		s.put("b", "1", nil)
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("cr")) })
-		l.wait(t, "snapshot.started 2", "snapshot.completed 0") // reads are withheld: this filter says so
+		l.wait(t, "snapshot.started 2", "snapshot.completed 0") // this filter withholds reads
 		s.mu.Lock()
 		rv := s.rv
 		s.mu.Unlock()
@@ -130,7 +130,8 @@ func TestWithheldRelist(t *testing.T) {
 	})
 }
 
-// A change of what is cut or redacted is a gap in which nothing is missing; a checkpoint of an older release knows nothing of it.
+// If other fields are stripped or redacted, the agent sends a gap in which nothing is missing. It sends none if an older release wrote
+// the checkpoint, which then has no content.
 func TestContentChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -162,7 +163,7 @@ func TestContentChanged(t *testing.T) {
 		run("3", fields, nil, "u a uid-1 2→3")
 		run("4", append(fields, "metadata.labels"), nil, "gap 0 content-changed", "u a uid-1 3→4")
 		run("5", append(fields, "metadata.labels"), []string{"data"}, "gap 0 content-changed", "u a uid-1 →")
-		run("6", fields, []string{"data", "metadata.labels"}, "u a uid-1 →") // the same, said otherwise
+		run("6", fields, []string{"data", "metadata.labels"}, "u a uid-1 →") // the same content, configured differently
 		m.mu.Lock()
 		c := m.scopes["configmaps"]
 		c.Content = ""
@@ -172,7 +173,7 @@ func TestContentChanged(t *testing.T) {
 	})
 }
 
-// What was redacted stays so in the tombstone of a scope whose rule is gone.
+// Redacted fields stay redacted in the tombstone of a scope whose rule was removed.
 func TestTombstoneRedacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -205,8 +206,8 @@ func TestTombstoneRedacts(t *testing.T) {
 	})
 }
 
-// What was withheld stays counted where a reload leaves the informer as it is, and is not counted any more where another one goes
-// on: behind a stream event.
+// Withheld versions stay counted if a reload keeps the informer. If a successor resumes, it sends a stream event first, and no longer
+// counts them.
 func TestWithheldReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -219,7 +220,7 @@ func TestWithheldReload(t *testing.T) {
 			for range n {
 				s.put("a", "noise", nil)
 			}
-			last := s.put("b", fmt.Sprint(n), nil) // what follows is seen after it
+			last := s.put("b", fmt.Sprint(n), nil) // its delta follows those versions
 			want = append(want, fmt.Sprintf("%s b uid-2 %s→%d", map[bool]string{true: "c", false: "u"}[last.before == nil], valueBefore(last), n))
 			l.wait(t, want...)
 		}
@@ -245,7 +246,7 @@ func TestWithheldReload(t *testing.T) {
 	})
 }
 
-// valueBefore is the value of the version before, "-" where there was none.
+// valueBefore returns the value of the version before, or "-" if there was none.
 func valueBefore(v *version) string {
 	if v.before == nil {
 		return "-"
@@ -253,7 +254,7 @@ func valueBefore(v *version) string {
 	return v.before.value
 }
 
-// What is withheld behind a deletion that a relist has found is counted, where a live event takes it along.
+// Versions withheld after a deletion that a relist found are counted, even if a live event sends the deletion.
 func TestWithheldBehindADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -276,7 +277,7 @@ func TestWithheldBehindADebt(t *testing.T) {
 		s.CloseClientConnections()
 		eventually(t, "the gap", func() bool { return l.has("gap 0 expired") })
 		s.put("a", "1", nil)
-		s.put("b", "1", nil) // waits behind it
+		s.put("b", "1", nil) // waits after the delta of a
 		eventually(t, "the watch to wait", func() bool { return l.set.Status()[0].Phase == scope.PhaseBlocked })
 		l.setRoom(unbounded)
 		passed(s.put("a", "2", nil))
@@ -288,7 +289,7 @@ func TestWithheldBehindADebt(t *testing.T) {
 	})
 }
 
-// Where nothing is withheld any more, what was is forgotten once a stream event behind it is acknowledged, and not before.
+// After a filter is removed, the checkpoint keeps Filtered set until a later stream event is acknowledged.
 func TestNoLongerFiltered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

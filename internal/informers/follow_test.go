@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// frameOf is a watch frame of ConfigMap cm in the given version, with one manager more than the version before. Its uid is uid-1.
+// frameOf returns a watch frame of ConfigMap cm in the given version, with one manager more than the version before. Its uid is uid-1.
 func frameOf(rv int) string {
 	var managers []string
 	for n := 101; n <= rv; n++ {
@@ -33,7 +33,7 @@ func frameOf(rv int) string {
 		`"resourceVersion":"%d","managedFields":[%s]},"data":{"value":"%d"}}}`, typ, rv, strings.Join(managers, ","), rv)
 }
 
-// framesOf are those of all versions from one to another.
+// framesOf returns the frames of all versions in a range.
 func framesOf(from, to int) (all []string) {
 	for rv := from; rv <= to; rv++ {
 		all = append(all, frameOf(rv))
@@ -41,7 +41,7 @@ func framesOf(from, to int) (all []string) {
 	return all
 }
 
-// wantOf is what is to come of them.
+// wantOf returns the deltas that are expected for all versions up to to.
 func wantOf(to int) []string {
 	want := []string{"snapshot.started 0", "snapshot.completed 0", "c cm uid-1 -→101"}
 	for rv := 102; rv <= to; rv++ {
@@ -56,8 +56,8 @@ func send(w http.ResponseWriter, frames ...string) {
 	w.(http.Flusher).Flush()
 }
 
-// Frames that come at once, fewer and more than a batch, are applied in order. Each is compared with the one right before it, also where
-// the store has not taken that yet.
+// Frames that arrive at once, fewer or more than a batch, are applied in order. Each is compared with the one right before it, even if
+// the store has not taken that one yet.
 func TestFramesThatComeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -87,7 +87,7 @@ func TestFramesThatComeAtOnce(t *testing.T) {
 	})
 }
 
-// A frame that comes alone, or behind which half of another one has come, is not held back until more comes.
+// A frame that arrives alone, or with half of the next one, is delivered without waiting for more.
 func TestHalfAFrameHoldsNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -115,7 +115,7 @@ func TestHalfAFrameHoldsNothingBack(t *testing.T) {
 	})
 }
 
-// slowLane takes each delta of an object after a while.
+// slowLane delays each delta of an object.
 type slowLane struct {
 	store.Lane
 	takes time.Duration
@@ -132,7 +132,7 @@ func (l slowLane) Put(ctx context.Context, key string, bytes int, d *object.Delt
 	return l.Lane.Put(ctx, key, bytes, d)
 }
 
-// A queue that goes on, however slowly, ends no watch: what counts is how long one event waits, not a batch.
+// A queue that makes progress, however slowly, ends no watch. The limit is for the wait of one event, not of a batch.
 func TestSlowQueueDoesNotEndTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -165,7 +165,7 @@ func TestSlowQueueDoesNotEndTheWatch(t *testing.T) {
 	})
 }
 
-// The limit for unread watches counts from the event of a batch that the queue does not take. What was read is delivered once.
+// The limit for unread watches counts from the event of a batch that the queue does not take. Each event read is delivered once.
 func TestBlockedInsideABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -209,7 +209,7 @@ func TestBlockedInsideABatch(t *testing.T) {
 	})
 }
 
-// A question that is refused leaves no trace in the phase of a scope whose watch goes on: nothing is retried.
+// A refused question does not change the status of a scope whose watch continues, because nothing is retried.
 func TestRefusedQuestionIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -226,7 +226,7 @@ func TestRefusedQuestionIsNoFailure(t *testing.T) {
 				return true
 			}
 		})
-		s.put("b", "2", map[string]string{"in": "0"}) // whether it is gone or has left is asked
+		s.put("b", "2", map[string]string{"in": "0"}) // the agent asks whether it was deleted or has left
 		eventually(t, "the deletion", func() bool { return l.has("~l b uid-2 1→-") })
 		l.awaitPhases(t, "configmaps?labelSelector=in=1 live")
 	})

@@ -10,12 +10,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// serve has the API server itself serve widgets, or (false) not any more.
+// serve makes the API server itself serve widgets (true), or no longer (false).
 func (s *customs) serve(is bool) {
 	s.do(func() { s.builtIn, s.defined = true, is })
 }
 
-// defineAnother makes another definition, which has discovery look.
+// defineAnother creates another definition, which triggers discovery.
 func (s *customs) defineAnother() {
 	s.do(func() {
 		s.rv++
@@ -62,8 +62,8 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 	}
 }
 
-// Nothing is inferred about a resource of which the checkpoint does not say that it came from a definition: an older release wrote
-// it.
+// Nothing is inferred about a resource if the checkpoint does not say that it came from a definition: an older release wrote the
+// checkpoint.
 func TestDefinitionDeletedWhileDown(t *testing.T) {
 	for _, release := range []string{"new", "old"} {
 		t.Run("checkpoint of the "+release+" release", func(t *testing.T) {

@@ -14,14 +14,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// drip writes a part of a body at once.
+// drip writes and flushes a part of a body.
 func drip(w http.ResponseWriter, text string) {
 	fmt.Fprint(w, text)
 	w.(http.Flusher).Flush()
 }
 
-// A list that is not answered on a live connection is shown as stale within three minutes, and made again: the first list, one at
-// resume, and one after history was lost.
+// A list that is not answered on a live connection is shown as stale within three minutes, and is retried. This holds for the first
+// list, for the list at resume, and for a relist.
 func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 	hangs := map[string]func(w http.ResponseWriter, r *http.Request){
 		"no answer": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
@@ -119,7 +119,7 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 	}
 }
 
-// A list that goes on, however slowly, is neither cut nor stale: each page, and each object, has time of its own.
+// A list that makes progress, however slowly, is neither cut off nor stale: each page and each object has its own time limit.
 func TestSlowListIsNotStale(t *testing.T) {
 	wait := func(r *http.Request) {
 		select {
@@ -181,7 +181,7 @@ func TestSlowListIsNotStale(t *testing.T) {
 	}
 }
 
-// A list that fails is not one that is not answered: an answer of the API server is a sign of life.
+// A failed list is not an unanswered one: any response of the API server is a sign of life.
 func TestFailingFirstListIsNotStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)

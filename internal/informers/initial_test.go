@@ -31,8 +31,8 @@ func (l *life) startsAre(t *testing.T, want ...bool) {
 	}
 }
 
-// The first snapshot of a run that has no position of a scope says so. No other snapshot does: a reader of the record takes what happened before
-// such a snapshot for lost.
+// The first snapshot of a run that has no position of a scope is marked as initial. No other snapshot is: readers of the record treat changes
+// before such a snapshot as lost.
 func TestInitialSnapshotSaysSo(t *testing.T) {
 	whole := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 	always := func(o *informers.Options, _ *recorder) { o.Snapshot = scope.SnapshotAlways }
@@ -70,7 +70,7 @@ func TestInitialSnapshotSaysSo(t *testing.T) {
 	})
 }
 
-// An agent that ends before the bus has its first snapshot completely says it again: the bus may not have what it said first.
+// If an agent ends before its first snapshot is complete on the bus, the next snapshot is initial too: the bus may not have the first start.
 func TestInitialSnapshotIsStartedAgain(t *testing.T) {
 	for name, compacted := range map[string]bool{"continued": false, "compacted": true} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// held counts what a set holds by scope: lanes and series.
+// held records what a set holds for each scope: lanes and metric series.
 type held struct {
 	mu    sync.Mutex
 	lanes map[string]bool
@@ -38,7 +38,7 @@ func (h *held) use(o *informers.Options, r *recorder) {
 	}
 }
 
-// scopes are those of which anything is held.
+// scopes returns the scopes for which anything is held.
 func (h *held) scopes(t *testing.T) []string {
 	t.Helper()
 	h.mu.Lock()
@@ -60,7 +60,7 @@ func (h *held) scopes(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// await waits until what is held is of these scopes alone, and no retired scope is kept.
+// await waits until only these scopes are held, and no retired scope is kept.
 func (h *held) await(t *testing.T, l *life, want ...string) {
 	t.Helper()
 	var got []string
@@ -75,7 +75,7 @@ func (h *held) await(t *testing.T, l *life, want ...string) {
 	})
 }
 
-// A selection that changes again and again leaves nothing of the scopes that were.
+// A selection that changes again and again leaves nothing of the previous scopes.
 func TestReloadsLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := newAPIServer(t), new(held)
@@ -113,7 +113,7 @@ func TestDefinitionsLeaveNothing(t *testing.T) {
 	})
 }
 
-// Namespaces that come and go leave nothing, where a resource is observed in each by itself.
+// Namespaces that come and go leave nothing if a resource is observed in each separately.
 func TestNamespacesLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := newTenants(t, "other"), new(held)

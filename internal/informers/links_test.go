@@ -18,15 +18,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// lines connect an API server with its clients in memory, so that both can run in a synctest bubble, where minutes pass in
-// no time. It is the server's net.Listener.
+// lines connects an API server with its clients in memory, so that both can run in a synctest bubble, where minutes take no
+// time. It is the server's net.Listener.
 type lines struct {
 	incoming chan net.Conn
 	once     sync.Once
 	closed   chan struct{}
 
 	mu     sync.Mutex
-	broken chan struct{} // closed: the connections made so far are dead without a word
+	broken chan struct{} // closed: the connections made so far are silently dead
 	made   int
 	open   int
 }
@@ -54,7 +54,7 @@ func (l *lines) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-// breakAll has nothing pass any more on the connections made so far. Nobody is told.
+// breakAll silently drops all traffic on the connections made so far.
 func (l *lines) breakAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *line) Close() error {
 	return c.Conn.Close()
 }
 
-// remote is the server's end, with an address that tells connections apart.
+// remote is the server's end of a connection, with the client's own address.
 type remote struct {
 	net.Conn
 	from net.Addr
@@ -131,7 +131,7 @@ type remote struct {
 
 func (c *remote) RemoteAddr() net.Addr { return c.from }
 
-// newLinkedServer is an apiServer with HTTP/2 over TLS or plain HTTP/1.1, its lines, and the options of a set that is to run for minutes.
+// newLinkedServer returns an apiServer with HTTP/2 over TLS or plain HTTP/1.1, its lines, and the options of a set that is to run for minutes.
 func newLinkedServer(t *testing.T, http2 bool) (*apiServer, *lines, func(*informers.Options)) {
 	s := newServer(t, http2)
 	return s, s.lines, func(o *informers.Options) {
@@ -140,7 +140,7 @@ func newLinkedServer(t *testing.T, http2 bool) (*apiServer, *lines, func(*inform
 	}
 }
 
-// withoutProgress acknowledges progress events, and records none: minutes pass.
+// withoutProgress acknowledges progress events without recording them.
 type withoutProgress struct{ store.Lane }
 
 func (l withoutProgress) Put(ctx context.Context, key string, bytes int, d *object.Delta) error {
@@ -151,13 +151,13 @@ func (l withoutProgress) Put(ctx context.Context, key string, bytes int, d *obje
 	return l.Lane.Put(ctx, key, bytes, d)
 }
 
-// pass lets time pass, and what it brings about happen.
+// pass waits for d, and until all other goroutines wait.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// onWatch has f answer the watches; number counts them from 1. false: the server goes on with it.
+// onWatch makes f answer watches, which number counts from 1. If f returns false, the server answers.
 func (s *apiServer) onWatch(f func(number int, w http.ResponseWriter, r *http.Request) bool) {
 	n := 0
 	s.do(func() {
@@ -192,7 +192,7 @@ func bookmark(rv uint64) string {
 	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`, rv)
 }
 
-// labelled is the value of a metric whose labels include one with this value.
+// labelled returns the sum of a metric over the series that have a label with this value.
 func labelled(t *testing.T, reg *prometheus.Registry, name, label string) (sum float64) {
 	t.Helper()
 	families, err := reg.Gather()

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A watch that has bookmarks and says nothing for too long is opened again from where it was.
+// A watch that sends bookmarks and then nothing for too long is reopened where it was.
 func TestSilentWatchIsOpenedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -51,7 +51,7 @@ func TestSilentWatchIsOpenedAgain(t *testing.T) {
 	})
 }
 
-// Silence is no sign of death where there were never any bookmarks: the watch's timeout is what ends it.
+// Without bookmarks, silence does not mean that a watch is dead. Only its timeout ends it.
 func TestSilentWatchWithoutBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -72,7 +72,7 @@ func TestSilentWatchWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// A connection that is dead without a word is found by HTTP/2 pings, whether or not there are bookmarks.
+// HTTP/2 pings detect a silently dead connection, with or without bookmarks.
 func TestDeadConnectionIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, on := newLinkedServer(t, true)
@@ -92,7 +92,7 @@ func TestDeadConnectionIsFound(t *testing.T) {
 	})
 }
 
-// An API server that takes a watch and never answers is not waited for for ever.
+// A watch that the API server accepts and never answers times out.
 func TestWatchThatNeverOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -114,7 +114,7 @@ func TestWatchThatNeverOpens(t *testing.T) {
 	})
 }
 
-// A watch that rests because the queue is full is neither silent nor stale.
+// A watch that pauses because the queue is full is neither silent nor stale.
 func TestBlockedIsNotStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -154,7 +154,7 @@ func TestBlockedIsNotStale(t *testing.T) {
 	})
 }
 
-// Who fails for too long is stale, and the agent not ready; what an administrator has to mend is shown, and no more.
+// A scope that fails for too long is stale, and the agent is not ready. An error that an administrator has to fix is only shown.
 func TestStale(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int
@@ -169,7 +169,7 @@ func TestStale(t *testing.T) {
 				s, _, on := newLinkedServer(t, false)
 				set, rec, _ := start(t, s, on)
 				rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
-				pass(2 * time.Minute) // nothing comes, which is no failure
+				pass(2 * time.Minute) // no event, which is not a failure
 				s.do(func() {
 					s.fault = func(w http.ResponseWriter, _ *http.Request) bool {
 						fail(w, c.code, c.reason)

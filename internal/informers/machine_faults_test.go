@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A sickness is how an API server answers requests of some kind.
+// A sickness is a fault of an API server for some requests.
 type sickness struct {
 	kind, requests, resource string
 	over                     chan struct{}
@@ -34,7 +34,7 @@ func (k *machine) falls() {
 	}
 	k.note("fault: %s of %s of *%s", f.kind, f.requests, f.resource)
 	if f.kind == "403" {
-		f.requests = "watch" // what may not be listed as a whole is observed in each namespace by itself, which is another matter
+		f.requests = "watch" // if lists of all namespaces are forbidden, each namespace is observed separately, which is not tested here
 	}
 	k.faultMu.Lock()
 	k.sick = f
@@ -55,7 +55,7 @@ func (k *machine) heal() {
 	}
 }
 
-// answers answers a request in the place of the API server; false: it did not.
+// answers may answer a request instead of the API server, and reports whether it did.
 func (k *machine) answers(w http.ResponseWriter, r *http.Request) bool {
 	if r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" {
 		w.Header().Set("Content-Type", "application/json")
@@ -97,7 +97,7 @@ func (f *sickness) answers(s *apiServer, w http.ResponseWriter, r *http.Request,
 	case "410":
 		q := r.URL.Query()
 		if !watch && q.Get("continue") == "" && q.Get("resourceVersionMatch") == "" {
-			return false // what there is now is never gone
+			return false // the current state is never gone
 		}
 		fail(w, http.StatusGone, metav1.StatusReasonExpired)
 	case "403":
@@ -140,7 +140,7 @@ func (f *sickness) answers(s *apiServer, w http.ResponseWriter, r *http.Request,
 	return true
 }
 
-// expires has watches from before now refused, as by an API server that was restarted.
+// expires refuses watches from before now, like a restarted API server.
 func (k *machine) expires() {
 	k.faultMu.Lock()
 	k.gone = k.now1()
@@ -160,8 +160,8 @@ func (k *machine) compacts() {
 	k.compact()
 }
 
-// restoresVisibly has etcd restored once each scope has seen a version that is lost. One that has not, and knows no more than how far
-// history had come, cannot tell when the new history has come as far.
+// restoresVisibly restores etcd after each scope has received a version that is lost. A scope that has only the last resourceVersion cannot
+// detect the restore once the new history has reached it.
 func (k *machine) restoresVisibly() {
 	if k.sick != nil || !k.bus.isFree() {
 		return
@@ -169,9 +169,9 @@ func (k *machine) restoresVisibly() {
 	marks := k.marks()
 	for range 10 {
 		if k.isLive(marks) == nil {
-			_ = k.memory.Flush(k.t.Context()) // a start cannot find that what was sent after the checkpoint is lost
+			_ = k.memory.Flush(k.t.Context()) // a start cannot detect that versions sent after the checkpoint are lost
 			if len(k.memory.histories()) == 0 {
-				return // nobody observes etcd: a scope that begins later has nothing to compare (guarantees.md)
+				return // no scope observes etcd: one that begins later has nothing to compare (guarantees.md)
 			}
 			down := rapid.Bool().Draw(k.rt, "down")
 			if down {
@@ -188,7 +188,7 @@ func (k *machine) restoresVisibly() {
 	}
 }
 
-// restores has etcd restored.
+// restores restores etcd.
 func (k *machine) restores() {
 	lowest, highest := max(k.floor, k.compacted), k.now1()-2 // without the marks
 	if highest <= lowest {
@@ -198,12 +198,12 @@ func (k *machine) restores() {
 	k.note("etcd is restored from %d to %d", k.now1(), to)
 	k.do(func() { k.branches = append(k.branches, slices.Clone(k.history)) })
 	k.restored, k.rewound = min(k.restored, to), k.memory.histories()
-	k.CloseClientConnections() // none lasts over a restore
+	k.CloseClientConnections() // none survives a restore
 	k.restore(to)
 	k.faultMu.Lock()
 	k.gone = min(k.gone, to)
 	k.faultMu.Unlock()
-	for _, namespace := range []string{"shop", "other"} { // the fingerprint of a scope knows names and resourceVersions, and no contents
+	for _, namespace := range []string{"shop", "other"} { // the fingerprint of a scope has names and resourceVersions, but no contents
 		if namespace == "shop" || k.defined {
 			k.added(k.putIn(namespace, fmt.Sprint("again", len(k.branches)), "", map[string]string{"in": "1"}))
 		}
@@ -212,7 +212,7 @@ func (k *machine) restores() {
 	k.write(4)
 }
 
-// replaces has another log take the place of the present one.
+// replaces replaces the current log with another one.
 func (k *machine) replaces() {
 	k.note("the log is replaced")
 	record, _ := k.bus.all()
@@ -230,7 +230,7 @@ func (k *machine) rebases() {
 	k.life.set.Rebase()
 }
 
-// restarts ends the set and starts it again. crash: what was not acknowledged is lost, and what was not saved.
+// restarts ends the set and starts it again. A crash loses everything that was not acknowledged or not saved.
 func (k *machine) restarts(crash bool) {
 	if !crash && !k.bus.isFree() {
 		return
@@ -270,7 +270,7 @@ func (k *machine) restarts(crash bool) {
 		}
 		k.write(6)
 	}
-	wait(k.t.Context(), time.Millisecond) // no process starts within the millisecond in which the one before began a snapshot, which names it
+	wait(k.t.Context(), time.Millisecond) // no two processes begin a snapshot in the same millisecond, which names it
 	k.start()
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// onLog returns what is on record, and how much of it is not on the present log.
+// onLog returns the record, and the number of its first deltas that are not on the current log.
 func (k *machine) onLog() (record []*object.Delta, before int) {
 	record, _ = k.bus.all()
 	k.faultMu.Lock()
@@ -23,7 +23,7 @@ func (k *machine) onLog() (record []*object.Delta, before int) {
 	return record, before
 }
 
-// heard is the last stream event of a resource on the present log.
+// It returns the last stream event of a resource on the current log.
 func (k *machine) heard(of *object.Resource) (scope.LastEvent, bool, error) {
 	record, before := k.onLog()
 	return (&recorder{deltas: record[before:]}).heard(of)
@@ -38,7 +38,7 @@ func (k *machine) settles() {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		wait(k.t.Context(), pause)
 		var why error
-		if why = k.isLive(marks); why == nil && (k.defined || time.Since(began) > time.Minute) { // discovery finds what nobody observes
+		if why = k.isLive(marks); why == nil && (k.defined || time.Since(began) > time.Minute) { // discovery finds resources that no scope observes
 			break
 		}
 		if pause == time.Second {
@@ -71,9 +71,9 @@ func (k *machine) touches() {
 	}
 }
 
-// sweeps has all objects read once more.
+// sweeps takes a snapshot of all objects.
 func (k *machine) sweeps() {
-	for began := time.Now(); ; k.bookmark() { // without one, a scope waits to hear that the API server has repeated everything
+	for began := time.Now(); ; k.bookmark() { // a scope waits for one, which shows that the API server has repeated everything
 		_, err := k.life.set.Snapshot(k.t.Context(), "", "")
 		if err == nil || strings.Contains(err.Error(), "is not captured") || strings.Contains(err.Error(), "is not loaded") {
 			break
@@ -93,7 +93,7 @@ func (k *machine) sweeps() {
 	}
 }
 
-// marks makes changes that each scope tells of.
+// marks makes changes that each scope sends.
 func (k *machine) marks() (marks []*version) {
 	k.values++
 	for _, namespace := range []string{"shop", "other"} {
@@ -106,7 +106,7 @@ func (k *machine) marks() (marks []*version) {
 	return marks
 }
 
-// isLive returns what is not live, or not on the bus.
+// isLive returns an error that says what is not live, or not on the bus.
 func (k *machine) isLive(marks []*version) error {
 	if k.life.set.Owes() {
 		return errors.New("a snapshot is not complete")
@@ -137,7 +137,7 @@ func (k *machine) isLive(marks []*version) error {
 	return nil
 }
 
-// judge compares what is on the bus with history.
+// judge compares the record with history.
 func (k *machine) judge() {
 	k.mu.Lock()
 	history, now := slices.Clone(k.history), k.now

@@ -23,12 +23,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// settlesWithin is how long it may take after the last fault until everything is live again. An etcd that was restored, and in which nothing
-// happens, is found after 10 minutes at the latest.
+// settlesWithin is how long it may take after the last fault until everything is live again. A restored etcd in which nothing changes is
+// detected after 10 minutes at the latest.
 const settlesWithin = 12 * time.Minute
 
-// TestMachine gives a set random commands while its API server and its bus answer at random, and compares what is on the bus with
-// history. Without -rapid.checks, the number of cases of each half, or -rapid.seed these are the same 20 cases each time.
+// TestMachine runs random commands on a set while its API server and its bus respond at random, and compares the record with history.
+// Without -rapid.checks (the number of cases of each half) and -rapid.seed, these are the same 20 cases each time.
 func TestMachine(t *testing.T) {
 	for half := range 2 {
 		t.Run(fmt.Sprint(half), func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestMachine(t *testing.T) {
 				for range half { // else both halves have the same cases if a seed is given
 					rapid.Uint64().Draw(rt, "half")
 				}
-				var failure any // rapid works by panics, which have to leave the bubble by hand, see TestModel of package queue
+				var failure any // rapid uses panics, which must be passed out of the bubble; see TestModel of package queue
 				synctest.Test(t, func(t *testing.T) {
 					k := newMachine(t, rt)
 					defer k.close()
@@ -56,10 +56,10 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// wrong is what a case has found.
+// wrong is the failure of a case.
 type wrong string
 
-// machine is one case: a set with all that it depends on, and what the model knows.
+// machine is one case: a set with all its dependencies, and the state of the model.
 type machine struct {
 	*customs
 	t      *testing.T
@@ -75,13 +75,13 @@ type machine struct {
 	taken    choice
 	rewound  map[string]uint32 // see isRewound
 	crashed  bool              // since everything was live the last time
-	vague    bool              // a scope ended after a crash: what the crashed run sent of it after the checkpoint lives on (guarantees.md)
+	vague    bool              // a scope ended after a crash: its objects that the crashed run sent after the checkpoint live on (guarantees.md)
 	segment  *segment
 	made     map[*version]*segment
 	born     map[*version]int
 	branches [][]*version
 	restored uint64
-	floor    uint64 // etcd is not restored to what was before
+	floor    uint64 // etcd is not restored to a lower revision
 	logs     []int  // how much was on record when the log was replaced
 	blank    []int  // how much was on record when a run began without a checkpoint, or a log was replaced that alone had a history number
 	stops    []stop // runs that ended without a crash
@@ -122,7 +122,7 @@ func (c choice) spec() selection.Spec {
 	return specOf(rules...)
 }
 
-// takes returns what tells the versions of a resource that are selected.
+// takes returns a function that reports whether a version of a resource is selected.
 func (c choice) takes(resource string) func(*version) bool {
 	way := c.configmaps
 	if resource != "configmaps" {
@@ -146,7 +146,7 @@ func newMachine(t *testing.T, rt *rapid.T) *machine {
 	seed := rapid.Uint64().Draw(rt, "seed")
 	k.bus = newBroker(seed)
 	late, lateMu := rand.New(rand.NewPCG(seed, 3)), sync.Mutex{}
-	k.late = func() time.Duration { // time passes only while all goroutines wait: no fault would meet a request that is under way
+	k.late = func() time.Duration { // time passes only while all goroutines wait: without delays, no fault would affect a request in flight
 		lateMu.Lock()
 		defer lateMu.Unlock()
 		return time.Duration(late.Int64N(int64(600 * time.Microsecond)))
@@ -179,7 +179,7 @@ func (k *machine) note(format string, args ...any) {
 	fmt.Fprintf(&k.notes, format+"\n", args...)
 }
 
-// play is a case.
+// play runs a case.
 func (k *machine) play() {
 	k.do(func() { k.rv++ })
 	if rapid.Bool().Draw(k.rt, "defined") {
@@ -215,7 +215,7 @@ func (k *machine) play() {
 	k.judge()
 }
 
-// step makes a command of f: changes come before it, and time passes behind it.
+// step returns a command that makes changes, calls f and lets time pass.
 func (k *machine) step(f func()) func(*rapid.T) {
 	return func(*rapid.T) {
 		k.write(3)
@@ -247,7 +247,7 @@ func (k *machine) write(n int) {
 	}
 }
 
-// added tells the model of a version, nil: none was made.
+// added adds a new version to the model; nil: there is none.
 func (k *machine) added(v *version) {
 	if v != nil {
 		k.made[v], k.born[v] = k.segment, k.bus.count()
@@ -260,7 +260,7 @@ func (k *machine) begins() {
 	k.chosen()
 }
 
-// chosen tells the model what may be in force from here on.
+// chosen adds to the model the choice that may be in force from now on.
 func (k *machine) chosen() {
 	c := k.taken
 	if !k.defined {
@@ -276,9 +276,9 @@ func (k *machine) chosen() {
 	k.segment.choices = append(k.segment.choices, c)
 }
 
-// isRewound reports whether the last restore of etcd may be unknown to a scope: the scope has not found it, or its checkpoint still has the
-// previous history number, so that a new run does not know it. Until then, three cases are excepted from the guarantees (guarantees.md, "What
-// is not guaranteed"), and the model leaves them out:
+// isRewound reports whether a scope may not know about the last restore of etcd. It has not detected the restore, or its checkpoint still has
+// the previous history number, so a new run does not know about it. In this time, three cases are excepted from the guarantees
+// (guarantees.md, "What is not guaranteed"), and the model leaves them out:
 //
 //   - If the API server does not answer within 10 s, changes continue (falls).
 //   - If the version that the scope saw last is compacted, the restore may not be found (compacts).
@@ -327,7 +327,7 @@ func (k *machine) reloads() {
 	k.reload()
 }
 
-// reload has the set take the selection. It waits for that: the order of two that are made at the same time is nobody's.
+// reload makes the set take the selection, and waits for that: two concurrent reloads have no defined order.
 func (k *machine) reload() {
 	began := time.Now()
 	if err := k.life.set.Reload(k.asked, k.taken.spec()); err != nil {
@@ -352,7 +352,7 @@ func (k *machine) snapshots() {
 	})
 }
 
-// defines has widgets defined, or their definition deleted, which deletes them first.
+// defines creates the definition of widgets, or deletes all widgets and then their definition.
 func (k *machine) defines() {
 	if k.isRewound() {
 		return

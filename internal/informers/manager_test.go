@@ -67,7 +67,7 @@ func TestSnapshotNever(t *testing.T) {
 	})
 }
 
-// A 410 while running: what was missed is told by comparing lists, behind a gap event.
+// After a 410, the agent sends a gap event, followed by the changes that a comparison of lists shows.
 func TestHistoryGoneWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -80,7 +80,7 @@ func TestHistoryGoneWhileRunning(t *testing.T) {
 			"snapshot.completed 4",
 		}
 		rec.wait(t, before...)
-		s.do(func() { // no watch sees what comes next
+		s.do(func() { // no watch receives the next changes
 			s.fault = func(w http.ResponseWriter, _ *http.Request) bool {
 				fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 				return true
@@ -106,16 +106,16 @@ func TestHistoryGoneWhileRunning(t *testing.T) {
 	})
 }
 
-// What is not a 410 must never cause another list: it would cost history.
+// Faults other than a 410 must never cause another list, which would lose history.
 func TestFaultsDoNotRelist(t *testing.T) {
 	for _, after := range []string{
-		"", // a clean end in the midst
+		"", // a clean end in the middle
 		`{"type":"MODIFIED","object":{"kind":"ConfigMap","metad`,
 		`{"type":"ERROR","object":` + status(http.StatusInternalServerError, metav1.StatusReasonInternalError) + "}\n",
 		`{"type":"ERROR","object":` + status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout) + "}\n",
 		"<html>bad gateway</html>\n",
 		`{"type":"MODIFIED","object":{"kind":"ConfigMap"}}` + "\n",
-		`{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{}}}` + "\n", // to go on from there would lose deletions
+		`{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{}}}` + "\n", // resuming from there would lose deletions
 	} {
 		t.Run(after, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestFaultsDoNotRelist(t *testing.T) {
 	}
 }
 
-// An HTTP watch that nobody reads is ended, and goes on behind what was taken when there is room.
+// An HTTP watch that is not read is ended. Once there is room, it resumes after the last event that was taken.
 func TestBlockedWatchIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -152,7 +152,7 @@ func TestBlockedWatchIsEnded(t *testing.T) {
 			want = append(want, fmt.Sprintf("u cm uid-1 %d→%d", i-1, i))
 		}
 		eventually(t, "the watch to be ended", func() bool { _, watches, ended := s.counts(); return watches == 1 && ended == 1 })
-		// The server may see its end before the reader that has closed it says so.
+		// The server may see the end of the watch before the reader that closed it reports that.
 		eventually(t, "the status to be blocked", func() bool { return set.Status()[0].Phase == scope.PhaseBlocked })
 		rec.setRoom(unbounded)
 		rec.wait(t, want...)
@@ -184,7 +184,7 @@ func (l liveOnly) TryPut(string, int, *object.Delta) bool { return false }
 
 func (l liveOnly) Room() <-chan struct{} { return nil }
 
-// A gap must be announced, and live deltas go on behind it, although catch-up finds no room.
+// A gap is announced, and live deltas follow, even if catch-up finds no room.
 func TestHistoryGoneWhileCatchUpWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -228,7 +228,7 @@ func TestSelector(t *testing.T) {
 	})
 }
 
-// Where the version that would tell is gone, entered and left claim the least, and say that they are inferred.
+// If the version that would decide is gone, entered and left events claim the least, and are marked as inferred.
 func TestSelectorHistoryGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
@@ -240,7 +240,7 @@ func TestSelectorHistoryGone(t *testing.T) {
 				return false
 			}
 			if refused.Add(1) == 1 {
-				fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable) // passes: asked again
+				fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable) // transient: asked again
 			} else {
 				fail(w, http.StatusGone, metav1.StatusReasonExpired)
 			}
@@ -278,7 +278,7 @@ func TestSelectorQuestionForbidden(t *testing.T) {
 	})
 }
 
-// Names of RBAC objects may hold what has a meaning in a selector.
+// Names of RBAC objects may contain characters that have a meaning in selectors.
 func TestSelectorOddName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
@@ -310,7 +310,7 @@ func TestDeletionWithTheLastVersion(t *testing.T) {
 	})
 }
 
-// A server that ends every watch behind a bookmark is not hammered.
+// A server that ends every watch after a bookmark is not flooded with requests.
 func TestShortWatchesAreSpaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -331,7 +331,7 @@ func TestShortWatchesAreSpaced(t *testing.T) {
 	})
 }
 
-// A watch that was ended comes back although the queue never has room to spare: others may keep it full for ever.
+// A watch that was ended is reopened even if the queue never has room to spare: other scopes may keep it full forever.
 func TestBlockedWatchClaimsItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -354,7 +354,7 @@ func TestBlockedWatchClaimsItsShare(t *testing.T) {
 	})
 }
 
-// One resource's errors stop no other.
+// Errors of one resource do not stop others.
 func TestForbiddenResourceIsIsolated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)

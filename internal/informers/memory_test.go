@@ -23,7 +23,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// memory is what survives a run: what was saved when it was last asked to save.
+// memory is the storage that survives a run. It has the state at the last Flush.
 type memory struct {
 	mu      sync.Mutex
 	scopes  map[string]checkpoint.Scope
@@ -131,7 +131,7 @@ type life struct {
 	end  func()
 }
 
-// live runs a set until end. What it remembers is what was saved last: end does not save.
+// live runs a set until end, which does not save: only the state at the last Flush survives.
 func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options, *recorder)) *life {
 	t.Helper()
 	rec := newRecorder()
@@ -176,7 +176,7 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 // betweenEvents returns when all else waits: in a bubble, time passes only then, and nothing else is due at such a time.
 func betweenEvents() { <-time.After(23456789 * time.Nanosecond) }
 
-// gone has every watch from below rv answered as a server does that was restarted: lists still know what there was.
+// gone refuses watches from below rv with 410, like a restarted server. Lists still have the past revisions.
 func (s *apiServer) gone(rv uint64) {
 	s.do(func() {
 		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
@@ -191,7 +191,7 @@ func (s *apiServer) gone(rv uint64) {
 	s.CloseClientConnections()
 }
 
-// lastSave is a memory of a run that crashes after a save: those after it do not happen.
+// lastSave is the memory of a run that crashes after a save. Later saves have no effect.
 type lastSave struct {
 	*memory
 	until   func(checkpoint.Scope) bool

@@ -19,14 +19,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// tenants has an API server permit ConfigMaps in some namespaces only. Namespaces are what it has without a namespace.
+// tenants is an API server that permits ConfigMaps in some namespaces only. Its Namespaces are the objects without a namespace.
 type tenants struct {
 	*apiServer
 
 	guard   sync.Mutex
 	allowed map[string]bool // by namespace, "": in all
 	closed  bool            // namespaces may not be read
-	reviews int             // that were asked for; every third one fails where failing
+	reviews int             // so far; every third one fails if failing is set
 	failing bool
 }
 
@@ -81,7 +81,7 @@ func (s *tenants) refuse(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// globs has the rule take namespaces by a pattern: all that begin so.
+// globs makes the rule take the namespaces with a prefix, as by a pattern.
 func globs(prefix string) func(*informers.Options, *recorder) {
 	return func(o *informers.Options, _ *recorder) {
 		o.Rules[0].Patterns, o.Rules[0].AllNamespaces = []string{prefix + "*"}, prefix == ""
@@ -92,7 +92,7 @@ func globs(prefix string) func(*informers.Options, *recorder) {
 	}
 }
 
-// phases are "scope phase health reason" of each status, without a health that is ok.
+// phases returns "scope phase health reason" for each status, without the health if it is ok.
 func phases(set *informers.Manager) (out []string) {
 	for _, st := range set.Status() {
 		health := ""
@@ -118,7 +118,7 @@ func (l *life) awaitPhases(t *testing.T, want ...string) {
 	})
 }
 
-// Where only some namespaces are allowed, each is observed by itself; the next run goes on so, and says nothing again.
+// If only some namespaces are allowed, each is observed separately. The next run resumes them, and sends nothing again.
 func TestOnlySomeNamespacesAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newTenants(t, "shop"), newMemory()
@@ -146,7 +146,7 @@ func TestOnlySomeNamespacesAllowed(t *testing.T) {
 		second.wait(t, "u cm uid-2 2→3")
 		second.awaitPhases(t, "configmaps/other waiting forbidden forbidden", "configmaps/shop live")
 		s.allow("other", true)
-		s.allow("", true) // which is for a reload to find
+		s.allow("", true) // only a reload detects this
 		second.reload(t, specOf(selection.Rule{
 			Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
 		}))
@@ -155,7 +155,7 @@ func TestOnlySomeNamespacesAllowed(t *testing.T) {
 	})
 }
 
-// What was answered is not asked again because of what was not.
+// Reviews that were answered are not repeated because others failed.
 func TestAccessReviewsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespaces = 50
@@ -176,8 +176,8 @@ func TestAccessReviewsFail(t *testing.T) {
 	})
 }
 
-// Where the last run was allowed all namespaces, its scope is told to have ended, and the namespaces that are allowed go on from
-// there.
+// If the last run was allowed to read all namespaces, the scope of all gets a tombstone. The namespaces that are still allowed resume
+// from its position.
 func TestNotAllNamespacesAllowedAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newTenants(t, ""), newMemory()
@@ -215,7 +215,7 @@ func TestNotAllNamespacesAllowedAnyMore(t *testing.T) {
 	})
 }
 
-// A new selection takes other namespaces of those that are allowed, and lets go of the rest.
+// A new selection takes other namespaces among those that are allowed, and releases the rest.
 func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newTenants(t, "shop", "other"), newMemory()
@@ -236,7 +236,7 @@ func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
 			sel.Secrets = false
 			return sel
 		}
-		l.reload(t, plain(rule("s"))) // nothing else
+		l.reload(t, plain(rule("s"))) // no change
 		s.put("shop", "2", nil)
 		l.wait(t, "snapshot.started 1", "r shop uid-2 -→1", "snapshot.completed 1", "u shop uid-2 1→2")
 		l.awaitPhases(t, "configmaps/shop live")
@@ -249,8 +249,8 @@ func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
 	})
 }
 
-// A namespace that comes is captured from its creation, one that goes is told to its end, and forgotten: whether its watch tells how far
-// history has come, or cannot be opened again.
+// A new namespace is captured from its creation. A deleted one is captured until its end, and then dropped. Its watch may send a bookmark
+// after the deletion, or may not be reopened.
 func TestNamespaceComesAndGoes(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		t.Run(fmt.Sprintf("told=%t", told), func(t *testing.T) {
@@ -321,7 +321,7 @@ func TestNamespaceComesAndGoes(t *testing.T) {
 	}
 }
 
-// Where namespaces may not be read either, the resource is forbidden, and nothing waits for it.
+// If namespaces may not be read either, the resource is forbidden, and nothing waits for it.
 func TestNamespacesForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTenants(t, "shop")
@@ -334,8 +334,8 @@ func TestNamespacesForbidden(t *testing.T) {
 	})
 }
 
-// If a definition is deleted whose resource is observed in some namespaces, no scope of it remains. If it is made again, permissions are
-// reviewed again.
+// If the definition of a resource that is observed in some namespaces is deleted, no scope of the resource remains. If it is created again,
+// permissions are reviewed again.
 func TestDefinitionOfSomeNamespacesIsDeleted(t *testing.T) {
 	for name, emptied := range map[string]bool{"at once": false, "after the last namespace that was allowed": true} {
 		t.Run(name, func(t *testing.T) {

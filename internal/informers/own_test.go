@@ -18,8 +18,7 @@ func (l *life) awaitCaptured(t *testing.T) {
 	}
 }
 
-// An election that is switched on or off, or whose Lease gets another name, changes which objects are ignored, and not
-// history.
+// Enabling or disabling leader election, or renaming its Lease, changes which objects are ignored, but not history.
 func TestIgnoredObjectsChange(t *testing.T) {
 	own := func(names ...string) (out []informers.Name) {
 		for _, n := range names {
@@ -45,7 +44,7 @@ func TestIgnoredObjectsChange(t *testing.T) {
 					}
 					l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Ignore = c.before })
 					l.awaitCaptured(t)
-					// What is ignored changes all the time.
+					// Ignored objects change all the time.
 					for _, o := range []string{"lease", "state"} {
 						s.put(o, "2", nil)
 					}
@@ -73,7 +72,7 @@ func TestIgnoredObjectsChange(t *testing.T) {
 	}
 }
 
-// A restored etcd is found whatever the agent ignores now.
+// A restored etcd is detected whatever the agent ignores now.
 func TestRewoundWhileIgnoredObjectsChange(t *testing.T) {
 	for _, release := range []string{"new", "old"} {
 		t.Run("checkpoint of the "+release+" release", func(t *testing.T) {

@@ -15,13 +15,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// only has an agent observe the one object of a name, as an agent on a node observes its Node.
+// only makes an agent observe the one object of a name, as an agent on a node observes its Node.
 func only(name string) func(group, resource string) selection.Part {
 	return func(string, string) selection.Part { return selection.Part{FieldSelector: "metadata.name=" + name} }
 }
 
-// An agent that observes a part of a resource takes what others say of theirs neither for its own word nor for a restore of
-// etcd, although they may have come further than its own list by the time that the bus is asked.
+// An agent that observes a part of a resource treats events of other agents neither as its own nor as a sign of a restored etcd.
+// When it asks the bus, their events may be later than its own list.
 func TestPartsHearOfOthers(t *testing.T) {
 	for name, remembered := range map[string]bool{"new": false, "resumed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestPartsHearOfOthers(t *testing.T) {
 	}
 }
 
-// Its own last word it knows again, and a restored etcd too.
+// An agent recognizes its own last event, and also a restored etcd.
 func TestPartsHearOfThemselves(t *testing.T) {
 	for want, heard := range map[string]scope.LastEvent{
 		"gap 0 checkpoint-lost": {Scope: "configmaps?fieldSelector=metadata.name=a", ResourceVersion: 90},
@@ -81,8 +81,8 @@ func TestPartsHearOfThemselves(t *testing.T) {
 	}
 }
 
-// A checkpoint that was written on another node, or by one agent for all of the cluster, says nothing of what has left: others
-// observe that.
+// A checkpoint that was written on another node, or by one agent for the whole cluster, causes no tombstone: other agents observe
+// its objects.
 func TestPartsSendNoTombstonesForOthers(t *testing.T) {
 	for _, scope := range []string{"configmaps", "configmaps?fieldSelector=metadata.name=b"} {
 		t.Run(scope, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestPartsSendNoTombstonesForOthers(t *testing.T) {
 	}
 }
 
-// A scope with a field selector of its rule is retired with the rule, also if the agent captures a part of other resources: nobody else
+// A scope with a field selector of its rule is retired with the rule, also if the agent captures a part of other resources: no other agent
 // observes it.
 func TestPartOfOthersRetiresOwnScopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestPartOfOthersRetiresOwnScopes(t *testing.T) {
 	})
 }
 
-// What is left of a rule is what its namespaces and the part have in common.
+// A rule takes only the namespaces that it and the part have in common.
 func TestPartOfNamespaces(t *testing.T) {
 	for name, tc := range map[string]struct {
 		part selection.Part
@@ -160,7 +160,7 @@ func TestPartOfNamespaces(t *testing.T) {
 	}
 }
 
-// A resource of which the API server knows no such field is refused, with what to do; it holds nobody back.
+// A resource without such a selectable field is refused, with advice, and does not hold back others.
 func TestPartThatCannotBeFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)

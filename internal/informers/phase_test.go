@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// strictHandler fails a test in which a phase changes as the table of phases does not say.
+// strictHandler fails a test in which a phase changes in a way that the table of phases does not allow.
 type strictHandler struct {
 	slog.Handler
 	t *testing.T
@@ -52,8 +52,8 @@ func (h strictHandler) WithGroup(name string) slog.Handler {
 	return strictHandler{h.Handler.WithGroup(name), h.t}
 }
 
-// A relist is not shown as live: neither while it waits for the API server, nor while the bus has not acknowledged the gap, whether or
-// not changes wait for that.
+// A relist is not shown as live while it waits for the API server, nor while the bus has not acknowledged the gap. Changes may wait for
+// the gap or not.
 func TestPhasesOfARelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -91,7 +91,7 @@ func TestPhasesOfARelist(t *testing.T) {
 		s.put("b", "1", nil)
 		pass(time.Second)
 		s.put("c", "1", nil)
-		pass(20 * time.Minute) // the watch is ended meanwhile, which is no silence
+		pass(20 * time.Minute) // the watch ends meanwhile, which does not count as silence
 		l.awaitPhases(t, "configmaps announcing")
 		l.acknowledge()
 		l.awaitPhases(t, "configmaps live")
@@ -99,7 +99,7 @@ func TestPhasesOfARelist(t *testing.T) {
 	})
 }
 
-// The start of a snapshot that the bus does not acknowledge is shown as announcing, the first one and one that was asked for.
+// While the bus has not acknowledged the start of a snapshot, the phase is announcing, for the first one and for one on demand.
 func TestPhaseOfASnapshotThatBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -120,7 +120,7 @@ func TestPhaseOfASnapshotThatBegins(t *testing.T) {
 	})
 }
 
-// While its first list fails, a scope waits, and says why it does and since when.
+// While its first list fails, a scope is waiting, and its status has the reason and the time of the first failure.
 func TestHealthOfAFirstListThatFails(t *testing.T) {
 	for want, c := range map[string]struct {
 		code   int

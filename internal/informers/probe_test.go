@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers"
 )
 
-// restore takes the server back to resourceVersion rv, as a copy of etcd does.
+// restore resets the server to resourceVersion rv, like a copy of etcd.
 func (s *apiServer) restore(rv uint64) {
 	s.do(func() {
 		s.history = slices.DeleteFunc(s.history, func(v *version) bool { return v.rv > rv })
@@ -34,11 +34,11 @@ func (s *apiServer) restore(rv uint64) {
 	})
 }
 
-// An etcd that was restored has another history: it must not be taken for a continuation of the one before.
+// A restored etcd has another history, which must not be treated as a continuation of the previous one.
 func TestRestoredHistoryIsFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(s *apiServer) // after the restore
-		clean     bool               // the watch ends as one does, but early
+		clean     bool               // the watch ends cleanly, but early
 		silent    bool               // no connection breaks
 		fault     func(w http.ResponseWriter, r *http.Request) bool
 		code      int // of the failure that breaks one, 0: 503
@@ -119,7 +119,7 @@ func TestRestoredHistoryIsFound(t *testing.T) {
 	}
 }
 
-// What was only listed, and what was deleted, tells another history too.
+// Objects that were only listed, and deleted objects, also reveal another history.
 func TestRestoredHistoryIsFoundWithoutAnUpdate(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(s *apiServer) // after the copy was made, before the agent starts
@@ -182,7 +182,7 @@ func TestRestoredHistoryIsFoundWithoutAnUpdate(t *testing.T) {
 	}
 }
 
-// failOnce has the next watch fail.
+// failOnce makes the next watch fail.
 func (s *apiServer) failOnce(code int, reason metav1.StatusReason) {
 	s.do(func() {
 		others, failed := s.fault, false
@@ -206,7 +206,7 @@ func putMany(s *apiServer, name string, n int) {
 	}
 }
 
-// Where the question about history fails, the watch goes on, and nothing is listed again.
+// If the question about history fails, the watch continues, and nothing is listed again.
 func TestHistoryCannotBeAsked(t *testing.T) {
 	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
 		"unavailable": func(w http.ResponseWriter, _ *http.Request) {
@@ -252,7 +252,7 @@ func TestHistoryCannotBeAsked(t *testing.T) {
 	}
 }
 
-// closing has each watch end after 10 s, and counts the lists, the probes among them.
+// closing ends each watch after 10 s. lists returns the number of lists and probes since its last call.
 func (s *apiServer) closing() (lists func() int) {
 	n := 0
 	s.do(func() {
@@ -275,7 +275,7 @@ func (s *apiServer) closing() (lists func() int) {
 	}
 }
 
-// Watches that are closed all the time cost a probe a minute as long as nothing happens.
+// If watches are closed again and again while nothing changes, they are probed once a minute.
 func TestClosedWatchesAtRestAreProbedOnceAMinute(t *testing.T) {
 	for name, change := range map[string]func(s *apiServer){
 		"an object": func(*apiServer) {},
@@ -309,7 +309,7 @@ func TestClosedWatchesAtRestAreProbedOnceAMinute(t *testing.T) {
 	}
 }
 
-// The first object on a watch that was opened again without a probe waits for it: restored history is not published as the one before.
+// The first object on a watch that was reopened without a probe waits for one: restored history is not published as the previous one.
 func TestRestoredHistoryOnAWatchWithoutProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
@@ -325,7 +325,7 @@ func TestRestoredHistoryOnAWatchWithoutProbe(t *testing.T) {
 		if n := lists(); n == 0 {
 			t.Fatal("the first watch that is opened again is not probed")
 		}
-		s.do(func() { // as by a copy of etcd that another one takes the place of at once
+		s.do(func() { // as if a copy replaced etcd at once
 			s.history = slices.DeleteFunc(s.history, func(v *version) bool { return v.rv > backup })
 			s.rv = backup
 			s.now["shop/cm"] = s.history[len(s.history)-1]
@@ -349,7 +349,7 @@ func TestRestoredHistoryOnAWatchWithoutProbe(t *testing.T) {
 	})
 }
 
-// The first object waits for the probe also if the scopes have used up the budget of questions.
+// The first object waits for the probe even if the scopes have used up the budget of questions.
 func TestRestoredHistoryIsFoundWithoutBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -377,7 +377,7 @@ func TestRestoredHistoryIsFoundWithoutBudget(t *testing.T) {
 	})
 }
 
-// The first object waits for the answer also if the first probe fails.
+// The first object waits for the answer even if the first probe fails.
 func TestRestoredHistoryIsFoundAfterAFailedProbe(t *testing.T) {
 	for name, c := range map[string]func(w http.ResponseWriter){
 		"unavailable": func(w http.ResponseWriter) {
@@ -426,7 +426,7 @@ func TestRestoredHistoryIsFoundAfterAFailedProbe(t *testing.T) {
 	}
 }
 
-// While lists are refused for a moment, nobody can tell which history it is. Later that can be told again.
+// While lists are refused for a moment, the history cannot be determined. Afterwards, a restore is detected again.
 func TestRestoredHistoryIsFoundAfterARefusedProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)

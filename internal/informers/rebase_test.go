@@ -27,7 +27,7 @@ func (l *replaceable) replace(set *informers.Manager) {
 	set.Rebase()
 }
 
-// The log is replaced while the agent runs: a gap from the beginning, and a snapshot.
+// If the log is replaced while the agent runs, the agent sends a gap from the beginning, and a snapshot.
 func TestLogIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
@@ -51,7 +51,7 @@ func TestLogIsReplaced(t *testing.T) {
 		_ = m.Flush(t.Context())
 		first.end()
 
-		again := live(t, s, m, log.use) // which the next run knows
+		again := live(t, s, m, log.use) // the next run sends no gap again
 		s.put("a", "3", nil)
 		again.wait(t, "u a uid-1 2→3")
 	})
@@ -104,7 +104,7 @@ func TestLogIsReplacedBetweenRuns(t *testing.T) {
 	})
 }
 
-// With snapshot.mode never, the gap is all there is.
+// With snapshot.mode never, only the gap is sent.
 func TestLogIsReplacedWithoutSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
@@ -129,7 +129,7 @@ func TestLogIsReplacedWithoutSnapshots(t *testing.T) {
 	})
 }
 
-// A snapshot of which a part is on the old log is given up: the one behind the gap takes its place.
+// A snapshot that is partly on the old log is given up. The snapshot after the gap replaces it.
 func TestLogIsReplacedInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
@@ -148,7 +148,7 @@ func TestLogIsReplacedInsideSnapshot(t *testing.T) {
 	})
 }
 
-// heldStart begins a snapshot of which the bus does not acknowledge the start, and hands over what its request is answered.
+// heldStart begins a snapshot whose start the bus does not acknowledge. The channel receives the result of the request.
 func heldStart(t *testing.T, l *life) <-chan error {
 	t.Helper()
 	l.hold(func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted })
@@ -173,8 +173,8 @@ func answers(t *testing.T, answered <-chan error) {
 	}
 }
 
-// A list shows a change while the start of a snapshot is not acknowledged: a read of the snapshot is to tell it. If the log is then
-// replaced, the next snapshot tells it, and whoever asked for the first one does not wait for ever.
+// A list shows a change while the start of a snapshot is not acknowledged, so a read of the snapshot is to send it. If the log is then
+// replaced, the next snapshot sends it, and the request for the first one is answered.
 func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
@@ -200,7 +200,7 @@ func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
 	})
 }
 
-// The same of a snapshot on demand where there are no others: the bus has not all of it, and another one follows the gap.
+// The same for a snapshot on demand if there are no others: the bus does not have all of it, and another one follows the gap.
 func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
@@ -219,7 +219,7 @@ func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
 	})
 }
 
-// etcd is restored behind a list that was compared while the start of a snapshot is not acknowledged.
+// etcd is restored after a list was compared while the start of a snapshot is not acknowledged.
 func TestRestoredWhileSnapshotBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -237,7 +237,7 @@ func TestRestoredWhileSnapshotBegins(t *testing.T) {
 	})
 }
 
-// The agent ends right behind the replacement of a log: the new one does not begin with the progress of what it does not have.
+// The agent ends right after a log is replaced. The new log must not begin with the progress of events that it does not have.
 func TestNoProgressBeforeGapOfReplacedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
@@ -254,7 +254,7 @@ func TestNoProgressBeforeGapOfReplacedLog(t *testing.T) {
 	})
 }
 
-// A new scope, and what is taken over of a node, begin with a snapshot: a log that was replaced before has nothing of theirs to lose.
+// A new scope and a take-over of a node begin with a snapshot: a log that was replaced before has lost none of their events.
 func TestScopeBeginsOnAReplacedLog(t *testing.T) {
 	t.Run("new scope", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,7 @@ func (r *recorder) setRoom(n int) {
 	r.touch()
 }
 
-// acknowledge acknowledges what was held back, and no longer holds back.
+// acknowledge acknowledges the deltas that were held, and stops holding.
 func (r *recorder) acknowledge() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *recorder) acknowledge() {
 	r.held, r.holds, r.unacked = false, nil, nil
 }
 
-// until waits for cond, which runs under the lock.
+// until waits until cond returns true. cond is called with mu held.
 func (r *recorder) until(ctx context.Context, cond func() bool) error {
 	for {
 		r.mu.Lock()
@@ -125,13 +125,13 @@ func (r *recorder) Room() <-chan struct{} {
 	return r.change
 }
 
-// wait waits until the recorded deltas are, in their short form, those of want.
+// wait waits until the short forms of the recorded deltas are those of want.
 func (r *recorder) wait(t *testing.T, want ...string) {
 	t.Helper()
 	r.compare(t, want, func([]string) {})
 }
 
-// waitPerName is wait where what comes of different names, or of the stream, may come in any order.
+// waitPerName is like wait, but deltas of different names, and stream events, may come in any order.
 func (r *recorder) waitPerName(t *testing.T, want ...string) {
 	t.Helper()
 	r.compare(t, want, func(all []string) {
@@ -139,8 +139,8 @@ func (r *recorder) waitPerName(t *testing.T, want ...string) {
 	})
 }
 
-// compare waits for as many deltas as are wanted, and until nothing happens any more without time passing, and compares them once both are
-// in order: there may be no more than are wanted.
+// compare waits until there are as many deltas as in want, and until all other goroutines wait. Then it applies order to both, and requires
+// them to be equal.
 func (r *recorder) compare(t *testing.T, want []string, order func([]string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -160,7 +160,7 @@ func (r *recorder) compare(t *testing.T, want []string, order func([]string)) {
 	}
 }
 
-// short is "op name uid prev→rv before→after", with ~ before what is inferred.
+// short formats a delta as "op name uid before→after", with ~ in front if it is inferred.
 func short(d *object.Delta) string {
 	if e := d.Stream; e != nil {
 		return strings.TrimSpace(fmt.Sprintf("%s %d %s", e.Kind, e.Objects, e.Reason))

@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// An informer that drains ends as soon as it rests, although another one of the same objects does not: it sends nothing more as it was
-// configured before.
+// An informer ends as soon as it has drained, even if another one of the same objects has not: it sends nothing more under its previous
+// configuration.
 func TestDrainEndsEachInformerAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -64,7 +64,7 @@ func TestDrainEndsEachInformerAtOnce(t *testing.T) {
 	})
 }
 
-// The first snapshot is not complete before what may be read in some namespaces only is observed there.
+// The first snapshot is not complete before resources that may be read only in some namespaces are observed there.
 func TestCapturedWaitsForNamespaces(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestCapturedWaitsForNamespaces(t *testing.T) {
 	}
 }
 
-// A resource that was created while the set ran, and cannot be listed, holds back nothing.
+// A resource that was created while the set ran, and cannot be listed, does not hold back others.
 func TestCreatedResourceThatCannotBeListed(t *testing.T) {
 	for want, code := range map[string]int{
 		"widgets.shop.test waiting failing server_error": http.StatusInternalServerError,

@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// hold keeps back the acknowledgements of what f picks, until acknowledge.
+// hold withholds the acknowledgements of the deltas that f selects, until acknowledge.
 func (r *recorder) hold(f func(*object.Delta) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -27,7 +27,7 @@ func (r *recorder) hold(f func(*object.Delta) bool) {
 
 func isGap(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.Gap }
 
-// settled begins a life whose first snapshot is over, and remembered.
+// settled starts a run, and waits until its first snapshot is complete and saved.
 func settled(t *testing.T, s *apiServer, m *memory, change func(*informers.Options, *recorder)) *life {
 	t.Helper()
 	l := live(t, s, m, change)
@@ -39,7 +39,7 @@ func settled(t *testing.T, s *apiServer, m *memory, change func(*informers.Optio
 	return l
 }
 
-// forgetDeltas forgets what was recorded so far.
+// forgetDeltas discards the deltas recorded so far.
 func (r *recorder) forgetDeltas() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *recorder) gaps() (out []*object.StreamEvent) {
 	return out
 }
 
-// relists has changes happen that no watch shows, the watch end with a 410, and waits until the list behind it is in the store.
+// relists makes changes that no watch shows, ends the watch with a 410, and waits until the next list is in the store.
 func (s *apiServer) relists(t *testing.T, changes func()) {
 	t.Helper()
 	s.gone(math.MaxUint64)
@@ -70,8 +70,8 @@ func (s *apiServer) relists(t *testing.T, changes func()) {
 	})
 }
 
-// The watch expires again while the gap event of the first time is not acknowledged: one gap tells of both, and what the first
-// walk has found is not sent twice.
+// The watch expires again while the first gap event is not acknowledged. The second gap covers both, and the changes that the
+// first walk has found are not sent twice.
 func TestSecondGapWhileFirstIsNotAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -96,8 +96,8 @@ func TestSecondGapWhileFirstIsNotAcknowledged(t *testing.T) {
 	})
 }
 
-// The changes of a first gap are still to be sent when a second one comes: the checkpoint stays in front of the first until
-// they are acknowledged, though they go out behind the second.
+// The changes of a first gap are pending when a second one comes. The checkpoint stays before the first until they are
+// acknowledged, although they are sent after the second.
 func TestCheckpointStaysBeforeBothGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -174,8 +174,8 @@ func TestEndsOfTheFirstOfTwoGaps(t *testing.T) {
 	})
 }
 
-// A list shows another version of an object whose read is still due. The read tells that version, and nothing else does: the
-// gap says that versions are missing, and a crash before the acknowledgement of the read sends it again.
+// A list shows another version of an object whose read is pending. Only the read sends that version. The gap says that versions
+// are missing. After a crash before the read is acknowledged, it is sent again.
 func TestRelistInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -219,7 +219,7 @@ func TestRelistInsideSnapshot(t *testing.T) {
 	})
 }
 
-// History that was compacted cannot be walked back, also where more is lost before its gap is announced.
+// Compacted history cannot be walked back, also if more is lost before its gap is announced.
 func TestGapBehindCompactedOneClaimsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -239,7 +239,7 @@ func TestGapBehindCompactedOneClaimsNothing(t *testing.T) {
 	})
 }
 
-// etcd and the checkpoint in it were restored, and compacted since: that history is gone tells nothing of the restore, the bus does.
+// etcd and the checkpoint in it were restored, and history was compacted since. The lost history does not reveal the restore, but the bus does.
 func TestResumeRestoredAndCompacted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -264,8 +264,8 @@ func TestResumeRestoredAndCompacted(t *testing.T) {
 	})
 }
 
-// Another scope of the resource has told of the restore already: both are of the same history then. Would each count it for
-// itself, each would take the number of the other for one more restore at every start.
+// Another scope of the resource has already announced the restore, so both have the same history number. If each counted it
+// separately, each would treat the number of the other as one more restore at every start.
 func TestScopesAgreeOnHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -290,8 +290,8 @@ func TestScopesAgreeOnHistory(t *testing.T) {
 	})
 }
 
-// An object that the old selection took and the new one takes now, though not yet at the checkpoint, has not left: what would
-// say so lies behind the delta that says that it entered, and would bury it.
+// An object that the old selection took, and that the new one takes since a change after the checkpoint, has not left. A left
+// event would follow the entered event, and end the object for consumers.
 func TestSelectionChangedWhileObjectMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -308,7 +308,7 @@ func TestSelectionChangedWhileObjectMoved(t *testing.T) {
 	})
 }
 
-// A restored etcd has not reached the checkpoint of a scope that is no longer selected. Nobody waits for it.
+// A restored etcd has not reached the checkpoint of a scope that is no longer selected. Nothing waits for that.
 func TestSelectionChangedAndRewound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -337,7 +337,7 @@ func TestSelectionChangedAndRewound(t *testing.T) {
 	})
 }
 
-// Until the gap is acknowledged that says that objects come in another form from now on, a restart has to say it.
+// Until the gap that announces another form of the objects is acknowledged, a restart has to send it again.
 func TestCheckpointKeepsFormUntilGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -363,8 +363,8 @@ func TestCheckpointKeepsFormUntilGap(t *testing.T) {
 	})
 }
 
-// A snapshot on demand waits until what lies before it is on the bus: cut off by a crash, it would be completed by the next run
-// before that run has sent again what was created there.
+// A snapshot on demand waits until all changes before it are on the bus. Otherwise, after a crash, the next run would complete it
+// before it has repeated the creations among them.
 func TestSnapshotWaitsForWhatLiesBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -399,11 +399,11 @@ func TestSnapshotWaitsForWhatLiesBefore(t *testing.T) {
 	})
 }
 
-// starving has no room for catch-up as long as it is so.
+// starving is a lane that has no room for catch-up while it starves.
 type starving struct {
 	store.Lane
 	mu  sync.Mutex
-	fed chan struct{} // nil: it is not so
+	fed chan struct{} // nil: it does not starve
 }
 
 func (l *starving) starve() {
@@ -435,8 +435,8 @@ func (l *starving) Room() <-chan struct{} {
 	return l.Lane.Room()
 }
 
-// The watch expires again and again while live deltas leave no room for catch-up. The versions that are kept for it are bounded; each one
-// that is given up lies in a gap that says so, and what is sent then leads from version to version.
+// The watch expires again and again while live deltas leave no room for catch-up. The versions that are kept for catch-up are bounded. Each
+// one that is given up is in a gap that says so, and the deltas that are sent still lead from version to version.
 func TestVersionsOwedAreBounded(t *testing.T) {
 	const most, relists = 12, 30
 	synctest.Test(t, func(t *testing.T) {
@@ -488,8 +488,8 @@ func TestVersionsOwedAreBounded(t *testing.T) {
 	})
 }
 
-// chained fails unless what was sent of each object leads from version to version, to the last one, what skips some is inferred, and each
-// version behind rv that was not sent lies in a gap that is not recovered.
+// chained fails unless the deltas of each object lead from version to version, to the last one, and those that skip versions are inferred.
+// Each version after rv that was not sent must be in a gap that is not recovered.
 func chained(t *testing.T, s *apiServer, r *recorder, rv uint64) {
 	t.Helper()
 	gaps := r.gaps()

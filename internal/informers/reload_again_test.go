@@ -20,15 +20,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// has tells if a delta was recorded, in its short form.
+// has reports whether a delta with this short form was recorded.
 func (r *recorder) has(want string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.deltas, func(d *object.Delta) bool { return short(d) == want })
 }
 
-// A selection that is replaced before the scopes that it has made have begun: where they were to begin is not lost, and what
-// happened since is told.
+// A selection is replaced before its new scopes have begun. The positions at which they were to begin are not lost, and later
+// changes are sent.
 func TestReloadTwice(t *testing.T) {
 	red := map[string]string{"colour": "red"}
 	begins := func(t *testing.T) (*apiServer, *life) {
@@ -47,7 +47,7 @@ func TestReloadTwice(t *testing.T) {
 			eventually(t, want, func() bool { return l.has(want) })
 		}
 	}
-	t.Run("bus", func(t *testing.T) { // the tombstone of the scope that they take the place of is not acknowledged
+	t.Run("bus", func(t *testing.T) { // the tombstone of the scope that they replace is not acknowledged
 		synctest.Test(t, func(t *testing.T) {
 			s, l := begins(t)
 			l.mu.Lock()
@@ -65,7 +65,7 @@ func TestReloadTwice(t *testing.T) {
 			told(t, l)
 		})
 	})
-	t.Run("lists", func(t *testing.T) { // nor can they be read
+	t.Run("lists", func(t *testing.T) { // the new scopes cannot be listed
 		synctest.Test(t, func(t *testing.T) {
 			s, l := begins(t)
 			s.do(func() {
@@ -85,7 +85,7 @@ func TestReloadTwice(t *testing.T) {
 			told(t, l)
 		})
 	})
-	t.Run("lists, and the history is lost", func(t *testing.T) { // the first informer has found that, and cannot list again
+	t.Run("lists, and the history is lost", func(t *testing.T) { // the first informer has detected that, and cannot list again
 		synctest.Test(t, func(t *testing.T) {
 			s, l := begins(t)
 			from := s.now1()
@@ -117,7 +117,7 @@ func TestReloadTwice(t *testing.T) {
 	})
 }
 
-// Snapshots that follow one another within a second are told apart: the bus knows reads by them.
+// Snapshots that follow one another within a second have different ids, which identify their reads on the bus.
 func TestReloadSnapshotsDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -125,7 +125,7 @@ func TestReloadSnapshotsDiffer(t *testing.T) {
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(selected("colour=red", "")) })
 		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 		pass(time.Millisecond)
-		s.do(func() { s.rv++ }) // something else has changed: a tombstone waits for something that is later
+		s.do(func() { s.rv++ }) // another object has changed: a tombstone waits for a later resourceVersion
 		l.reload(t, specOf(rule(nil)))
 		<-l.set.Captured()
 		ids := map[string]int{}
@@ -148,7 +148,7 @@ func TestReloadSnapshotsDiffer(t *testing.T) {
 	})
 }
 
-// Where a selection is taken before the first list is loaded, the snapshot of a start is still to be sent.
+// If a selection is taken before the first list is loaded, the snapshot of a start is still sent.
 func TestReloadBeforeTheFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -180,7 +180,7 @@ func TestReloadBeforeTheFirstList(t *testing.T) {
 	})
 }
 
-// What was taken over of a node that is gone goes on under a new selection, and ends when nothing is left.
+// A take-over of a deleted node continues under a new selection, and ends when no object is left.
 func TestReloadTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
@@ -231,7 +231,7 @@ func TestReloadTakenOver(t *testing.T) {
 	})
 }
 
-// blockingLane acknowledges what it takes, and returns from Put only once that is allowed.
+// blockingLane acknowledges what it takes. Put of an update blocks until returns is closed.
 type blockingLane struct {
 	*recorder
 	returns chan struct{}
@@ -245,7 +245,7 @@ func (b *blockingLane) Put(ctx context.Context, key string, bytes int, d *object
 	return err
 }
 
-// An informer that comes to rest while the store applies an event goes on to rest once that is applied, although nothing else changes.
+// An informer that drains while the store applies an event is drained once the event is applied, even if nothing else changes.
 func TestReloadWhileAnEventIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

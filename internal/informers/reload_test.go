@@ -38,8 +38,7 @@ func (l *life) reload(t *testing.T, sel selection.Spec) {
 	}
 }
 
-// acknowledgeLate acknowledges what is held back, some of it at a time and in no order, and makes room for as much, until ctx
-// ends.
+// acknowledgeLate acknowledges held deltas until ctx ends, a part at a time and in random order, and makes room for as many.
 func (r *recorder) acknowledgeLate(ctx context.Context) {
 	for {
 		r.mu.Lock()
@@ -68,7 +67,7 @@ func (r *recorder) acknowledgeLate(ctx context.Context) {
 	}
 }
 
-// streams are the stream events so far, in short.
+// streams returns the stream events so far in their short form.
 func (r *recorder) streams() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +80,7 @@ func (r *recorder) streams() []string {
 	return out
 }
 
-// onceEach fails unless what was sent of each object, but for reads, is what the server's history has behind rv: each version
+// onceEach fails unless the deltas of each object, except reads, are the versions in the server's history after rv: each version
 // once, in order.
 func onceEach(t *testing.T, s *apiServer, r *recorder, rv uint64) {
 	t.Helper()
@@ -112,7 +111,7 @@ func onceEach(t *testing.T, s *apiServer, r *recorder, rv uint64) {
 	}
 }
 
-// Under load, whatever is reloaded, each version of what stays selected is sent once.
+// Under load, each version of an object that stays selected is sent once, whatever is reloaded.
 func TestReloadUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -189,8 +188,8 @@ func TestReloadUnderLoad(t *testing.T) {
 		onceEach(t, s, l.recorder, start)
 		want := []string{
 			"configmaps snapshot.started 5", "configmaps snapshot.completed 5", "configmaps gap 0 content-changed",
-			"configmaps gap 0 content-changed", // labels are there again
-			"configmaps gap 0 content-changed", // of red ones, the data is not
+			"configmaps gap 0 content-changed", // labels are no longer redacted
+			"configmaps gap 0 content-changed", // the data of red objects is redacted
 			"configmaps gap 0 content-changed",
 		}
 		if d := cmp.Diff(want, l.streams()); d != "" {
@@ -200,7 +199,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	})
 }
 
-// What is added is read, what is taken away gets a tombstone, what stays goes on, and what comes back is read again.
+// A resource that is added is read. One that is removed gets a tombstone, and is read again if it returns. The others continue.
 func TestReloadResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -220,7 +219,7 @@ func TestReloadResources(t *testing.T) {
 		s.putIn("", "node", "2", nil)
 		want = append(want, "u node uid-2 1→2")
 		l.wait(t, want...)
-		s.put("a", "3", nil) // what leaves is later than all that was said of it
+		s.put("a", "3", nil) // a tombstone waits for a later resourceVersion
 		want = append(want, "u a uid-1 2→3")
 		l.wait(t, want...)
 		l.reload(t, specOf(rule(nil)))
@@ -246,7 +245,7 @@ func TestReloadResources(t *testing.T) {
 	})
 }
 
-// What comes back in the run that sent its tombstone has a gap that says so: no checkpoint was lost.
+// A resource that returns in the run that sent its tombstone begins with a gap with reason selection-changed: no checkpoint was lost.
 func TestReloadComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -259,7 +258,7 @@ func TestReloadComesBack(t *testing.T) {
 			o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) { return r.heard(res) }
 		})
 		eventually(t, "to be captured", func() bool { return captured(l.set) })
-		s.put("a", "2", nil) // what leaves is later than all that was said of it
+		s.put("a", "2", nil) // a tombstone waits for a later resourceVersion
 		l.reload(t, specOf(rule(nil)))
 		ofNodes := func() []string {
 			return slices.DeleteFunc(l.streams(), func(e string) bool { return !strings.HasPrefix(e, "nodes ") })
@@ -278,7 +277,7 @@ func TestReloadComesBack(t *testing.T) {
 	})
 }
 
-// heard is what the bus answers that has all that was recorded.
+// It returns the last stream event of a resource, as on a bus that has all recorded deltas.
 func (r *recorder) heard(of *object.Resource) (scope.LastEvent, bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,7 +289,7 @@ func (r *recorder) heard(of *object.Resource) (scope.LastEvent, bool, error) {
 	return scope.LastEvent{}, false, nil
 }
 
-// A selection that is widened and narrowed: the objects that both take are not lost in between.
+// A selection is widened. The objects that both selections take are not lost in between.
 func TestReloadNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -326,7 +325,7 @@ func TestReloadNamespaces(t *testing.T) {
 	})
 }
 
-// A snapshot that is being sent goes on where it was: nothing is read twice, nothing is left out, and it is completed.
+// A snapshot that is being sent continues: no object is read twice or left out, and it is completed.
 func TestReloadDuringSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -374,7 +373,7 @@ func TestReloadDuringSnapshot(t *testing.T) {
 	})
 }
 
-// While a list fails there is nothing to wait for; nor does anybody wait where nothing runs yet.
+// A reload does not wait for a list that fails, nor if nothing runs yet.
 func TestReloadWhileListsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -401,7 +400,7 @@ func TestReloadWhileListsFail(t *testing.T) {
 	})
 }
 
-// What is wrong with a selection is said, and changes nothing.
+// An invalid selection is rejected with an error, and changes nothing.
 func TestReloadRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)

@@ -15,14 +15,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A scope that takes the place of another one in the run that found etcd restored has its history number: consumers take what has a lower
-// one for late.
+// A scope that replaces another one in the run that detected a restore of etcd has its history number: consumers treat events with a lower
+// one as late.
 func TestReloadAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
 		copied := s.put("a", "1", map[string]string{"in": "1"}).rv
 		s.put("a", "2", map[string]string{"in": "1"})
-		s.put("a", "2", map[string]string{"in": "1"}) // what follows the restore does not come as far
+		s.put("a", "2", map[string]string{"in": "1"}) // the history after the restore does not reach this
 		l := live(t, s, newMemory(), func(_ *informers.Options, _ *recorder) {})
 		l.awaitCaptured(t)
 		s.restore(copied)
@@ -44,8 +44,8 @@ func TestReloadAfterRestore(t *testing.T) {
 	})
 }
 
-// A resource that nobody observed when etcd was restored has the history number of the scopes that found it: its resourceVersions are given a
-// second time too.
+// A resource that was not observed when etcd was restored has the history number of the scopes that detected the restore: its
+// resourceVersions are assigned a second time too.
 func TestObservedAgainAfterRestore(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends, begins func(t *testing.T, s *customs, l *life)
@@ -109,8 +109,8 @@ func TestObservedAgainAfterRestore(t *testing.T) {
 	}
 }
 
-// Events, and the resources of an aggregated API server, may have an etcd of their own. Its restore says nothing about the history of another
-// resource: a new scope of that has the history number of the others, and the next start finds no restore.
+// Events, and the resources of an aggregated API server, may have an etcd of their own. Its restore says nothing about the history of other
+// resources. A new scope of another resource has the history number of those, and the next start detects no restore.
 func TestAnotherEtcdWasRestored(t *testing.T) {
 	for name, aggregated := range map[string]bool{"events": false, "nodes": true} {
 		t.Run(name, func(t *testing.T) {
@@ -174,8 +174,8 @@ func TestAnotherEtcdWasRestored(t *testing.T) {
 	}
 }
 
-// The first object on a doubtful watch waits for the probe also if the run ends meanwhile: what nobody has compared is neither sent nor passed by
-// the checkpoint. Else the next run has a checkpoint of the new history, and no more doubt.
+// The first object on a doubtful watch waits for the probe even if the run ends meanwhile. A version that was not compared is neither sent nor
+// passed by the checkpoint. Otherwise, the next run would have a checkpoint of the new history, and no doubt.
 func TestRunEndsDuringTheProbe(t *testing.T) {
 	for name, value := range map[string]string{
 		"sent":     "new",
@@ -203,7 +203,7 @@ func TestRunEndsDuringTheProbe(t *testing.T) {
 				})
 				s.CloseClientConnections()
 				s.restore(copied)
-				s.put("cm", "lost", nil) // the watch is opened behind it
+				s.put("cm", "lost", nil) // the watch begins after this
 				s.do(func() { s.rv++ })
 				s.put("cm", value, nil)
 				pass(12 * time.Second) // the probe of the watch has had no answer, that of its first object is under way
@@ -223,8 +223,8 @@ func TestRunEndsDuringTheProbe(t *testing.T) {
 	}
 }
 
-// Etcd is restored while the agent is down, and the next run no longer selects a scope. The objects at the scope's checkpoint are of another
-// history: an empty snapshot with the next history number takes the place of left events.
+// etcd is restored while the agent is down, and the next run no longer selects a scope. The objects at the scope's checkpoint belong to another
+// history: an empty snapshot with the next history number replaces left events.
 func TestTombstoneAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -249,7 +249,7 @@ func TestTombstoneAfterRestore(t *testing.T) {
 	})
 }
 
-// A run finds that etcd was restored, and ends before the bus has taken the gap. The copy is later than the checkpoint: there are the same
+// A run detects that etcd was restored, and ends before the bus has taken the gap. The copy is later than the checkpoint, so it has the same
 // objects. The next run announces the restore all the same, and uses no id again.
 func TestRestoredHistoryIsFoundAgainByTheNextRun(t *testing.T) {
 	for name, again := range map[string]selection.Spec{"same": specOf(rule(nil)), "another selection": specOf(rule(selected("in=1", "")))} {

@@ -51,7 +51,7 @@ func TestResumeCompacted(t *testing.T) {
 	}
 }
 
-// A restored etcd: resourceVersions begin again below, or are the same with another content.
+// In a restored etcd, resourceVersions are below the checkpoint, or are the same with another content.
 func TestResumeRewound(t *testing.T) {
 	for name, more := range map[string]int{"below": 0, "above": 10} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestResumeRewound(t *testing.T) {
 	}
 }
 
-// The checkpoint was restored together with etcd, or lost: only the bus knows.
+// The checkpoint was restored together with etcd, or lost: only the bus shows that.
 func TestResumeBusKnowsMore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		remembered bool
@@ -131,8 +131,8 @@ func TestResumeBusKnowsMore(t *testing.T) {
 	}
 }
 
-// What one scope of a resource has said in this run is not the word of a run before for another, however late that asks. A
-// scope that begins again asks anew.
+// Events that one scope of a resource sent in this run do not count as events of a previous run for another scope, however late
+// it asks. A scope that starts over asks again.
 func TestScopesGetTheSameLastEvent(t *testing.T) {
 	said := 0
 	hear := informers.NewHearing(func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
@@ -151,7 +151,7 @@ func TestScopesGetTheSameLastEvent(t *testing.T) {
 	}{
 		{resource: configMaps, scope: "configmaps/x", err: true},
 		{resource: configMaps, scope: "configmaps/x", rv: 2},
-		{resource: configMaps, scope: "configmaps/y", rv: 2}, // as x, which may have said something since
+		{resource: configMaps, scope: "configmaps/y", rv: 2}, // as for x, which may have sent events since
 		{resource: configMaps, scope: "configmaps/x", rv: 3, ok: true},
 		{resource: configMaps, scope: "configmaps/z", rv: 2},
 		{resource: pods, scope: "pods", rv: 4, ok: true},
@@ -163,7 +163,7 @@ func TestScopesGetTheSameLastEvent(t *testing.T) {
 	}
 }
 
-// A bus that has nothing of a scope gets a snapshot, and no change is lost.
+// A bus that has no events of a scope gets a snapshot, and no change is lost.
 func TestResumeOnEmptyBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

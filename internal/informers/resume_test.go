@@ -50,7 +50,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// What is not acknowledged is sent again, with the same versions.
+// Deltas that were not acknowledged are sent again, with the same versions.
 func TestResumeSendsAgainWhatWasNotAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -72,7 +72,7 @@ func TestResumeSendsAgainWhatWasNotAcknowledged(t *testing.T) {
 	})
 }
 
-// A snapshot that a crash has cut off goes on under its id behind what was acknowledged.
+// A snapshot that a crash interrupted resumes under its id, after the reads that were acknowledged.
 func TestResumeInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -107,7 +107,7 @@ func TestResumeInsideSnapshot(t *testing.T) {
 	})
 }
 
-// The watch cannot go on, lists still tell: every version is found, with its true before.
+// The watch cannot resume, but lists still have the history: every version is found, with its true before.
 func TestResumeWalksBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -134,7 +134,7 @@ func TestResumeWalksBack(t *testing.T) {
 			"gap 0 expired", "c added uid-3 -→1", "u added uid-3 1→2", "u changed uid-1 1→2", "u changed uid-1 2→3", "u changed uid-1 3→4",
 			"u gone uid-2 1→2", "u gone uid-2 2→3", "u gone uid-2 3→4", "d gone uid-2 4→-", "c last uid-4 -→1",
 		}
-		// The run before may have told more than it remembered: a snapshot sweeps that away.
+		// The previous run may have sent more than it saved. A snapshot corrects that.
 		want = append(want, "snapshot.started 3", "r added uid-3 -→2", "r changed uid-1 -→4", "r last uid-4 -→1", "snapshot.completed 3")
 		second.wait(t, want...)
 		second.mu.Lock()
@@ -152,8 +152,8 @@ func TestResumeWalksBack(t *testing.T) {
 	})
 }
 
-// A crash between a gap and the snapshot that sweeps after it does not lose the snapshot: what the run before has sent, and no list shows,
-// would live on for consumers.
+// A crash between a gap and the snapshot that sweeps after it does not lose the snapshot. Otherwise, objects that the previous run sent, and
+// that no list shows, would live on for consumers.
 func TestSweepAfterAGapSurvivesACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -176,7 +176,7 @@ func TestSweepAfterAGapSurvivesACrash(t *testing.T) {
 	})
 }
 
-// Until what a relist found is acknowledged, a restart finds the gap again.
+// Until the changes that a relist found are acknowledged, a restart finds the gap again.
 func TestCheckpointStaysBeforeGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -337,7 +337,7 @@ func TestSnapshotEvery(t *testing.T) {
 	})
 }
 
-// The agent's own objects are never captured, but history goes on past them.
+// The agent's own objects are never captured, but the checkpoint passes their events.
 func TestIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -363,7 +363,7 @@ func TestFinishTellsProgress(t *testing.T) {
 		l.wait(t, "snapshot.started 0", "snapshot.completed 0")
 		last := s.put("a", "1", nil).rv
 		l.wait(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1")
-		// Completed is acknowledged before its informer books that.
+		// The acknowledgement of snapshot.completed comes before the informer records it.
 		eventually(t, "the snapshot to be complete", func() bool { return l.set.Status()[0].Captured })
 		l.end()
 		if err := l.set.Finish(t.Context()); err != nil {
@@ -390,7 +390,7 @@ func keptIsSaved(t *testing.T, s *apiServer, m *memory) *life {
 	return l
 }
 
-// crashedAfterGap has the last run crash after it sent changes that follow a gap, and before the checkpoint passed the gap.
+// crashedAfterGap makes the last run crash after it sent changes that follow a gap, and before the checkpoint passed the gap.
 func crashedAfterGap(t *testing.T, s *apiServer, m *memory) {
 	t.Helper()
 	first := keptIsSaved(t, s, m)
@@ -407,7 +407,7 @@ func crashedAfterGap(t *testing.T, s *apiServer, m *memory) {
 	s.do(func() { s.fault = nil })
 }
 
-// waitWithoutProgress is wait for more than a minute.
+// waitWithoutProgress is wait for more than a minute. It ignores progress events.
 func (l *life) waitWithoutProgress(t *testing.T, want ...string) {
 	t.Helper()
 	pass(2 * time.Minute)

@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers"
 )
 
-// Lists that are not answered hold nobody up: neither those of other groups, nor, for ever, each other.
+// Unanswered lists do not block lists of other groups, and do not block each other forever.
 func TestListsThatAreNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newCustoms(t), newMemory()

@@ -145,7 +145,7 @@ func TestSnapshotThatCannotBeginDelaysNoChange(t *testing.T) {
 	}
 }
 
-// A snapshot by time that cannot begin delays no change either, and is tried again.
+// A periodic snapshot that cannot begin delays no change either, and is retried.
 func TestSnapshotEveryThatCannotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)

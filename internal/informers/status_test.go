@@ -21,7 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// logbook keeps what is logged at a level or above it.
+// logbook records log lines at a level or above it.
 type logbook struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -37,7 +37,7 @@ func (l *logbook) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))
 }
 
-// lines are the logged lines as "LEVEL message", and with attribute=value for those of attributes that a line has.
+// lines returns the log lines as "LEVEL message", followed by attribute=value for those of attributes that a line has.
 func (l *logbook) lines(t *testing.T, attributes ...string) (out []string) {
 	t.Helper()
 	l.mu.Lock()
@@ -67,7 +67,7 @@ func captured(set *informers.Manager) bool {
 	}
 }
 
-// What a person is shown of a first snapshot: being read, being sent, waiting for the bus, complete.
+// The status of a first snapshot: being read, being sent, waiting for the bus, complete.
 func TestStatusOfAFirstSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -159,7 +159,7 @@ func TestCapturedWithoutASnapshot(t *testing.T) {
 	})
 }
 
-// A relist's inferred deltas are pending until they are in the queue; captured stays what it was.
+// A relist's inferred deltas are pending until they are in the queue. Captured does not change.
 func TestStatusWhileCatchingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -167,7 +167,7 @@ func TestStatusWhileCatchingUp(t *testing.T) {
 		s.put("b", "1", nil)
 		set, rec, _ := start(t, s, nil)
 		eventually(t, "to be captured", func() bool { return captured(set) })
-		s.do(func() { // no watch sees what comes next
+		s.do(func() { // no watch receives the next changes
 			s.fault = func(w http.ResponseWriter, _ *http.Request) bool {
 				fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 				return true
@@ -189,7 +189,7 @@ func TestStatusWhileCatchingUp(t *testing.T) {
 	})
 }
 
-// What cannot be read holds nothing back, and is said once, with what to do.
+// Resources that cannot be read hold nothing back. They are logged once, with a remedy.
 func TestCapturedBesideForbiddenResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -245,7 +245,7 @@ func TestCapturedBesideForbiddenResources(t *testing.T) {
 	})
 }
 
-// An API server that is gone is one fact, not one for each informer; so is its return.
+// The loss of the API server is logged once, not once for each informer. So is its return.
 func TestOutageIsSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -290,7 +290,7 @@ func TestOutageIsSaidOnce(t *testing.T) {
 	})
 }
 
-// A resource whose list fails again and again, here for a conversion webhook that is gone, is not waited for for ever.
+// A resource whose list fails again and again, e.g. because its conversion webhook is gone, is not waited for forever.
 func TestCapturedBesideAResourceThatAlwaysFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -324,7 +324,7 @@ func TestCapturedBesideAResourceThatAlwaysFails(t *testing.T) {
 	})
 }
 
-// A change waits from when it was observed until the bus has acknowledged it, whatever else it has acknowledged.
+// The lag of a change lasts until the bus has acknowledged it, whatever else is acknowledged.
 func TestLagIsOfTheOldestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Half of a cluster goes at once.
+// All nodes of a cluster are deleted at once.
 func TestManyTakeovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var names []string
@@ -49,7 +49,7 @@ func TestManyTakeovers(t *testing.T) {
 	})
 }
 
-// A take-over that ends waits for the bus. Nodes that go meanwhile do not wait for it, neither another one nor the same one again.
+// A take-over that ends waits for the bus. Nodes that are deleted meanwhile do not wait for it, neither another one nor the same one again.
 func TestNodeDepartsWhileATakeOverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
@@ -74,7 +74,7 @@ func TestNodeDepartsWhileATakeOverEnds(t *testing.T) {
 	})
 }
 
-// A reload replaces the informer of a node while its take-over ends. The new informer is observed and remembered.
+// A reload replaces the informer of a node while its take-over ends. The new informer is in the status and in the checkpoint.
 func TestReloadWhileATakeOverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -90,7 +90,7 @@ func TestReloadWhileATakeOverEnds(t *testing.T) {
 		}
 		c.reload(t, nodesAndAll(redacted("metadata.labels")))
 		c.awaitScope(t, scope)
-		s.put("n1", "2", nil) // bound by somebody who does not know yet
+		s.put("n1", "2", nil) // bound by a client that has not seen the deletion
 		c.awaitDelta(t, func(d *object.Delta) bool { return d.Scope == scope && d.Op == object.Created })
 		c.acknowledge()
 		synctest.Wait()
@@ -105,7 +105,7 @@ func TestReloadWhileATakeOverEnds(t *testing.T) {
 	})
 }
 
-// A node that goes is taken over while the bus is asked for the resource.
+// A deleted node is taken over while the bus is asked about the resource.
 func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
@@ -137,8 +137,8 @@ func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 	})
 }
 
-// A node that goes while a reload is not in force yet, since the bus has not all that was sent of the resource, is read as the new
-// selection says once it is.
+// A node is deleted before a reload is in force, because the bus does not have all events of the resource. Its objects are sent under the
+// new selection once that is in force.
 func TestNodeDepartsWhileAReloadIsNotInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -163,7 +163,7 @@ func TestNodeDepartsWhileAReloadIsNotInForce(t *testing.T) {
 	})
 }
 
-// A reload while the objects of a deleted node cannot be read: they are still taken over once they can be, and until then the Nodes' checkpoint
+// The objects of a deleted node cannot be read during a reload. They are taken over once they can be read. Until then, the Nodes' checkpoint
 // does not pass the deletion.
 func TestReloadWhileATakeoverFails(t *testing.T) {
 	for name, c := range map[string]struct {

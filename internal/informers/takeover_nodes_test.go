@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// A Node that is made again has an agent of its own: it is left to that one, whatever there is on it, also when it goes once more.
+// A Node that is created again has its own agent, so its take-over ends, whatever objects it has. If it is deleted once more, it is taken over again.
 func TestTakeoverNodeReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -34,7 +34,7 @@ func TestTakeoverNodeReturns(t *testing.T) {
 	})
 }
 
-// A Node that comes back before the API server could say what it had left: nothing waits for that any more.
+// If a Node is created again before the API server has listed its objects, nothing waits for that list any more.
 func TestTakeoverNodeReturnsTooSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -55,7 +55,7 @@ func TestTakeoverNodeReturnsTooSoon(t *testing.T) {
 	})
 }
 
-// A Node that came back while nobody could see it: its own agent observes it all the same.
+// If a Node was created again while the central agent was down, its take-over ends all the same.
 func TestTakeoverNodeReturnsUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -80,7 +80,7 @@ func TestTakeoverNodeReturnsUnseen(t *testing.T) {
 	})
 }
 
-// Nobody is asked for Nodes where a cluster is observed whole.
+// If a whole cluster is observed, Nodes are not requested.
 func TestNoNodesAreFollowedForAWholeCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// What a node that is gone has left is told until there is nothing more, and nothing of it is kept then.
+// The objects of a deleted node are captured until none is left. Then nothing of the node is kept.
 func TestTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
@@ -31,7 +31,7 @@ func TestTakeover(t *testing.T) {
 			t.Errorf("the gap is from %d to %d, want from 1 to %d: right before the deletion", g.From, g.To, gone-1)
 		}
 		s.put("n1", "3", nil)
-		s.put("n2", "2", nil) // Its own agent tells that.
+		s.put("n2", "2", nil) // Its own agent sends that.
 		c.waitScope(t, scope, append(want, "u n1 uid-2 2→3")...)
 		nodesReach(t, m, gone)
 		if _, err := c.set.Snapshot(t.Context(), "nodes", ""); err == nil {
@@ -52,7 +52,7 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// Errors that pass are waited out.
+// Transient errors are retried.
 func TestTakeoverAfterErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -79,7 +79,7 @@ func TestTakeoverAfterErrors(t *testing.T) {
 	})
 }
 
-// History that does not go back to the deletion: the gap still claims nothing of what was before.
+// History does not go back to the deletion. The gap still claims nothing about the time before.
 func TestTakeoverCompacted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -103,7 +103,7 @@ func TestTakeoverCompacted(t *testing.T) {
 	})
 }
 
-// What is taken over is of the history that the central agent is in, also where it has heard of restores in this run only.
+// Objects that are taken over have the history number of the central agent, also if it learned of restores only in this run.
 func TestTakeoverInARestoredHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -123,15 +123,15 @@ func TestTakeoverInARestoredHistory(t *testing.T) {
 	})
 }
 
-// A central agent that ends before what it takes over is saved hears of the deletion again. Behind that it goes on with the scope,
-// and tells what has changed meanwhile.
+// A central agent that ends before it has saved a take-over receives the deletion again. After the take-over is saved, the next run
+// resumes the scope, and sends the changes since then.
 func TestTakeoverAndRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		first := startCentral(t, s, m, func(_ *informers.Options, rec *recorder) {
 			rec.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.Gap }
 		})
-		nodesReach(t, m, 1) // The Nodes are loaded, and where is saved.
+		nodesReach(t, m, 1) // The Nodes are loaded, and their position is saved.
 		gone := s.deleteIn("", "n1").rv
 		scope := unbound + "n1"
 		first.waitScope(t, scope, "gap 0 checkpoint-lost")

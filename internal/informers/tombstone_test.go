@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// retiringNodes leaves a checkpoint in which Nodes are retiring, and nothing is told of that.
+// retiringNodes leaves a checkpoint in which Nodes are retiring, and nothing of their tombstone is sent.
 func retiringNodes(t *testing.T, m *memory) *apiServer {
 	t.Helper()
 	s, l := stuck(t, m)
@@ -31,10 +31,10 @@ func retiringNodes(t *testing.T, m *memory) *apiServer {
 	return s
 }
 
-// isLeft tells what says that an object left.
+// isLeft reports whether a delta is a left event.
 func isLeft(d *object.Delta) bool { return d.Stream == nil && d.Op == object.Left }
 
-// A selection that has a retiring scope again, and then not, does not drop the scope from the checkpoint before its tombstone is sent.
+// A retiring scope is selected again, and then no longer. The checkpoint keeps the scope until its tombstone is sent.
 func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -61,7 +61,7 @@ func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
 	})
 }
 
-// lateMemory saves nothing before it is opened.
+// lateMemory saves nothing before open is closed.
 type lateMemory struct {
 	*memory
 	asked, open chan struct{}
@@ -80,8 +80,8 @@ func (m *lateMemory) Flush(ctx context.Context) error {
 	}
 }
 
-// A scope is selected again while its tombstone is sent. If the agent then ends, the next run reads the objects anew: consumers may know
-// that they left.
+// A scope is selected again while its tombstone is sent. If the agent then ends, the next run reads the objects again: consumers may have
+// received their left events.
 func TestRetiringScopeIsSelectedDuringItsTombstone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -127,7 +127,7 @@ func takesOn(log *replaceable, rules ...selection.Rule) func(*informers.Options,
 	}
 }
 
-// holdSecondLeft has all but the first of what says that objects left not acknowledged.
+// holdSecondLeft withholds the acknowledgements of all left events except the first.
 func (r *recorder) holdSecondLeft() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +155,7 @@ func (l *life) awaitForgotten(t *testing.T, m *memory) {
 	})
 }
 
-// wantSweep wants nothing but a gap and an empty snapshot at the end of what was sent of Nodes.
+// wantSweep checks that the last events of Nodes are a gap and an empty snapshot.
 func (l *life) wantSweep(t *testing.T) {
 	t.Helper()
 	of, want := l.ofNodes(), []string{"gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0"}
@@ -180,7 +180,7 @@ func TestLogIsReplacedDuringTombstone(t *testing.T) {
 	})
 }
 
-// The agent stops after it has sent all of a tombstone, and the bus acknowledges it while the queue drains: the next run sends nothing of it.
+// The agent stops after it has sent a complete tombstone, and the bus acknowledges it while the queue drains. The next run does not repeat it.
 func TestTombstoneIsAcknowledgedAfterTheAgentStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -201,7 +201,7 @@ func TestTombstoneIsAcknowledgedAfterTheAgentStops(t *testing.T) {
 	})
 }
 
-// A scope is retired before the snapshot behind a gap is complete: an empty one takes its place, for what was deleted before the gap.
+// A scope is retired before the snapshot after a gap is complete. An empty one replaces it, for objects that were deleted before the gap.
 func TestRetiringScopeInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -225,8 +225,8 @@ func TestRetiringScopeInsideSnapshot(t *testing.T) {
 	})
 }
 
-// The run before ended in the middle of a tombstone. A scope that takes a part of the objects now reads them at a later resourceVersion
-// than that at which they left, and what was deleted since leaves again.
+// The previous run ended in the middle of a tombstone. A scope that now takes a part of the objects reads them at a later resourceVersion
+// than that at which they left. Objects that were deleted since then leave again.
 func TestScopeBeginsAfterTombstoneOfAnEarlierRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -256,8 +256,8 @@ func TestScopeBeginsAfterTombstoneOfAnEarlierRun(t *testing.T) {
 	})
 }
 
-// The tombstones of a scope take lists through the informer that observes the resource now. They say nothing about the watch of that one:
-// neither that it is alive, nor that a list of its own is not answered.
+// The tombstones of a scope make lists through the informer that now observes the resource. These say nothing about the watch of that
+// informer: neither that it is alive, nor that a list of its own is not answered.
 func TestTombstoneIsNoSignOfLife(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		t.Run(fmt.Sprintf("refused=%t", refused), func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestTombstoneIsNoSignOfLife(t *testing.T) {
 				s.put("a", "1", nil)
 				l := live(t, s, m, takes(rule(inNamespaces("shop", "other"))))
 				l.awaitCaptured(t)
-				last := s.put("a", "2", nil) // what leaves is later than all that was sent of it
+				last := s.put("a", "2", nil) // a tombstone waits for a later resourceVersion
 				eventually(t, "the change", func() bool { return l.has("u a uid-2 1→2") })
 				<-time.After(time.Minute)
 				var lists atomic.Int32
@@ -289,7 +289,7 @@ func TestTombstoneIsNoSignOfLife(t *testing.T) {
 					_, known := m.saved("configmaps/other")
 					return !known
 				})
-				synctest.Wait() // it is forgotten a moment before the tombstones have ended
+				synctest.Wait() // the checkpoint drops the scope a moment before the tombstones have ended
 				if l.set.IsRetiring("configmaps/other") {
 					t.Error("the scope is still said to be retiring")
 				}

@@ -11,9 +11,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// truth is what a record on the bus is compared with.
+// truth is the reference with which a record on the bus is compared.
 type truth struct {
-	branches [][]*version // histories: one for each time that etcd was restored, and at last the one of now
+	branches [][]*version // histories: one for each restore of etcd, and the current one last
 	restored uint64       // the lowest resourceVersion to which etcd was restored, the highest number if it never was
 	// selections are those that may be in force for a version. It must be on record if all of them take it in the same way.
 	selections func(v *version) []func(*version) bool
@@ -47,7 +47,7 @@ func (s *stop) repeats(d *object.Delta, scope string) bool {
 // point is a version's place in the order of histories.
 func point(d *object.Delta) uint64 { return uint64(d.History)<<48 | d.ResourceVersion }
 
-// forgets reports whether the events of a resource on the log have a lower history number than another one on record. n: how much is on record.
+// It reports whether the events of a resource on the log have a lower history number than other events among the first n on record.
 func (x *truth) forgets(resource string, n int) bool {
 	log, known, highest := 0, uint32(0), uint32(0)
 	for _, at := range x.logs {
@@ -92,13 +92,13 @@ func (x *truth) problems(resource string) (problems []string) {
 	type state struct {
 		value   string
 		at      uint64
-		scope   string // another one may tell the same version otherwise
+		scope   string // another scope may have another event for the same version
 		highest int    // where in the record
 		broken  bool
 	}
 	states := map[string]*state{}  // by name
 	reads := map[string]bool{}     // uid/point of versions that were read
-	highest := map[string]uint64{} // by uid: what is not above it is late, and no news
+	highest := map[string]uint64{} // by uid: an event that is not above it is late
 	ended := map[string]int{}      // where the record has the deletion of a uid, or an inferred left, at its highest point
 	type op struct {
 		op string
@@ -110,7 +110,7 @@ func (x *truth) problems(resource string) (problems []string) {
 	}
 	histories := map[string][]int{} // by scope and history number: the branches that it may be
 	for n, d := range x.record {
-		if slices.Contains(x.logs, n) { // the new log is told anew what it has to be told
+		if slices.Contains(x.logs, n) { // the new log gets everything that it needs again
 			clear(states)
 			clear(seen)
 			clear(highest)
@@ -162,7 +162,7 @@ func (x *truth) problems(resource string) (problems []string) {
 			rv = d.Ref.UID + "/d"
 		}
 		if was, ok := seen[id]; ok {
-			if was.content != content && was.scope == d.Scope && !d.Inferred && !strings.HasPrefix(was.content, "~") { // what was found once may be seen at another time
+			if was.content != content && was.scope == d.Scope && !d.Inferred && !strings.HasPrefix(was.content, "~") { // an inferred version may be observed by another run
 				fault("%s is the id of %s, and of %s", id, was.content, content)
 			}
 			again := slices.ContainsFunc(x.stops, func(s stop) bool { return was.at < s.at && s.at <= n && s.repeats(d, was.scope) })
@@ -177,11 +177,11 @@ func (x *truth) problems(resource string) (problems []string) {
 			reads[version] = true
 		}
 		if point(d) <= highest[d.Ref.UID] && (d.Op == object.Read || reads[version]) {
-			continue // a snapshot behind a gap may show a version before a restart tells of it
+			continue // a snapshot after a gap may show a version before a restart sends the change
 		}
 		unsure := d.Op == object.Left && d.Inferred
 		if at, ok := ended[d.Ref.UID]; ok && point(d) == highest[d.Ref.UID] && (d.Op == object.Deleted || unsure) && crashed(at, n) {
-			continue // one of the two runs could not tell whether it was deleted, and claimed less (guarantees.md)
+			continue // one of the two runs did not know whether it was deleted, and claimed less (guarantees.md)
 		}
 		isLate := point(d) < highest[d.Ref.UID]
 		if point(d) > highest[d.Ref.UID] {
@@ -200,10 +200,10 @@ func (x *truth) problems(resource string) (problems []string) {
 		if (isLate || point(d) < st.at) && slices.ContainsFunc(gaps, func(g gap) bool {
 			return g.From < d.ResourceVersion && d.ResourceVersion <= g.To && crashed(g.at, n)
 		}) {
-			continue // behind a gap of an earlier run: this one could be told more, and consumers see that it is late
+			continue // after a gap of an earlier run: this run may know more, and consumers see that the event is late
 		}
 		if point(d) <= st.at && d.Scope != st.scope && crashed(st.highest, n) {
-			continue // the run before told more, of another selection
+			continue // the previous run sent more, under another selection
 		}
 		if !st.broken && d.Op != object.Read && valueOf(d.Before) != st.value && !(d.Op == object.Entered && st.value == "-") {
 			fault("chain of %s: %s at %d follows %s at %d", name, short(d), d.ResourceVersion, st.value, st.at)
@@ -217,7 +217,7 @@ func (x *truth) problems(resource string) (problems []string) {
 		}
 	}
 	history := x.branches[len(x.branches)-1]
-	// What a gap's ends know of: objects in the scope.
+	// alive reports whether an object was in the scope at one end of a gap.
 	alive := func(uid string, at uint64, matches func(*version) bool) bool {
 		var last *version
 		for _, v := range history {
@@ -256,7 +256,7 @@ func (x *truth) problems(resource string) (problems []string) {
 		rv := v.uid + "/" + strconv.FormatUint(v.rv, 10)
 		switch want {
 		case "c":
-			if !told(rv, "c", "~c", "~e") && covered < 0 { // history was gone when it was asked which
+			if !told(rv, "c", "~c", "~e") && covered < 0 { // history was gone when the agent asked which of them it is
 				fault("%s of %s %s at %d is not on record: %v", want, v.name, v.uid, v.rv, recorded[rv])
 			}
 		case "d":
@@ -279,7 +279,7 @@ func (x *truth) problems(resource string) (problems []string) {
 	return problems
 }
 
-// opOf is what a version is for a selection, "" for nothing.
+// opOf returns the operation of a version under a selection, or "" if it has none.
 func opOf(v *version, matches func(*version) bool) string {
 	is, was := !v.deleted && matches(v), v.before != nil && !v.before.deleted && matches(v.before)
 	switch {
@@ -298,7 +298,7 @@ func opOf(v *version, matches func(*version) bool) string {
 	}
 }
 
-// inOneHistory checks that a delta is of history, and that what a scope tells under one history number is of one history.
+// inOneHistory checks that a delta belongs to a history, and that all deltas of a scope with one history number belong to the same one.
 func (x *truth) inOneHistory(histories map[string][]int, d *object.Delta, fault func(string, ...any)) {
 	if d.Inferred && d.After == nil {
 		return // at the resourceVersion of a list
@@ -326,7 +326,7 @@ func (x *truth) inOneHistory(histories map[string][]int, d *object.Delta, fault 
 	histories[of] = still
 }
 
-// stateProblems compares what exists for a consumer that has read the record with what exists. excused: an object may live on.
+// stateProblems compares the objects that exist for a consumer of the record with those that exist. excused: an object may live on.
 func stateProblems(record []*object.Delta, resource string, exists map[string]*version, takes func(*version) bool, excused func(uid string) bool,
 ) (problems []string) {
 	var t consume.Tracker
@@ -357,7 +357,7 @@ func stateProblems(record []*object.Delta, resource string, exists map[string]*v
 	return problems
 }
 
-// eventOf is a delta as consumers read it.
+// eventOf returns a delta as consumers read it.
 func eventOf(d *object.Delta) *consume.Event {
 	e := &consume.Event{Source: "cluster", Time: time.Unix(0, d.Observed)}
 	if s := d.Stream; s != nil {

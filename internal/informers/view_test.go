@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// mirror follows the views of a set's informers by their broadcasts alone.
+// mirror follows the views of a set's informers only by their broadcasts.
 type mirror struct {
 	set *Manager
 
@@ -20,8 +20,8 @@ type mirror struct {
 	views map[*running]scope.View
 }
 
-// CompareViews has a mirror follow the informers of a set until ctx ends. Each time that rest returns, nothing else must run; then the
-// mirror is compared with the informers: where it differs, a change was not broadcast.
+// CompareViews makes a mirror follow the informers of a set until ctx ends. Nothing else must run when rest returns. The mirror is then
+// compared with the informers: if they differ, a change was not broadcast.
 func CompareViews(ctx context.Context, t *testing.T, s *Manager, rest func()) {
 	m := &mirror{set: s, views: map[*running]scope.View{}}
 	var g errgroup.Group
@@ -80,7 +80,7 @@ func (m *mirror) note(r *running, v scope.View) {
 	m.views[r] = v
 }
 
-// missed says of which informers changes were missed.
+// missed returns a message for each informer of which a change was missed.
 func (m *mirror) missed() (out []string) {
 	m.set.mu.RLock()
 	all := make(map[*running]string, len(m.set.active.informers))

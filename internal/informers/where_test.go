@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// without withholds all that has a value which begins so.
+// without withholds all objects whose value begins with it.
 type without string
 
 func (w without) Withholds(d *object.Delta) string {
@@ -29,7 +29,7 @@ func (w without) Withholds(d *object.Delta) string {
 	return ""
 }
 
-// keepsBack has a rule send nothing of what has a value that begins so.
+// keepsBack makes a rule withhold all objects whose value begins with value.
 func keepsBack(value string) func(*selection.Rule) {
 	return func(r *selection.Rule) {
 		r.Where = "value != " + value
@@ -37,7 +37,7 @@ func keepsBack(value string) func(*selection.Rule) {
 	}
 }
 
-// atMark waits until the checkpoint has come to rv.
+// atMark waits until the checkpoint is at rv.
 func (l *life) atMark(t *testing.T, m *memory, rv uint64) {
 	t.Helper()
 	eventually(t, "the checkpoint to come so far", func() bool {
@@ -47,7 +47,7 @@ func (l *life) atMark(t *testing.T, m *memory, rv uint64) {
 	})
 }
 
-// A change that was withheld before the read of its object was on the bus does not take the place of that read.
+// A change that was withheld before the read of its object was on the bus does not replace that read.
 func TestWithheldBehindAnUnacknowledgedRead(t *testing.T) {
 	for name, onDemand := range map[string]bool{"at the start": false, "on demand": true} {
 		t.Run(name, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestWithheldBehindAnUnacknowledgedRead(t *testing.T) {
 	}
 }
 
-// What is kept back as a whole is told by a snapshot once it is not any more, and what was told before is not part of one that keeps
-// it back: by a reload, and by a restart.
+// If a condition no longer withholds an object, a snapshot sends it. If a new condition withholds an object that was sent, the next
+// snapshot leaves it out. The condition may change by a reload or by a restart.
 func TestOtherObjectsAreKeptBack(t *testing.T) {
 	for name, reload := range map[string]bool{"reload": true, "restart": false} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestOtherObjectsAreKeptBack(t *testing.T) {
 	}
 }
 
-// A snapshot that was to follow another condition follows it behind a restart, however far it had come.
+// A snapshot that has to follow a changed condition is sent after a restart, however far it had come.
 func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, s *apiServer, l *life){
 		"before it began": func(_ *testing.T, s *apiServer, l *life) {
@@ -155,7 +155,7 @@ func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
 	}
 }
 
-// A condition that is set and taken back before its snapshot has begun: what it withheld meanwhile is sent by another snapshot.
+// A condition is set, and reverted before its snapshot has begun. Another snapshot sends the objects that it withheld meanwhile.
 func TestConditionIsTakenBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		snapshot, restart bool
@@ -220,7 +220,7 @@ func TestConditionIsTakenBack(t *testing.T) {
 	}
 }
 
-// A snapshot that goes on behind a restart counts what it withholds once.
+// A snapshot that resumes after a restart counts the objects that it withholds once.
 func TestResumedSnapshotCountsWhatItWithholds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -245,7 +245,7 @@ func TestResumedSnapshotCountsWhatItWithholds(t *testing.T) {
 	})
 }
 
-// A tombstone does not send what was withheld as a whole.
+// A tombstone does not send objects that were withheld.
 func TestTombstoneWithholds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -260,7 +260,7 @@ func TestTombstoneWithholds(t *testing.T) {
 	})
 }
 
-// A resource that is asked for by its other name is observed under that at once.
+// A resource that is selected by its other name is observed under that name at once.
 func TestReloadToTheOtherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newEvents(t), newMemory()
@@ -277,7 +277,7 @@ func TestReloadToTheOtherName(t *testing.T) {
 	})
 }
 
-// newEvents has an API server serve events, under both of their names.
+// newEvents returns an API server that serves events under both of their names.
 func newEvents(t *testing.T) *apiServer {
 	s := newAPIServer(t)
 	list := `{"name":"events","singularName":"event","namespaced":true,"kind":"Event","verbs":["list","watch"]}]}`

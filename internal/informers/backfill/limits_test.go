@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 )
 
-// flaky answers for a past and fails as a test wants.
+// flaky answers from a past, and fails as a test configures it.
 type flaky struct {
 	*past
 	asks  atomic.Int64
@@ -52,7 +52,7 @@ func (f *flaky) walk(t *testing.T, requests int64, d time.Duration) (backfill.Re
 	return r, time.Since(began)
 }
 
-// Retries count against the requests. What was found before they are spent is kept.
+// Retries count against the request budget. Steps found before it is exhausted are kept.
 func TestWalkBackWithinItsRequests(t *testing.T) {
 	for _, tt := range []struct {
 		requests int64
@@ -81,7 +81,7 @@ func TestWalkBackWithinItsRequests(t *testing.T) {
 	}
 }
 
-// A question that is not answered ends with the time of the walk, which is no error.
+// An unanswered question ends with the time limit of the walk, which is not an error.
 func TestWalkBackWithinItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{past: history("3 a, 12 a, 14 a, 17 a, 21 a, 29 a"), fault: func(ctx context.Context, ask int64) error {

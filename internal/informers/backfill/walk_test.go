@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// fact is one change of a name in a history that a test made up.
+// fact is one change of a name in a made-up history.
 type fact struct {
 	rv      uint64
 	uid     string
@@ -30,16 +30,16 @@ type fact struct {
 // past is the history of one name. It answers questions until its budget is spent.
 type past struct {
 	facts    []fact
-	lo, hi   uint64 // nothing outside of it may be asked
+	lo, hi   uint64 // the range of revisions that may be asked for
 	budget   int
 	requests int
-	agent    bool     // the agent applies the selectors: every answer has Outside
+	agent    bool     // the agent applies the selectors, so answers set Outside
 	entries  []string // managedFields of the object that has the name
 }
 
 var configMaps = &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 
-// put adds a version, managed by all who managed the ones before it and by m-<rv>.
+// put adds a version. Its managers are those of the version before it and m-<rv>.
 func (p *past) put(rv uint64, uid string, outside bool) {
 	p.entries = append(p.entries, fmt.Sprintf(`{"manager":"m-%d","operation":"Update","time":"2026-11-20T%02d:%02d:%02dZ"}`,
 		rv, rv/3600%24, rv/60%60, rv%60))
@@ -59,7 +59,7 @@ func (p *past) delete(rv uint64, uid string) {
 	p.facts = append(p.facts, fact{rv: rv, uid: uid, deleted: true})
 }
 
-// at returns the fact of the object that existed at rv, nil if there was none.
+// at returns the fact of the object that existed at rv, or nil if there was none.
 func (p *past) at(rv uint64) *fact {
 	for k := range slices.Backward(p.facts) {
 		if f := &p.facts[k]; f.rv <= rv {
@@ -72,7 +72,7 @@ func (p *past) at(rv uint64) *fact {
 	return nil
 }
 
-// inside is what there was of it in the scope.
+// inside returns the object at rv, or nil if none was in the scope.
 func (p *past) inside(rv uint64) *object.Object {
 	if f := p.at(rv); f != nil && !f.outside {
 		return f.version.Object
@@ -108,7 +108,7 @@ func (*past) Retry(ctx context.Context, request func(context.Context) error) err
 	return request(ctx)
 }
 
-// change is what two lists show of it.
+// change returns the change that lists at from and to show.
 func (p *past) change(from, to uint64) *backfill.Change {
 	c := &backfill.Change{Key: "configmaps/shop/cm", Before: p.inside(from), After: p.inside(to)}
 	if c.After != nil {
@@ -163,7 +163,7 @@ func (f *fact) String() string {
 	}
 }
 
-// history is a past written down: "3 a" (object a changed at 3), "5 a out" (it did not match the selectors then), "9 a gone".
+// history parses a past: "3 a" (object a changed at 3), "5 a out" (it did not match the selectors then), "9 a gone".
 func history(text string) *past {
 	p := &past{budget: unlimited}
 	for _, line := range strings.Split(text, ", ") {
@@ -250,7 +250,7 @@ func TestWalkBackEnds(t *testing.T) {
 	}
 }
 
-// What a walk costs in a long gap.
+// A walk needs few requests in a long gap.
 func TestWalkBackCost(t *testing.T) {
 	p := history("3 a, 1234 a gone")
 	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.Complete || p.requests != 11 {
@@ -262,8 +262,8 @@ func TestWalkBackCost(t *testing.T) {
 	}
 }
 
-// Whatever the history of a name, its gap and the budget: the walk finds nothing that was not there, leaves out nothing
-// above the lowest version that it found but what no request can find, and with budget enough it comes to the end.
+// For any history, gap and budget, a walk finds only changes that happened. Above the lowest version that it found, it misses
+// only changes that no request can find. With a sufficient budget, it is complete.
 func TestWalkBackProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		selects := rapid.Bool().Draw(t, "selects")
@@ -278,7 +278,7 @@ func TestWalkBackProperties(t *testing.T) {
 		}
 		c := p.change(from, to)
 		if c.Before != nil {
-			// A gap may begin below what is known of an object: then it begins for the object where that was.
+			// A gap may begin below the known version of an object. For this object, it then begins at that version.
 			from = rapid.Uint64Range(1, from).Draw(t, "gap")
 		}
 		w, err := p.walk(t.Context(), from, to, selects, c)
@@ -314,7 +314,7 @@ func drawPast(t *rapid.T, selects bool) *past {
 		case op < 3:
 			p.delete(rv, uid)
 			uid = ""
-		case op == 3: // no etcd does so, an aggregated API may
+		case op == 3: // never in etcd, but an aggregated API server may do so
 			p.delete(rv, uid)
 			uids++
 			uid = fmt.Sprintf("u%d", uids)
@@ -393,7 +393,7 @@ func (f *finding) checkMissing(t *rapid.T) {
 	}
 }
 
-// isUnknowable reports whether an object came and went within the gap, and nothing of it was seen from fact first on.
+// isUnknowable reports whether an object was created and deleted within the gap, and none of its facts from first on was found.
 func (f *finding) isUnknowable(first int, uid string) bool {
 	for k := first; k < len(f.truth); k++ {
 		if f.truth[k].uid == uid && f.seen[k] {

@@ -1,6 +1,6 @@
 package discovery
 
-// Remembered returns how many definitions are known, whether they exist or were deleted.
+// It returns the number of known definitions, existing or deleted.
 func (x *Extensions) Remembered() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// match reports whether any pattern is a namespace, or a prefix of it with a star. No pattern at all matches everything.
+// match returns a function that reports whether any pattern matches a namespace. A pattern may end in a star. No patterns match everything.
 func match(patterns []string) func(string) bool {
 	return func(ns string) bool {
 		return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
@@ -87,7 +87,7 @@ func (o item) selects(t *rapid.T, labelSelector, fieldSelector string) bool {
 
 var namespaces = []string{"team-a", "team-b", "shop", "shop-2", "other"}
 
-// model are the scopes of rules, and a selection that reads their checkpoints.
+// model has the scopes of rules, and a selection that reads their checkpoints.
 type model struct {
 	rules      []selection.Rule
 	redacts    bool // each rule redacts the key of its own index
@@ -190,7 +190,7 @@ func (m *model) checkpointed(t *rapid.T, scope *selection.Scope, o item, raw str
 	return old
 }
 
-// checkRedaction checks what rule want, which takes an object, redacts in it: out is read with the rules, old for a checkpoint.
+// checkRedaction checks the redaction of an object that rule want takes: out is read with the rules, old for a checkpoint.
 func (m *model) checkRedaction(t *rapid.T, o item, want int, out, old string) {
 	for n := range m.rules {
 		key := fmt.Sprintf(`"r%d"`, n)
@@ -214,7 +214,7 @@ func TestScopesModel(t *testing.T) {
 	})
 }
 
-// scan reads an object as it would be listed in a scope. It returns false if it is not in it.
+// scan reads an object as it would be listed in a scope. It returns false if the object is not in the scope.
 func scan(t *rapid.T, s *selection.Scope, o item, raw string) (string, bool) {
 	if s.Namespace != "" && s.Namespace != o.namespace || !o.selects(t, s.LabelSelector, s.FieldSelector) {
 		return "", false

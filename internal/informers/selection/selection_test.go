@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// An error of a rule names it.
+// An error in a rule names the rule.
 func TestCompileErrors(t *testing.T) {
 	for want, spec := range map[string]selection.Spec{
 		`strip: `:                   {Strip: []string{"metadata."}},
@@ -52,7 +52,7 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// An informer goes on if the same rules take the same objects, and cut them alike.
+// An informer continues if the same rules take the same objects with the same content.
 func TestIsSame(t *testing.T) {
 	redacted := func(r *selection.Rule) { r.Redact = []string{"data"} }
 	both := []selection.Rule{rule(selected("a=b", "")), rule(selected("c=d", ""))}
@@ -117,7 +117,7 @@ func TestFieldValues(t *testing.T) {
 	}
 }
 
-// Deletions of Nodes are compared with what their agents would have taken: of fields only the name counts.
+// Deleted Nodes are matched as their own agents would have matched them. The name is the only field that counts.
 func TestMatchOnly(t *testing.T) {
 	nodes := &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"}
 	onNodes := func(labels, fields string) selection.Rule {
@@ -150,7 +150,7 @@ func TestMatchOnly(t *testing.T) {
 	}
 }
 
-// Secrets are redacted in every scope of theirs, also in one that an agent recorded before it redacted any.
+// Secrets are redacted in each of their scopes, also in one that an agent recorded before it redacted any.
 func TestSecretsAreRedacted(t *testing.T) {
 	secrets := &object.Resource{Version: "v1", Name: "secrets", Kind: "Secret", Namespaced: true}
 	all := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{named("secrets")} })
@@ -182,7 +182,7 @@ type withholds string
 
 func (w withholds) Withholds(*object.Delta) string { return string(w) }
 
-// The filter of the rule decides that takes the object.
+// The filter of the rule that takes the object decides.
 func TestFilters(t *testing.T) {
 	filtered := func(f selection.Filter, where string) func(*selection.Rule) {
 		return func(r *selection.Rule) {

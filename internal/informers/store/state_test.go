@@ -6,12 +6,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A resource that is gone is not forgotten before a replaced log has the gap and the snapshot that tell of it.
+// The scope of a removed resource is kept until a replaced log has the gap and the snapshot that follow the replacement.
 func TestResourceIsGoneAndLogIsReplaced(t *testing.T) {
 	staysWhileItOwes(t, func(s *Store) bool { return s.View().Finished })
 }
 
-// The scope of a node that is gone stays for as long.
+// The scope of a deleted node is kept for as long.
 func TestTakeoverAndLogIsReplaced(t *testing.T) {
 	staysWhileItOwes(t, func(s *Store) bool { return s.View().Empty })
 }
