@@ -1,8 +1,8 @@
-// Command mutants makes small wrong changes to the agent, one at a time, and checks that tests fail. Each change is a patch beside this
-// file. Its header names the tests that have to catch it; no others run.
+// Command mutants makes small wrong changes to the agent, one at a time, and checks that tests fail. Each change is a patch in the
+// directory of this file. Its header names the tests that must catch it; no others run.
 //
-// A mutant is caught if one of its tests fails, or if the race detector, goleak or a panic ends it. That the mutant does not build, that
-// a test does not exist or is skipped, and that a time limit ends a test is an error of the patch. All tests first have to
+// A mutant is caught if one of its tests fails, or if the race detector, goleak or a panic ends it. It is an error of the patch if
+// the mutant does not build, if a test does not exist or is skipped, or if a test exceeds the time limit. All tests must first
 // pass on the unchanged tree.
 //
 // Nothing is written to the tree: the go command reads the changed files through an overlay.
@@ -102,7 +102,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// selected are the mutants whose names contain one of the parts.
+// selected returns the mutants whose names contain one of the parts.
 func selected(all []*mutant, parts string) []*mutant {
 	if parts == "" {
 		return all
@@ -115,7 +115,7 @@ func selected(all []*mutant, parts string) []*mutant {
 // bench runs tests, with and without a mutant.
 type bench struct {
 	root     string // of the repository
-	scratch  string // where changed files are kept
+	scratch  string // directory of the changed files
 	limit    time.Duration
 	progress io.Writer
 
@@ -124,7 +124,7 @@ type bench struct {
 	over  int
 }
 
-// each calls do for all mutants, for two at a time. At most one of them has tests of the module test: those start a control plane.
+// each calls do for all mutants, two at a time. At most one of the two has tests of the module test, which start a control plane.
 func (b *bench) each(ctx context.Context, all []*mutant, do func(context.Context, *mutant)) {
 	b.total, b.over = len(all), 0
 	var real, pure []*mutant
@@ -136,7 +136,7 @@ func (b *bench) each(ctx context.Context, all []*mutant, do func(context.Context
 		}
 	}
 	var mu sync.Mutex
-	// take prefers a mutant of mine, and takes one of the root module if there is none.
+	// take returns the next mutant of mine or, if there is none, of the root module.
 	take := func(mine *[]*mutant) *mutant {
 		mu.Lock()
 		defer mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// tree writes a repository with a package and its tests.
+// tree writes a repository that has a package with tests.
 func tree(t *testing.T) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -70,7 +70,7 @@ func TestAgent(t *testing.T) {
 	return root
 }
 
-// patch is a mutant that has line in the place of "return a + b".
+// patch returns a mutant that replaces "return a + b" by line.
 func patch(header, line string) string {
 	return "intent: adds wrongly\n" + header + "\n--- a/sum/sum.go\n+++ b/sum/sum.go\n@@ -2,5 +2,5 @@\n \n // Sum adds.\n func Sum(a, b int) int {\n-\treturn a + b\n+\t" + line + "\n }\n"
 }
@@ -205,7 +205,7 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// TestPatches checks that each patch of this directory applies. That its tests exist, and catch it, takes longer: make mutants.
+// TestPatches checks that each patch of this directory applies. make mutants checks, too, that its tests exist and catch it.
 func TestPatches(t *testing.T) {
 	all, err := load(".")
 	if err != nil {

@@ -26,14 +26,15 @@ type mutant struct {
 	seconds float64
 }
 
-// mutantHeader is what stands above the diff: lines of the form "key: value". A line that begins with two spaces continues the one before.
+// mutantHeader is the text above the diff: lines of the form "key: value". A line that begins with two spaces continues the
+// previous one.
 type mutantHeader struct {
 	intent   string // what is wrong with the change
-	revertOf string // subject of the commit that it reverts, "": it reverts none
-	pkg      string // which is changed
+	revertOf string // subject of the commit that it reverts; "": it reverts none
+	pkg      string // the changed package
 	tests    []testSet
-	tier     string // which target runs the tests
-	shows    string // has to be in the output of the tests, "": nothing
+	tier     string // the target that runs the tests
+	shows    string // text that must be in the output of the tests; "": none
 }
 
 // testSet is a line "tests: ./internal/queue TestA TestB/sub": tests of one package.
@@ -42,7 +43,7 @@ type testSet struct {
 	names []string
 }
 
-// The tiers of tests: which target runs them.
+// The tiers of tests, each with the target that runs it.
 const (
 	tierCheck = "check" // make check, with -short
 	tierTest  = "test"  // make test
@@ -77,7 +78,7 @@ func load(dir string) ([]*mutant, error) {
 	return all, errors.Join(errs...)
 }
 
-// parse reads the header, and which files the diff changes.
+// parse reads the header, and the names of the files that the diff changes.
 func (m *mutant) parse(text string) error {
 	header, diff, ok := strings.Cut(text, "\n--- a/")
 	if !ok {
@@ -129,7 +130,7 @@ func (m *mutant) parse(text string) error {
 	return nil
 }
 
-// pattern is the value of -run for the tests.
+// pattern returns the value of -run for the tests.
 func (t testSet) pattern() string {
 	all := make([]string, 0, len(t.names))
 	for _, name := range t.names {
@@ -142,7 +143,7 @@ func (t testSet) pattern() string {
 	return strings.Join(all, "|")
 }
 
-// apply makes the changed files of all mutants in the scratch directory. The error names all patches that do not apply.
+// apply writes the changed files of all mutants to the scratch directory. The error names all patches that do not apply.
 func (b *bench) apply(ctx context.Context, all []*mutant) error {
 	var errs []error
 	for _, m := range all {
@@ -176,7 +177,7 @@ func (b *bench) applyOne(ctx context.Context, m *mutant) error {
 	}
 	cmd := exec.CommandContext(ctx, "git", "apply", "-p1", "--whitespace=nowarn", patch)
 	cmd.Dir = dir
-	// The directory is in no repository: git would apply nothing to files that it ignores.
+	// git must not find a repository: in one, it would not apply the patch to files that it ignores.
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(b.scratch), "GIT_DIR=", "LC_ALL=C")
 	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool {
 		return v == "GIT_DIR=" || strings.HasPrefix(v, "GIT_DIR=") || strings.HasPrefix(v, "GIT_WORK_TREE=")
@@ -192,7 +193,7 @@ func (b *bench) applyOne(ctx context.Context, m *mutant) error {
 	return os.WriteFile(m.overlay, overlay, 0o600)
 }
 
-// stale is the error for a patch that does not apply.
+// stale returns the error for a patch that does not apply.
 func (m *mutant) stale(why string) error {
 	return fmt.Errorf("%s does not apply to %s: %s\n\tport it to the changed code, so that it does the same: %s\n\tif there is no such code any more, put another mutant in its place",
 		m.file, strings.Join(m.changes, ", "), why, m.intent)

@@ -17,25 +17,25 @@ import (
 	"time"
 )
 
-// outcome is what became of a mutant.
+// outcome is the result for a mutant.
 type outcome string
 
 const (
 	caught   outcome = "caught"
 	survived outcome = "SURVIVED"
-	broken   outcome = "ERROR" // the patch, or its header, is wrong
+	broken   outcome = "ERROR" // the patch or its header is wrong
 )
 
 type verdict struct {
 	kind   outcome
 	by     []string // tests that failed
-	why    string   // of broken
-	output string   // of the tests, if they did not catch it
+	why    string   // the reason for broken
+	output string   // the output of the tests, if they did not catch the mutant
 }
 
 func failure(why, output string) verdict { return verdict{kind: broken, why: why, output: output} }
 
-// because is why, for people.
+// because returns the reason for the verdict as text.
 func (v *verdict) because() string {
 	switch v.kind {
 	case caught:
@@ -49,7 +49,7 @@ func (v *verdict) because() string {
 // try runs the tests of a mutant until one of them catches it.
 func (b *bench) try(ctx context.Context, m *mutant) verdict {
 	if m.isReal() {
-		// The tests build the agent. If that does not work, they fail, too.
+		// The tests build the agent, so they would also fail if it does not build.
 		if out, err := b.command(ctx, m, "", "build", "./...").CombinedOutput(); err != nil {
 			return failure("it does not build", string(out))
 		}
@@ -68,9 +68,9 @@ func (b *bench) try(ctx context.Context, m *mutant) verdict {
 	return verdict{kind: survived, output: output.String()}
 }
 
-// checkUnchanged runs all tests of the mutants without a change: one that fails anyway catches nothing.
+// checkUnchanged runs all tests of the mutants on the unchanged tree: a test that fails there catches nothing.
 func (b *bench) checkUnchanged(ctx context.Context, all []*mutant) error {
-	sets := map[bool]map[string]*mutant{true: {}, false: {}} // a mutant that changes nothing, per package
+	sets := map[bool]map[string]*mutant{true: {}, false: {}} // a mutant without changes for each package
 	var order []*mutant
 	for _, m := range all {
 		for _, t := range m.tests {
@@ -111,13 +111,13 @@ func (b *bench) checkUnchanged(ctx context.Context, all []*mutant) error {
 	return errors.Join(errs...)
 }
 
-// command is the go command in the repository's directory dir, with the changes of m.
+// command returns a go command that runs in the repository's directory dir, with the changes of m.
 func (b *bench) command(ctx context.Context, m *mutant, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(b.root, dir)
 	cmd.Env = os.Environ()
 	if m.overlay != "" {
-		// Tests of the module test build the agent: they inherit it.
+		// Tests of the module test build the agent with the inherited GOFLAGS.
 		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" '-overlay="+m.overlay+"'"))
 	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
@@ -131,14 +131,14 @@ func (b *bench) test(ctx context.Context, m *mutant, t testSet) (*result, error)
 	if t.isReal() {
 		dir, pkg = "test", "./"+strings.TrimPrefix(t.pkg, "./test/")
 	}
-	// Each mutant is vetted and linked anew: without these it takes half the time.
+	// Each mutant is vetted and linked again. -vet=off and -ldflags=-w halve the time.
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-timeout", b.limit.String(), "-run", t.pattern()}
 	if m.tier == tierCheck {
 		args = append(args, "-short")
 	}
 	args = append(args, pkg)
 	if b.usesRapid(t) {
-		// A file with the failure would stay in the tree, and be replayed: with and without the mutant.
+		// Without this, rapid would write the failure to a file in the tree, and replay it in later runs.
 		args = append(args, "-rapid.nofailfile")
 	}
 	cmd := b.command(ctx, m, dir, args...)
@@ -162,7 +162,7 @@ func (b *bench) test(ctx context.Context, m *mutant, t testSet) (*result, error)
 	return r, err
 }
 
-// usesRapid reports whether tests of the package are properties.
+// usesRapid reports whether the package has property tests.
 func (b *bench) usesRapid(t testSet) bool {
 	files, _ := filepath.Glob(filepath.Join(b.root, t.pkg, "*_test.go")) // the pattern is a valid one
 	return slices.ContainsFunc(files, func(file string) bool {
@@ -171,11 +171,11 @@ func (b *bench) usesRapid(t testSet) bool {
 	})
 }
 
-// result is what go test said.
+// result is the result of go test.
 type result struct {
 	tests   map[string]string // pass, fail or skip, by the test's name
 	failed  bool              // the package has failed
-	unbuilt bool              // since it does not build
+	unbuilt bool              // the package does not build
 	output  syncBuilder
 }
 
@@ -223,7 +223,7 @@ func (r *result) event(e *event) {
 	}
 }
 
-// judge says what the result means for a mutant that these tests are to catch.
+// judge returns the verdict on a mutant that these tests must catch.
 func (r *result) judge(t testSet, shows string) verdict {
 	output := r.output.String()
 	v := verdict{kind: survived, output: output}
@@ -255,7 +255,7 @@ func (r *result) judge(t testSet, shows string) verdict {
 	return v
 }
 
-// crashOf is what ended a test process, "": nothing did.
+// crashOf returns the cause of a crash of the test process, or "" if there was none.
 func crashOf(output string) string {
 	for _, sign := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: ", "found unexpected goroutines"} {
 		if strings.Contains(output, sign) {
@@ -265,7 +265,7 @@ func crashOf(output string) string {
 	return ""
 }
 
-// sound is nil if all of the tests ran and passed.
+// sound returns nil if all of the tests ran and passed.
 func (r *result) sound(t testSet) error {
 	var errs []error
 	for _, name := range t.names {
@@ -288,7 +288,7 @@ func (r *result) sound(t testSet) error {
 	return errors.Join(errs...)
 }
 
-// syncBuilder is a strings.Builder that several goroutines write to: standard error and what is read of standard output.
+// syncBuilder is a strings.Builder to which several goroutines may write.
 type syncBuilder struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -308,7 +308,7 @@ func (s *syncBuilder) WriteString(text string) {
 	s.b.WriteString(text)
 }
 
-// String is what was written.
+// String returns the text written so far.
 func (s *syncBuilder) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

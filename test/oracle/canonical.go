@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// LastApplied is what kubectl apply keeps in the object: for a Secret, its values once more.
+// LastApplied is the annotation in which kubectl apply keeps a copy of the object. For a Secret, the copy contains the values.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Digest stands for the content of an object, less what the agent strips. Two objects have the same digest if and only
-// if their JSON means the same: the order of members does not count, the spelling of numbers does, for the agent has no
-// business in changing it. Versions are kept as digests so that 100,000 of them fit; what differs is fetched again when
-// there is a fault to explain.
+// Digest is a hash of an object without the fields that the agent strips. Two objects have the same digest if and only if
+// their JSON is equal. The order of members does not matter, but the spelling of numbers does: the agent must not change it.
+// Versions are kept as digests so that 100,000 of them fit in memory. An object that differs is fetched again to explain the fault.
 type Digest [sha256.Size]byte
 
 func (d Digest) String() string { return fmt.Sprintf("%x", d[:6]) }
@@ -38,8 +37,8 @@ func isSecret(obj map[string]any) bool {
 	return obj["kind"] == "Secret" && obj["apiVersion"] == "v1"
 }
 
-// strip takes out what must not be on the bus. Annotations that are empty afterwards go too: whether an agent leaves an
-// empty map behind is a matter of taste.
+// strip removes the fields that must not be on the bus. It also removes annotations that are empty afterwards, because the
+// agent may or may not keep an empty map.
 func strip(obj map[string]any) {
 	meta, _ := obj["metadata"].(map[string]any)
 	delete(meta, "managedFields")
@@ -55,7 +54,7 @@ func strip(obj map[string]any) {
 	}
 }
 
-// unstripped names what strip would take out.
+// unstripped returns the fields that strip would remove.
 func unstripped(obj map[string]any) []string {
 	var left []string
 	meta, _ := obj["metadata"].(map[string]any)
@@ -81,7 +80,7 @@ func digestOf(obj map[string]any) Digest {
 	strip(obj)
 	version, _ := obj["apiVersion"].(string)
 	if group, _, _ := strings.Cut(version, "/"); strings.HasSuffix(group, "."+ChurnGroup) {
-		// Etcd has each object in the version that was stored when it was written, the agent reads all in one.
+		// etcd has each object in the version that was the storage version at the time of the write. The agent reads all in one.
 		obj = maps.Clone(obj)
 		obj["apiVersion"] = group
 	}

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Term is what the bus has of one leader.
+// Term describes the records of one leader on the bus.
 type Term struct {
 	Epoch       uint64
-	First, Last *Record // Without what came late.
-	Records     int     // Without what came late, too.
-	Late        int     // Records that came when the bus had some of a later leader.
+	First, Last *Record // Without late records.
+	Records     int     // Without late records.
+	Late        int     // Records that arrived after the first record of a later leader.
 }
 
-// mostInFlight is how many records of an agent may be on their way to NATS at a time.
+// mostInFlight is how many records an agent may have in flight to NATS at a time.
 const mostInFlight = 1024
 
-// JudgeEpochs checks who wrote what. Epochs only rise. Behind the first record of a later leader none of an earlier one may
-// come, but for those that were on their way when it was paused: late has, by epoch, the revision that there was then. Each of
-// them is a copy of one that somebody has written while they led.
+// JudgeEpochs checks that only one leader writes at a time. Epochs only rise. After the first record of a later leader, the
+// only records of an earlier one may be those that were in flight when it was paused. Each must be a copy of a record that
+// a leader wrote during its term. late has, by epoch, the revision at the pause.
 func JudgeEpochs(records []Record, late map[uint64]uint64) ([]Term, []Fault) {
 	var faults []Fault
 	add := func(rec *Record, kind, format string, args ...any) {
@@ -26,7 +26,7 @@ func JudgeEpochs(records []Record, late map[uint64]uint64) ([]Term, []Fault) {
 	}
 	var terms []Term
 	at := make(map[uint64]int)    // By epoch.
-	told := make(map[string]bool) // By id: whether a leader has written it while it led.
+	told := make(map[string]bool) // By id: whether a leader wrote it during its term.
 	for i, latest := 0, uint64(0); i < len(records); i++ {
 		if rec := &records[i]; rec.Epoch >= latest {
 			latest, told[rec.ID] = rec.Epoch, true
@@ -65,7 +65,7 @@ func JudgeEpochs(records []Record, late map[uint64]uint64) ([]Term, []Fault) {
 	return terms, faults
 }
 
-// Silences are for how long nothing was written from each leader to the next, by the bus' clock.
+// Silences returns the time between the last record of each leader and the first of the next, by the clock of the bus.
 func Silences(terms []Term) []time.Duration {
 	var list []time.Duration
 	for i := 1; i < len(terms); i++ {

@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestOracleJudgesEpochs falsifies the records of three leaders, one after the other, and wants to hear of it.
+// TestOracleJudgesEpochs falsifies the records of three successive leaders and expects the right faults.
 func TestOracleJudgesEpochs(t *testing.T) {
-	// Each leader begins with what the one before it has told last: that is not in the checkpoint yet.
+	// Each leader first repeats the last records of the previous one, which are not in the checkpoint yet.
 	good := func() []Record {
 		var list []Record
 		for epoch, revs := range map[uint64][2]uint64{1: {1, 50}, 2: {41, 100}, 5: {91, 150}} {
@@ -32,7 +32,7 @@ func TestOracleJudgesEpochs(t *testing.T) {
 		late    map[uint64]uint64
 		falsify func([]Record) []Record
 		want    map[string]int // Faults by kind.
-		lateNow int            // Of the first term.
+		lateNow int            // The late records of the first term.
 	}{
 		{"nothing", nil, nil, map[string]int{}, 0},
 		{"late, where none may be", nil, insert(60, known), map[string]int{"late": 1}, 1},
@@ -87,7 +87,7 @@ func cmpLives(a, b Record) int {
 	return int(a.Rev) - int(b.Rev)
 }
 
-// TestOracleSeesEpochs has a leader's epoch be where none is, and the other way round.
+// TestOracleSeesEpochs checks that the reader reports an epoch without an election, and a missing or malformed one with it.
 func TestOracleSeesEpochs(t *testing.T) {
 	w := newFakeWorld(t, 30)
 	events := w.events(t, Expect(w.history, w.view(10)), 10)

@@ -14,7 +14,7 @@ const (
 	Left    = "l"
 )
 
-// Expectation is a record that has to be on the bus.
+// Expectation is a record that must be on the bus.
 type Expectation struct {
 	ID  string
 	Op  string
@@ -22,11 +22,11 @@ type Expectation struct {
 	UID string
 	Rev uint64 // Of the change.
 
-	// Prev is the version before, seen through no selector: nil where there was none. Next is the version after, nil
-	// after a deletion.
+	// Prev is the previous version, whether or not the selector matches it; nil if there was none. Next is the new version,
+	// nil after a deletion.
 	Prev, Next *Version
 
-	// SnapshotID is that of a read, and Optional whether the snapshot was given up.
+	// SnapshotID is the snapshot of a read. Optional is whether that snapshot was abandoned.
 	SnapshotID string
 	Optional   bool
 
@@ -34,41 +34,41 @@ type Expectation struct {
 	index int
 }
 
-// Snapshot is where the agent began with the objects of a scope.
+// Snapshot is the revision at which the agent read all objects of a scope.
 type Snapshot struct {
 	ID  string
 	Rev uint64
-	// Abandoned: another snapshot took its place before it was completed.
+	// Abandoned is whether another snapshot replaced this one before it was completed.
 	Abandoned bool
 }
 
-// View is what an agent was told to observe.
+// View describes what an agent is configured to observe, and the conditions under which it ran.
 type View struct {
-	// Snapshot is that of the scope that the object is in; false: it is in none.
+	// Snapshot returns the first snapshot of the object's scope, or false if the object is in no scope.
 	Snapshot func(ObjectKey) (Snapshot, bool)
-	// Later are further snapshots of that scope, in the order in which they began. Nil: there are none.
+	// Later returns the further snapshots of that scope, in the order in which they began. Nil: there are none.
 	Later func(ObjectKey) []Snapshot
 	// Selects is the label selector; nil selects everything.
 	Selects func(labels map[string]string) bool
-	// NoReads is snapshot.mode never.
+	// NoReads corresponds to snapshot.mode never.
 	NoReads bool
 	// Until is the last revision that counts; 0: all count.
 	Until uint64
-	// History is how many restores of etcd there were before.
+	// History is the number of restores of etcd so far.
 	History uint64
-	// Forgotten is up to where etcd was compacted: whether an object entered a selector or was created, left it or was
-	// deleted, may not be told there.
+	// The revision up to which etcd was compacted. Up to there, an agent may be unable to distinguish an object that entered a
+	// selector from a created one, or one that left from a deleted one.
 	Forgotten uint64
 	// Window is the stream's duplicate window; 0: duplicateWindow.
 	Window time.Duration
-	// Dead are the ids that went to the dead letters, with their objects. MayBury: there is a reason for them.
+	// Dead has the object of each event in the dead letters, by the event's id. MayBury is whether there is a reason for them.
 	Dead    map[string]ObjectKey
 	MayBury bool
 }
 
 func (v View) counts(rev uint64) bool { return v.Until == 0 || rev <= v.Until }
 
-// Expect derives from etcd's history what has to be on the bus, per object in order.
+// Expect derives the expected records from etcd's history, for each object in order.
 func Expect(history map[ObjectKey][]*Version, v View) map[ObjectKey][]Expectation {
 	want := make(map[ObjectKey][]Expectation, len(history))
 	for key, versions := range history {
@@ -115,7 +115,7 @@ func expectObject(key ObjectKey, versions []*Version, snap Snapshot, v View) []E
 	if v.Later != nil {
 		later = v.Later(key)
 	}
-	// readAgain is for the snapshots taken before rev, at which seen ceased to be the last version; 0: it is the last.
+	// readAgain adds the reads of snapshots taken before rev, the revision that replaced seen. 0: seen is the last version.
 	readAgain := func(seen *Version, rev uint64) {
 		for len(later) > 0 && (rev == 0 || later[0].Rev < rev) {
 			if selects(seen) {
@@ -157,7 +157,7 @@ func expectObject(key ObjectKey, versions []*Version, snap Snapshot, v View) []E
 
 func id(v *Version, end string) string { return v.Key.Resource + "/" + v.UID + "/" + end }
 
-// ChangeID is the id of the event of a change, without the end of a later history.
+// ChangeID is the id of the event of a change, without the suffix for a restored etcd.
 func ChangeID(v *Version) string { return id(v, FormatRev(v.Rev)) }
 
 // LeftID is the id of the event of an object that left a selector.

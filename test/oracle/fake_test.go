@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A small imitation of everything: a history out of a random number generator, and the messages that a faultless agent
-// would make of it. The oracle is tested by what it says when they are falsified.
+// This file fakes the inputs of the oracle: a history from a random number generator, and the messages that a correct agent
+// would publish. The tests falsify these and check the oracle's faults.
 
 const (
 	fakeCluster = "prod.eu-1"
@@ -71,7 +71,7 @@ func (w *fakeWorld) alive(key ObjectKey) *Version {
 	return list[len(list)-1]
 }
 
-// newFakeWorld makes a history of some revisions over a few names, so that most are deleted and made again.
+// newFakeWorld makes a history over a few names, so that most are deleted and created again.
 func newFakeWorld(t testing.TB, revisions int) *fakeWorld {
 	t.Helper()
 	w := &fakeWorld{history: make(map[ObjectKey][]*Version), objects: make(map[uint64][]byte)}
@@ -103,12 +103,12 @@ func newFakeWorld(t testing.TB, revisions int) *fakeWorld {
 	return w
 }
 
-// view is that of an agent which started at rev, with one scope per resource.
+// view returns the View of an agent that started at rev, with one scope per resource.
 func (w *fakeWorld) view(rev uint64) View {
 	return View{Snapshot: func(ObjectKey) (Snapshot, bool) { return Snapshot{ID: "s1", Rev: rev}, true }}
 }
 
-// stripped is the object of a revision as the agent would send it.
+// stripped returns the object of a revision as the agent would send it.
 func (w *fakeWorld) stripped(t testing.TB, rev uint64) []byte {
 	obj, err := DecodeObject(w.objects[rev])
 	if err != nil {
@@ -122,7 +122,7 @@ func (w *fakeWorld) stripped(t testing.TB, rev uint64) []byte {
 	return raw
 }
 
-// events are the bodies that a faultless agent sends, in the order of the history.
+// events returns the bodies that a correct agent sends, in the order of the history.
 func (w *fakeWorld) events(t testing.TB, want map[ObjectKey][]Expectation, snapshotRev uint64) []map[string]any {
 	t.Helper()
 	var all []Expectation
@@ -179,7 +179,7 @@ func (w *fakeWorld) mark(resource, kind string, rev uint64, objects int) map[str
 	return e
 }
 
-// contentChanged is the gap that comes first where what is cut or redacted is not what it was.
+// contentChanged returns the gap event that an agent publishes first after a change of the stripped or redacted fields.
 func (w *fakeWorld) contentChanged(resource string, from, to uint64) map[string]any {
 	plural, group := ObjectKey{Resource: resource}.Split()
 	e := w.envelope(fmt.Sprintf("%s/gap/%d-%d/content-changed", resource, from, to), Gap, fakePath(group)+"/"+plural, map[string]any{
@@ -214,7 +214,7 @@ func (w *fakeWorld) event(t testing.TB, e Expectation) map[string]any {
 		data["before"], data["after"] = before, after
 	case Updated:
 		data["before"], data["after"] = before, after
-		// Of the root: not minimal, but it applies.
+		// Replaces the root: not minimal, but it applies.
 		data["patch"] = []map[string]any{{"op": "replace", "path": "", "value": after}}
 	case Read:
 		data["after"], data["snapshot"] = after, strings.TrimPrefix(e.ID[strings.LastIndex(e.ID, "/"):], "/")
@@ -248,7 +248,7 @@ func (w *fakeWorld) event(t testing.TB, e Expectation) map[string]any {
 	return ev
 }
 
-// messages are what the bus would hold.
+// messages returns the events as messages on the bus.
 func messages(t testing.TB, events []map[string]any) []Message {
 	t.Helper()
 	list := make([]Message, 0, len(events))

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// window is how much of a value, in a row, is too much.
+// window is the number of consecutive bytes of a value that count as a leak.
 const window = 16
 
-// Haystack finds planted values, or parts of them, in whatever form they are written.
+// Haystack finds planted values, or parts of them, in plain or encoded form.
 type Haystack struct {
-	windows map[[window]byte]string // What of which value, in which form.
+	windows map[[window]byte]string // The form and the value that each window comes from.
 	Values  map[string]bool
 }
 
@@ -27,7 +27,7 @@ func NewHaystack(values ...string) *Haystack {
 	return h
 }
 
-// Plant adds a value. Of its forms, and of those in base64 inside any other text, each window is looked for.
+// Plant adds a value. Find looks for each window of its forms, and of the forms in base64 at any offset.
 func (h *Haystack) Plant(value string) {
 	h.Values[value] = true
 	for form, text := range forms(value) {
@@ -42,7 +42,7 @@ func (h *Haystack) Plant(value string) {
 	}
 }
 
-// forms are the ways to write a value. A Secret's is base64 already when it is read.
+// forms returns the value in each form. The API server returns the values of a Secret in base64.
 func forms(value string) map[string]string {
 	quoted, err := json.Marshal(value)
 	if err != nil {
@@ -68,7 +68,7 @@ func (h *Haystack) add(form, value, text string) {
 	}
 }
 
-// Find is what of which value a text has, "" for nothing.
+// Find describes the first window of a planted value in the text. It returns "" if there is none.
 func (h *Haystack) Find(text []byte) string {
 	for i := 0; i+window <= len(text); i++ {
 		if found := h.windows[[window]byte(text[i:i+window])]; found != "" {
@@ -78,7 +78,7 @@ func (h *Haystack) Find(text []byte) string {
 	return ""
 }
 
-// Found is which values a text has any part of.
+// Found returns the values of which the text has any window.
 func (h *Haystack) Found(text []byte) map[string]bool {
 	all := make(map[string]bool)
 	for i := 0; i+window <= len(text); i++ {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// Prefixes is where etcd has the resources that the tests look at.
+// Prefixes has the resources that the tests observe, by their prefix in etcd.
 var Prefixes = map[string]string{
 	"/registry/configmaps/":                   "configmaps",
 	"/registry/secrets/":                      "secrets",
@@ -28,15 +28,15 @@ var Prefixes = map[string]string{
 	"/registry/" + WidgetsGroup + "/widgets/": Widgets,
 }
 
-// History is what etcd says: every version of every object from the first revision on. It has to be opened before the
-// first compaction, and it follows etcd as it goes on.
+// History is etcd's history: every version of every object since the first revision. It must be opened before the first
+// compaction. Run keeps it up to date.
 type History struct {
 	Client *clientv3.Client
 
 	mu       sync.Mutex
 	versions map[string]map[ObjectKey][]*Version // By resource.
-	counts   map[string]map[string]int           // Of versions and deletions, by resource and namespace.
-	reached  uint64                              // The last revision seen.
+	counts   map[string]map[string]int           // The number of versions and deletions, by resource and namespace.
+	reached  uint64                              // The last revision read.
 	err      error
 }
 
@@ -66,7 +66,7 @@ func (h *History) Run(ctx context.Context) {
 func (h *History) Close() { _ = h.Client.Close() }
 
 func (h *History) follow(ctx context.Context) error {
-	// Of all keys: the revisions of the others tell how far the watch has come.
+	// The watch is for all keys: the revisions of other keys show how far it has progressed.
 	for resp := range h.Client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithFragment()) {
 		if err := resp.Err(); err != nil {
 			return fmt.Errorf("etcd watch: %w", err)
@@ -119,7 +119,7 @@ func (h *History) add(ev *clientv3.Event) error {
 // IsDelete reports whether the event of etcd is a deletion.
 func IsDelete(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypeDelete }
 
-// resourceOf is the resource and the object of a key of etcd, "" where the tests do not look at it.
+// resourceOf returns the resource and the object of an etcd key, or "" if the tests do not observe the resource.
 func resourceOf(key string) (string, ObjectKey) {
 	group, rest, _ := strings.Cut(strings.TrimPrefix(key, "/registry/"), "/")
 	if strings.HasSuffix(group, "."+ChurnGroup) {
@@ -140,7 +140,7 @@ func resourceOf(key string) (string, ObjectKey) {
 	return "", ObjectKey{}
 }
 
-// etcdKey is the opposite of resourceOf.
+// etcdKey is the inverse of resourceOf.
 func etcdKey(key ObjectKey) string {
 	if plural, group := key.Split(); strings.HasSuffix(group, "."+ChurnGroup) {
 		return "/registry/" + group + "/" + plural + "/" + key.Namespace + "/" + key.Name
@@ -153,7 +153,7 @@ func etcdKey(key ObjectKey) string {
 	return ""
 }
 
-// Revision is etcd's revision now.
+// Revision returns etcd's current revision.
 func (h *History) Revision(ctx context.Context) (uint64, error) {
 	resp, err := h.Client.Get(ctx, "/none", clientv3.WithCountOnly())
 	if err != nil {
@@ -162,7 +162,7 @@ func (h *History) Revision(ctx context.Context) (uint64, error) {
 	return uint64(resp.Header.Revision), nil
 }
 
-// CatchUp waits until the history has all that etcd has now, and returns the revision.
+// CatchUp waits until the history has reached etcd's current revision, and returns that revision.
 func (h *History) CatchUp(ctx context.Context) (uint64, error) {
 	rev, err := h.Revision(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (h *History) CatchUp(ctx context.Context) (uint64, error) {
 	})
 }
 
-// Of is the history of some resources so far.
+// Of returns the history of the resources so far.
 func (h *History) Of(resources ...string) map[ObjectKey][]*Version {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,14 +192,14 @@ func (h *History) Of(resources ...string) map[ObjectKey][]*Version {
 	return all
 }
 
-// OfObject is how many versions and deletions of one object there are so far: cheap enough to be looked at again and again.
+// OfObject returns the number of versions and deletions of one object so far. It is cheap enough for polling.
 func (h *History) OfObject(key ObjectKey) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.versions[key.Resource][key])
 }
 
-// Count is how many versions and deletions of some resources there are so far.
+// Count returns the number of versions and deletions of the resources so far.
 func (h *History) Count(resources ...string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -212,7 +212,7 @@ func (h *History) Count(resources ...string) int {
 	return n
 }
 
-// CountIn is count for one namespace, where other tests write to others.
+// CountIn is Count for one namespace, for tests that share a control plane.
 func (h *History) CountIn(namespace string, resources ...string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +223,7 @@ func (h *History) CountIn(namespace string, resources ...string) int {
 	return n
 }
 
-// ChangesIn counts the versions and deletions of all objects of some namespaces.
+// ChangesIn returns a function that counts the versions and deletions of all objects in the namespaces.
 func (h *History) ChangesIn(namespaces ...string) func() uint64 {
 	return func() uint64 {
 		h.mu.Lock()
@@ -238,7 +238,7 @@ func (h *History) ChangesIn(namespaces ...string) func() uint64 {
 	}
 }
 
-// Object is an object as of a revision, less what is stripped: to show what a record should have been.
+// Object returns an object at a revision, without the stripped fields, to show the expected content of a record.
 func (h *History) Object(ctx context.Context, key ObjectKey, rev uint64) (map[string]any, error) {
 	resp, err := h.Client.Get(ctx, etcdKey(key), clientv3.WithRev(int64(rev)))
 	if err != nil {
@@ -264,11 +264,11 @@ const (
 	Widgets      = "widgets." + WidgetsGroup
 )
 
-// ChurnGroup is the end of the groups of the resources that come and go: each test has one of its own, so that they can share a
-// control plane. Of their objects apiVersion does not count (digestOf).
+// ChurnGroup is the suffix of the API groups whose resources tests create and delete. Each test has a group of its own, so
+// that tests can share a control plane. digestOf ignores the version in the apiVersion of their objects.
 const ChurnGroup = "churn.e2e.kubecdc.dev"
 
-// LatestOf is the last revision of the ConfigMaps of a namespace.
+// LatestOf returns the last revision of the ConfigMaps in a namespace.
 func (h *History) LatestOf(namespace string) uint64 {
 	var last uint64
 	for key, list := range h.Of("configmaps") {

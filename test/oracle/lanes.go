@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Lanes of a bus that keeps order only within each of them, as Kafka does within a partition. An object is in one lane;
-// a stream event is in all of them, since whoever reads one lane has to hear of it where it happened.
+// Lanes describes a bus that keeps order only within a lane, as Kafka does within a partition. All records of an object are in
+// one lane. A stream event is in all lanes, so that a consumer of one lane reads it at its place in the order.
 type Lanes struct {
 	N  int
 	Of func(ObjectKey) int
 }
 
-// Split is the records of each lane in their order.
+// Split returns the records of each lane in their order.
 func (l Lanes) Split(records []Record) [][]Record {
 	list := make([][]Record, l.N)
 	for i := range records {
@@ -24,7 +24,7 @@ func (l Lanes) Split(records []Record) [][]Record {
 	return list
 }
 
-// Judge judges each lane as a stream of its own, by what is wanted of its objects, and that each has all stream events.
+// Judge judges each lane as a separate stream, and checks that each lane has all stream events.
 func (l Lanes) Judge(want map[ObjectKey][]Expectation, records []Record, v View) Verdict {
 	var sum Verdict
 	for i, lane := range l.Split(records) {
@@ -34,8 +34,8 @@ func (l Lanes) Judge(want map[ObjectKey][]Expectation, records []Record, v View)
 	return sum
 }
 
-// JudgeLives judges each lane by what an agent sees whose records these are, over all its lives, and by JudgeLives. view returns
-// what has to be in the lanes, by the records of one.
+// JudgeLives judges each lane with Judge and JudgeLives, over all lives of the agent. view derives the expectations of all
+// lanes, and the View, from the records of one lane.
 func (l Lanes) JudgeLives(
 	records []Record, view func([]Record) (map[ObjectKey][]Expectation, View), losses []Loss, asked func(started *Record) bool,
 ) (Verdict, []Fault) {
@@ -51,7 +51,7 @@ func (l Lanes) JudgeLives(
 	return sum, append(slices.Clone(sum.Faults), faults...)
 }
 
-// wants is what has to be in a lane.
+// wants returns the expectations of a lane.
 func (l Lanes) wants(lane int, want map[ObjectKey][]Expectation) map[ObjectKey][]Expectation {
 	out := make(map[ObjectKey][]Expectation)
 	for key, list := range want {
@@ -83,7 +83,7 @@ func (v *Verdict) add(w Verdict) {
 	}
 }
 
-// misplaced is the objects that are in the wrong lane, and the stream events that are not in all of them.
+// misplaced reports the objects in a wrong lane, and the stream events that are not in all lanes.
 func (l Lanes) misplaced(records []Record) []Fault {
 	var faults []Fault
 	add := func(rec *Record, format string, args ...any) {
@@ -96,7 +96,7 @@ func (l Lanes) misplaced(records []Record) []Fault {
 		in  map[int]bool
 	}
 	events := make(map[string]*heard)
-	last := make(map[string]*heard) // The newest progress of each scope, which may be on its way.
+	last := make(map[string]*heard) // The newest progress of each scope, which may still be in flight.
 	for i := range records {
 		rec := &records[i]
 		if rec.Lane >= l.N {

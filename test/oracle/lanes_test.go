@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// spread is what a bus of several lanes would hold: each object in one of them, stream events in all.
+// spread returns the records as on a bus with several lanes: those of an object in one lane, stream events in all.
 func spread(records []Record, l Lanes) []Record {
 	var all []Record
 	next := make([]uint64, l.N)
@@ -27,7 +27,7 @@ func spread(records []Record, l Lanes) []Record {
 	return all
 }
 
-// TestOracleSeesEachFaultInLanes falsifies one lane of a faultless bus and wants to hear of just that.
+// TestOracleSeesEachFaultInLanes falsifies one lane of correct records and expects a fault of the right kind.
 func TestOracleSeesEachFaultInLanes(t *testing.T) {
 	const snapshotRev = 100
 	w := newFakeWorld(t, 600)
@@ -64,7 +64,7 @@ func TestOracleSeesEachFaultInLanes(t *testing.T) {
 		want    string // The kind of fault; "" for none.
 	}{
 		{"nothing", func(list []Record) []Record { return list }, ""},
-		{"lanes apart", func(list []Record) []Record { // Between lanes there is no order.
+		{"lanes apart", func(list []Record) []Record { // There is no order between lanes.
 			slices.SortStableFunc(list, func(a, b Record) int { return b.Lane - a.Lane })
 			return list
 		}, ""},
@@ -107,7 +107,7 @@ func TestOracleSeesEachFaultInLanes(t *testing.T) {
 	}
 }
 
-// TestOracleKnowsDeadLetters: a gap behind a dead letter excuses just the record that is there.
+// TestOracleKnowsDeadLetters checks that a gap with reason dead-letter excuses only the record in the dead letters.
 func TestOracleKnowsDeadLetters(t *testing.T) {
 	const snapshotRev = 100
 	w := newFakeWorld(t, 600)
@@ -132,7 +132,7 @@ func TestOracleKnowsDeadLetters(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		replace []Record // For the record.
-		dead    bool     // It is in the dead letters.
+		dead    bool     // Whether the record is in the dead letters.
 		drop    int      // Another record that is missing; 0: none.
 		want    string
 	}{

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 )
 
-// readShortened takes what an event has given up from where the whole of it is.
+// readShortened replaces a truncated event's record by that of the whole event, which Whole fetches.
 func (r *Reader) readShortened(rec *Record, e *envelope, problem func(string, ...any)) {
 	if e.DataRef != e.Data.DataRef {
 		problem("dataref is %q, that of data %q", e.DataRef, e.Data.DataRef)
@@ -36,22 +36,22 @@ func (r *Reader) readShortened(rec *Record, e *envelope, problem func(string, ..
 	*rec = whole
 }
 
-// Letter is an event that the bus has refused.
+// Letter is an event that the bus has rejected.
 type Letter struct {
 	Record
 	Why string
 }
 
-// ReadLetter reads what is in the dead letters. Its Nats-Msg-Id is another than that of the event, which may yet come.
+// ReadLetter reads a dead letter. Its Nats-Msg-Id must differ from that of the event, which may still be published.
 func (r *Reader) ReadLetter(m Message) Letter {
 	id := m.Header["Nats-Msg-Id"]
 	m.Subject, m.Header = "", nil
 	may, whole := r.MayTruncate, r.Whole
-	r.MayTruncate = true // All that there was room for.
+	r.MayTruncate = true // A dead letter may be truncated to fit.
 	rec := r.Read(m)
 	r.MayTruncate, r.Whole = may, whole
 	var e envelope
-	_ = json.Unmarshal(m.Body, &e) // Said by read.
+	_ = json.Unmarshal(m.Body, &e) // Read has reported the error.
 	if e.DeadReason == "" {
 		rec.Problems = append(rec.Problems, "dead letter without deadletterreason")
 	}

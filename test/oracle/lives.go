@@ -7,25 +7,25 @@ import (
 	"sort"
 )
 
-// The oracle of runs over several lives of an agent. What has to be on the bus does not depend on how often the agent
-// ended: expect derives it from etcd's history and the snapshots that the bus has, judge compares. JudgeLives adds what
-// only such a run can do wrong.
+// This file is the oracle for an agent that is restarted. The expected records do not depend on the number of restarts:
+// Expect derives them from etcd's history and the snapshots on the bus, and Judge compares. JudgeLives adds the checks that
+// only concern such runs. A life is the time from a start of the agent to its end.
 
-// Loss is something that may take history away.
+// Loss is an event that may remove history.
 type Loss struct {
-	// Rev is the revision up to which it may be gone.
+	// Rev is the revision up to which history may be lost.
 	Rev uint64
-	// Final: for LISTs, too, so that nothing of it can be found any more. Else only WATCHes cannot go back.
+	// Final is whether LISTs cannot read the lost history either. Otherwise, only WATCHes cannot start there.
 	Final bool
 }
 
-// began is a snapshot with its scope, which may be one namespace of another scope.
+// began is a snapshot with its scope, which may be one namespace of a larger scope.
 type began struct {
 	Scope
 	Snapshot
 }
 
-// SnapshotsOf is the snapshots in the order in which they began, the abandoned ones marked.
+// SnapshotsOf returns the snapshots in the order in which they began, and marks the abandoned ones.
 func SnapshotsOf(records []Record, history uint64) []began {
 	var all []began
 	seen := make(map[string]bool)
@@ -52,7 +52,7 @@ func SnapshotsOf(records []Record, history uint64) []began {
 	return all
 }
 
-// LivesView is what an agent sees whose records these are, over all its lives.
+// LivesView returns the View of the agent that wrote the records, over all its lives.
 func LivesView(records []Record, history uint64) View {
 	all := SnapshotsOf(records, history)
 	of := func(key ObjectKey) []Snapshot {
@@ -77,15 +77,15 @@ func LivesView(records []Record, history uint64) View {
 	}
 }
 
-// walkable is how many revisions the agent has to be able to bring back of those that LISTs still know. Behind that, what it
-// may ask of the API server ends.
+// walkable is the number of revisions that the agent must be able to recover with LISTs. For a longer gap it may give up, to
+// limit its load on the API server.
 const walkable = 1500
 
-// JudgeLives checks what tells of the agent's lives: that each snapshot is continued under its id, completed once and with
-// what it promised, and that a further one has a reason; that history is only said to be lost where something took it; and
-// that progress tells the truth.
+// JudgeLives checks the stream events of all lives of an agent. A snapshot must be continued under its id and completed with the
+// announced number of objects. A further snapshot needs a reason. A gap must have a Loss that explains it, and progress must
+// be correct.
 //
-// asked tells whether a snapshot was asked for, and so needs no reason.
+// asked reports whether a snapshot was requested, and so needs no other reason.
 func JudgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, asked func(started *Record) bool) []Fault {
 	return judgeLives(want, records, losses, asked, &snapshotReads{lanes: 1, of: map[string]*laneReads{}})
 }
@@ -127,13 +127,13 @@ type livesJudgement struct {
 	faults   []Fault
 }
 
-// scopeLives is what has been heard of a scope.
+// scopeLives is the state of a scope according to the records so far.
 type scopeLives struct {
 	scope     Scope
 	snapshots map[string]*snapshotMarks
 	last      string // The snapshot that began last.
-	// The last gap since then. Also behind one that was recovered the agent takes a snapshot where the run before it may
-	// have told of more than the checkpoint remembers.
+	// The last gap since then. A recovered gap can also be followed by a snapshot: the previous run may have published more
+	// than the checkpoint has stored.
 	lost *Record
 }
 
@@ -240,7 +240,7 @@ func (l *livesJudgement) gap(rec *Record) {
 	}
 	l.of(rec.Scope).lost = rec
 	if rec.Reason == Rewound || rec.Reason == SelectionChanged || rec.Reason == CheckpointLost {
-		return // Not for etcd's history to tell.
+		return // etcd's history does not show these causes.
 	}
 	for _, x := range l.losses {
 		if x.Rev >= rec.From && (rec.Recovered || x.Final || rec.To-rec.From > walkable) {
@@ -250,7 +250,7 @@ func (l *livesJudgement) gap(rec *Record) {
 	l.fault(rec, "gap", "%s (%s, recovered %t), though nothing took the history of these revisions away", rec.ID, rec.Reason, rec.Recovered)
 }
 
-// judgeProgress holds each progress event against what lies behind it on the bus: nothing that it says is there.
+// judgeProgress checks that no change up to the revision of a progress event is first published after that event.
 func (l *livesJudgement) judgeProgress(want map[ObjectKey][]Expectation) {
 	type at struct{ rev, position uint64 }
 	byScope := make(map[string][]at)
@@ -269,7 +269,7 @@ func (l *livesJudgement) judgeProgress(want map[ObjectKey][]Expectation) {
 				}
 			}
 			slices.SortFunc(list, func(a, b at) int { return cmp.Compare(a.rev, b.rev) })
-			for i := 1; i < len(list); i++ { // The last position of all up to there.
+			for i := 1; i < len(list); i++ { // The highest position of all changes up to this revision.
 				list[i].position = max(list[i].position, list[i-1].position)
 			}
 			byScope[p.Scope.Text] = list

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// fakeLives is a faultless stream of an agent that took a second snapshot at a revision, and lost, if lostFrom is not 0,
-// the history between there and the snapshot.
+// fakeLives makes the correct records of an agent that takes a second snapshot at secondRev. If lostFrom is not 0, the agent
+// has lost the history between lostFrom and that snapshot.
 type fakeLives struct {
 	*fakeWorld
 	lostFrom, secondRev uint64
@@ -29,7 +29,7 @@ func revOf(e map[string]any) uint64 {
 	return rev
 }
 
-// events are those of the whole stream.
+// events returns the events of the whole stream.
 func (f *fakeLives) events(t *testing.T) []map[string]any {
 	first := f.view(1)
 	all := f.fakeWorld.events(t, Expect(f.history, first), 1)
@@ -107,7 +107,7 @@ func ofSnapshot(id string) func(map[string]any) bool {
 	}
 }
 
-// TestOracleJudgesLives has an agent take a second snapshot, because history was lost, and falsifies that.
+// TestOracleJudgesLives falsifies the records of an agent that takes a second snapshot because history was lost.
 func TestOracleJudgesLives(t *testing.T) {
 	const from, to, revisions = 200, 400, 600
 	gone := []Loss{{Rev: to, Final: true}}
@@ -188,7 +188,7 @@ func TestOracleJudgesLives(t *testing.T) {
 	}
 }
 
-// TestOracleSeesTheDuplicateWindow lets a second copy come too soon.
+// TestOracleSeesTheDuplicateWindow publishes a second copy before and after the end of the duplicate window.
 func TestOracleSeesTheDuplicateWindow(t *testing.T) {
 	f := &fakeLives{fakeWorld: newFakeWorld(t, 300), secondRev: 200, lostFrom: 100, resources: []string{"configmaps", "secrets", Widgets}}
 	events := f.events(t)
@@ -207,7 +207,7 @@ func TestOracleSeesTheDuplicateWindow(t *testing.T) {
 	}
 }
 
-// TestOracleJudgesWalkingBack has all versions of a gap found, then one too few.
+// TestOracleJudgesWalkingBack recovers all versions of a gap that can be found, then one fewer.
 func TestOracleJudgesWalkingBack(t *testing.T) {
 	const from, to = 200, 400
 	w := newFakeWorld(t, 600)
@@ -270,7 +270,7 @@ func TestOracleJudgesWalkingBack(t *testing.T) {
 	}
 }
 
-// TestOracleKnowsWhatNobodyCanTell has an agent under a selector whose questions etcd has forgotten the answers to.
+// TestOracleKnowsWhatNobodyCanTell has an agent with a selector infer changes whose op etcd can no longer show.
 func TestOracleKnowsWhatNobodyCanTell(t *testing.T) {
 	w := &fakeWorld{history: make(map[ObjectKey][]*Version), objects: make(map[uint64][]byte)}
 	key := ObjectKey{Resource: "configmaps", Namespace: "shop", Name: "a"}
@@ -286,7 +286,7 @@ func TestOracleKnowsWhatNobodyCanTell(t *testing.T) {
 	for i, e := range events {
 		data := e["data"].(map[string]any)
 		switch e["op"] {
-		case Deleted: // Left, as far as anybody knows.
+		case Deleted: // The agent only knows that the object left.
 			e["id"], e["op"], e["type"] = "configmaps/1/3/l", Left, typePrefix+"object.left"
 			data["op"], data["inferred"] = Left, true
 			delete(data, "after")
@@ -309,8 +309,8 @@ func TestOracleKnowsWhatNobodyCanTell(t *testing.T) {
 	}
 }
 
-// A run sends the first of an object, the next run begins before it, and a gap takes the object's end: the object after it is entered, as far as
-// anybody knows.
+// A run publishes the creation of an object. The next run starts before that, and a gap hides the deletion. The agent can
+// only report the next object with this name as entered.
 func TestOracleJudgesWhatFollowsAGap(t *testing.T) {
 	w := &fakeWorld{history: make(map[ObjectKey][]*Version), objects: make(map[uint64][]byte)}
 	key := ObjectKey{Resource: "configmaps", Namespace: "shop", Name: "a"}

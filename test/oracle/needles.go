@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// needles are texts that must not be found: the marks that planted Secret values begin with.
+// needles are texts that must not be found: the marks with which planted Secret values begin.
 type needles [][]byte
 
-// NewNeedles looks for the mark as it is and inside any base64 text. There it is seen in one of three ways, depending on
-// how many bytes stand before it; the characters at the ends that hold bits of the neighbours are left out.
+// NewNeedles looks for the mark as it is and inside any base64 text. In base64 the mark has one of three forms, depending on
+// the number of bytes before it. Characters that share bits with neighbouring bytes are left out.
 func NewNeedles(mark string) needles {
 	n := needles{[]byte(mark)}
 	for before := range 3 {

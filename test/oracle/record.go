@@ -47,7 +47,7 @@ const (
 	ContentChanged   = "content-changed"
 )
 
-// Presence is how a member of data is there: not known, does not exist, or an object.
+// Presence is the form of before or after in data: Absent if the object is not known, Null if it does not exist, or Present.
 type Presence int
 
 // The values of Presence.
@@ -59,38 +59,38 @@ const (
 
 func (p Presence) String() string { return [...]string{"absent", "null", "an object"}[p] }
 
-// Record is what the tests need of a record on the bus. Positions count the records as they lie in the stream.
+// Record has the fields of a record on the bus that the tests need. Positions count the records in the order of the stream.
 type Record struct {
-	Position uint64 // JetStream's sequence, one more than Kafka's offset, the number of the line or of the arrival.
-	Lane     int    // Of a bus that keeps order only in each of several lanes: Kafka's partition. Else 0.
+	Position uint64 // JetStream's sequence, Kafka's offset plus one, or the number of the line or of the arrival.
+	Lane     int    // Kafka's partition; 0 on a bus with a single order.
 	ID       string
 	Op       string // "" for a stream event
 	Key      ObjectKey
 	UID      string
 	Rev      uint64
 	PrevRev  uint64
-	Skipped  uint64    // How many versions were withheld since the object's last record.
-	History  uint64    // As the id has it: how many restores of etcd there were before.
-	Stored   time.Time // Zero where the bus does not tell.
-	Epoch    uint64    // Of the leader that has written it; 0 where there is no election.
+	Skipped  uint64    // The number of versions withheld since the object's last record.
+	History  uint64    // The number of restores of etcd so far, from the id.
+	Stored   time.Time // Zero if the bus does not report it.
+	Epoch    uint64    // That of the leader that wrote the record; 0 without an election.
 
 	Before, After             Presence
 	BeforeDigest, AfterDigest Digest
 	Inferred                  bool
 	Snapshot                  string
 	ChangedBy                 []managed // Sorted; nil where absent.
-	Truncated                 []string  // What was given up because the event was too large.
-	Ref                       string    // Where the whole event is. What is above is then the whole event's.
+	Truncated                 []string  // The members that were left out because the event was too large.
+	Ref                       string    // The reference to the whole event. The members above are then those of the whole event.
 
-	Stream    string // The kind of a stream event, else "".
+	Stream    string // The kind of a stream event, otherwise "".
 	Scope     Scope
 	From, To  uint64
 	Reason    string
 	Recovered bool
 	Objects   int
-	Letter    string // Of a gap behind a dead letter: the id of the event that is there.
+	Letter    string // For a gap with reason dead-letter: the id of the event in the dead letters.
 
-	// Problems are offences against the contract that one record shows by itself.
+	// Problems are violations of the contract that show in this record alone.
 	Problems []string
 }
 
@@ -99,7 +99,7 @@ type Record struct {
 type Scope struct {
 	Text       string
 	Resource   string
-	Namespaces string // As in the configuration, with commas between; "" is all.
+	Namespaces string // As in the configuration, separated by commas; "" is all.
 }
 
 // ParseScope reads the text of a scope.
@@ -109,8 +109,8 @@ func ParseScope(text string) Scope {
 	return Scope{Text: text, Resource: resource, Namespaces: namespaces}
 }
 
-// Has tells whether the object is in the scope, as far as names say it: a namespace is taken if a pattern takes it and
-// none that begins with an exclamation mark does.
+// Has reports whether the object is in the scope, judged by its names. A namespace is in the scope if a pattern matches it and
+// no pattern that begins with an exclamation mark does.
 func (s Scope) Has(key ObjectKey) bool {
 	if s.Resource != key.Resource {
 		return false
@@ -136,11 +136,11 @@ func (s Scope) Has(key ObjectKey) bool {
 type Message struct {
 	Position uint64
 	Lane     int
-	Subject  string              // NATS'; "" elsewhere.
-	Key      string              // Kafka's; "" elsewhere.
-	Header   map[string][]string // Nil where the bus has none.
+	Subject  string              // For NATS only.
+	Key      string              // For Kafka only.
+	Header   map[string][]string // Nil if the bus has none.
 	Body     []byte
-	Stored   time.Time // Zero where the bus does not tell.
+	Stored   time.Time // Zero if the bus does not report it.
 }
 
 // envelope is the structured mode of the contract.
@@ -195,26 +195,25 @@ type envelopeData struct {
 	DeadLetter          string `json:"deadLetter"`
 }
 
-// Reader turns messages into records and checks each against the contract. Not safe for concurrent use.
+// Reader parses messages into records and checks each against the contract. It is not safe for concurrent use.
 type Reader struct {
 	Cluster    string
 	ClusterUID string
 	// Needles must not be anywhere in a message.
 	Needles needles
-	// Content digests an object, and names what is wrong with it, where something else than strip says what has to be in it.
+	// Content replaces strip and its digest: it digests an object and returns the violations that it finds.
 	Content func(key ObjectKey, object map[string]any) (Digest, []string)
-	// Shallow leaves out what costs most, the patch and the CloudEvents SDK: for tests with very many records, which
-	// have other things to show.
+	// Shallow skips the most expensive checks, those of the patch and of the CloudEvents SDK. It is for tests with very many
+	// records that check other properties.
 	Shallow bool
-	// MayTruncate: events may lack what made them too large for the bus.
+	// MayTruncate is whether events may lack members that made them too large for the bus.
 	MayTruncate bool
-	// Elected: the agents have a leader, whose epoch each event has to carry. Else none may.
+	// Elected is whether the agents elect a leader. Each event must then have its epoch; otherwise, none may have one.
 	Elected bool
-	// Whole fetches a whole event, in structured mode, by the reference that stands for it. Nil: there may be none.
+	// Whole fetches a whole event, in structured mode, by its reference. Nil: no event may have a reference.
 	Whole func(ref string) ([]byte, error)
 
-	// last remembers the bytes of each object's last version with their digest: before is mostly the previous after,
-	// byte for byte.
+	// last caches the hash and the digest of each object's last version: before is mostly the previous after, byte for byte.
 	last map[ObjectKey]remembered
 }
 
@@ -223,7 +222,7 @@ type remembered struct {
 	Digest
 }
 
-// Read turns a message into a record. What is wrong with it is in the problems of the record.
+// Read parses a message into a record. The record's Problems list violations of the contract.
 func (r *Reader) Read(m Message) Record {
 	rec := Record{Position: m.Position, Lane: m.Lane, Stored: m.Stored}
 	problem := func(format string, args ...any) {
@@ -239,7 +238,7 @@ func (r *Reader) Read(m Message) Record {
 	}
 	rec.ID = e.ID
 	if i := strings.LastIndex(e.ID, "/h"); i >= 0 {
-		rec.History, _ = strconv.ParseUint(e.ID[i+2:], 10, 64) // 0 where it is something else.
+		rec.History, _ = strconv.ParseUint(e.ID[i+2:], 10, 64) // 0 if it is not a number.
 	}
 	if !r.Shallow {
 		// The SDK is the oracle for what a CloudEvent is.
@@ -300,9 +299,9 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 		switch {
 		case rec.Letter != "":
 			end = "/" + rec.Letter
-		case rec.Reason == ContentChanged: // It is no span: another gap may begin where it is.
+		case rec.Reason == ContentChanged: // It begins and ends at one revision, at which another gap may begin.
 			end = "/" + ContentChanged
-		case rec.Recovered: // A later gap that is not recovered may have the same ends.
+		case rec.Recovered: // A later gap that is not recovered may have the same revisions.
 			end = "/recovered"
 		}
 		if (rec.Letter != "") != (rec.Reason == DeadLetter) {
@@ -317,7 +316,7 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 			problem("gap %d-%d, recovered %t, where only the content changed", rec.From, rec.To, rec.Recovered)
 		}
 	case Progress:
-		// The second in which it was sent makes it news where nothing changes.
+		// The id has the second of the event's time, so that it is new even if nothing has changed.
 		at, _ := time.Parse(time.RFC3339Nano, e.Time) // Checked above.
 		want("id", e.ID, fmt.Sprintf("%s/progress/%d/%d%s", e.Scope, rec.Rev, at.Unix(), historyEnd(rec.History)))
 		if rec.Rev == 0 {
@@ -354,7 +353,7 @@ func (r *Reader) readObjectEvent(rec *Record, e *envelope, m Message, problem fu
 		resource += "." + group
 	}
 	rec.Op, rec.UID = op, e.UID
-	if e.Scope != "" { // Where it has a selector.
+	if e.Scope != "" { // The scope has a selector.
 		rec.Scope = ParseScope(e.Scope)
 	}
 	rec.Key = ObjectKey{Resource: resource, Namespace: e.Namespace, Name: e.Name}
@@ -414,7 +413,7 @@ func (r *Reader) readObjectEvent(rec *Record, e *envelope, m Message, problem fu
 	}
 }
 
-// object digests before or after and checks what they must not hold.
+// object digests before or after, and checks it against the event and for fields that it must not have.
 func (r *Reader) object(rec *Record, e *envelope, member string, raw json.RawMessage, problem func(string, ...any)) (Presence, Digest) {
 	switch {
 	case len(raw) == 0:
@@ -463,7 +462,7 @@ func (r *Reader) object(rec *Record, e *envelope, member string, raw json.RawMes
 	return Present, d
 }
 
-// checkPatch applies the patch to before, which has to give after.
+// checkPatch checks that the patch, applied to before, results in after.
 func checkPatch(rec *Record, data *envelopeData, problem func(string, ...any)) {
 	if rec.Op != Updated || rec.Before != Present || rec.After != Present {
 		return
@@ -490,7 +489,7 @@ func checkPatch(rec *Record, data *envelopeData, problem func(string, ...any)) {
 		problem("patch applied to before: %v", err)
 		return
 	}
-	// Not jsonpatch.Equal: what it takes for equal is what is to be tested.
+	// Not jsonpatch.Equal: the test must not depend on its definition of equality.
 	if want, err := DecodeObject(data.After); err != nil || !reflect.DeepEqual(got, want) {
 		problem("patch applied to before is not after:\n patch %.500s", data.Patch)
 	}
@@ -507,7 +506,7 @@ func parseRev(member, text string, problem func(string, ...any)) uint64 {
 	return rev
 }
 
-// historyEnd is how ids of a history end: the first one's are plain.
+// historyEnd returns the suffix of the ids of a history: "" before the first restore of etcd.
 func historyEnd(history uint64) string {
 	if history == 0 {
 		return ""
@@ -515,10 +514,10 @@ func historyEnd(history uint64) string {
 	return "/h" + FormatRev(history)
 }
 
-// FormatRev is a revision as text.
+// FormatRev formats a revision as text.
 func FormatRev(rev uint64) string { return strconv.FormatUint(rev, 10) }
 
-// First is the first string of a list, "" if there is none.
+// First returns the first string of a list, or "" if there is none.
 func First(list []string) string {
 	if len(list) == 0 {
 		return ""
@@ -526,13 +525,13 @@ func First(list []string) string {
 	return list[0]
 }
 
-// msgID is the contract's Nats-Msg-Id.
+// msgID returns the Nats-Msg-Id that the contract requires.
 func msgID(source, id string) string {
 	sum := sha256.Sum256([]byte(source + "\n" + id))
 	return base64.RawURLEncoding.EncodeToString(sum[:])[:22]
 }
 
-// CoreGroup is the name of an API group in subjects and keys: "core" for the group without a name.
+// CoreGroup returns the name of an API group in subjects and keys: "core" for the group without a name.
 func CoreGroup(group string) string {
 	if group == "" {
 		return "core"
@@ -542,7 +541,8 @@ func CoreGroup(group string) string {
 
 func subjectGroup(group string) string { return Escape(strings.ReplaceAll(CoreGroup(group), ".", "_")) }
 
-// Escape makes a token of a NATS subject, by the contract: percent-encoding, and the hash of what is too long.
+// Escape returns the token of a NATS subject that the contract requires. It percent-encodes s, and shortens a long token to a
+// prefix and a hash.
 func Escape(s string) string {
 	const (
 		plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-:="

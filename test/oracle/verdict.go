@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Fault is one way in which the bus differs from what it should hold.
+// Fault is one difference between the records on the bus and the expected ones.
 type Fault struct {
-	Kind     string // A few words, to count by.
+	Kind     string // A few words, for counting.
 	Key      ObjectKey
 	Rev      uint64
-	Position uint64 // Of the record, 0 where there is none.
+	Position uint64 // That of the record; 0 if there is none.
 	Lane     int
 	Text     string
-	// Content is set where a record's object differs: "before" or "after", and the revision that it should be.
+	// Content is set if a record's object differs: "before" or "after". ContentRev is the revision that it should have.
 	Content    string
 	ContentRev uint64
 }
@@ -43,20 +43,20 @@ type Verdict struct {
 	Records    int // Object events, without duplicates.
 	Duplicates int
 	Inferred   int
-	Late       int // Versions of earlier holders of a name that a later walk over a gap found.
-	Untold     int // Deltas under a selector of which nobody could tell what they were.
-	Swept      int // Objects of which the end of a snapshot says that they are gone.
+	Late       int // Versions of earlier objects with the same name that a later recovery of a gap found.
+	Untold     int // Deltas under a selector whose op could not be determined.
+	Swept      int // Objects that do not exist according to the end of a snapshot.
 	InGaps     int // Expected records that a gap event accounts for.
-	Shortened  int // Records without before, because they would have been too large.
+	Shortened  int // Records without before, which would otherwise be too large.
 	Gaps       []Record
 	Faults     []Fault
 
-	Changers, ChangersTold int // Entries of changedBy that the rule gives, and that events have.
+	Changers, ChangersTold int // Entries of changedBy by the rule, and in the events.
 }
 
-// Judge compares the records of one lane, in its order, with what is wanted. Gap events excuse what is missing between their two
-// revisions, those that say recovered only what appeared and vanished between them; inferred deltas and the final state are
-// then judged instead.
+// Judge compares the records of one lane, in its order, with the expectations. A gap event excuses missing records between its
+// two revisions. A recovered gap only excuses those of objects that were created and deleted between them. Instead, Judge then
+// checks the inferred deltas and the final state.
 func Judge(want map[ObjectKey][]Expectation, records []Record, v View) Verdict {
 	j := &judgement{
 		want:   want,
@@ -93,20 +93,20 @@ type judgement struct {
 	seen   map[string]*Record // The first copy of each.
 	states map[ObjectKey]*state
 	dead   map[string]ObjectKey
-	window time.Duration // Within which the bus takes no second copy.
+	window time.Duration // The time in which the bus discards duplicates.
 }
 
-// state is what a consumer knows of an object.
+// state is a consumer's view of an object.
 type state struct {
-	index int    // Of the last expectation that was met, to tell the order.
-	rev   uint64 // Of the last record.
+	index int    // That of the last expectation that was met, for checking the order.
+	rev   uint64 // That of the last record.
 	uid   string
-	// after is the last record's: present, or absent behind left and null behind deleted.
+	// after is the last record's: Present, Absent after left, or Null after deleted.
 	after    Presence
 	digest   Digest
-	gaps     int // How many gaps there had been.
+	gaps     int // The number of gaps up to the last record.
 	position uint64
-	snapshot string // That it was last read in.
+	snapshot string // The snapshot in which the object was last read.
 }
 
 func (j *judgement) fault(rec *Record, kind, format string, args ...any) *Fault {
@@ -138,7 +138,7 @@ func (j *judgement) record(rec *Record, v View) {
 		return
 	}
 	e := j.byID[rec.ID]
-	// A deletion that counts may be inferred from a list behind what counts.
+	// An inferred deletion has the revision of a list, which may be after Until although the deletion is not.
 	if e == nil && !v.counts(rec.Rev) {
 		return
 	}
@@ -148,7 +148,7 @@ func (j *judgement) record(rec *Record, v View) {
 	}
 	if e == nil {
 		if e = j.inferredGone(rec); e != nil && j.seen[e.ID] != nil {
-			j.Duplicates++ // The agent of an older checkpoint did not know that the bus had it leave.
+			j.Duplicates++ // An agent with an older checkpoint did not know that the bus already has left.
 			return
 		}
 	}
@@ -156,7 +156,7 @@ func (j *judgement) record(rec *Record, v View) {
 	untold := forgotten && j.gapAround(rec.Key, rec.Rev) == nil
 	if e == nil && forgotten {
 		if e = j.untoldDeletion(rec); e != nil && j.seen[e.ID] != nil {
-			j.Duplicates++ // The bus knew better.
+			j.Duplicates++ // The bus already has the deletion.
 			return
 		}
 		untold = e != nil // Also within a gap: after a crash, a watch from an older checkpoint can go through it.
@@ -167,9 +167,9 @@ func (j *judgement) record(rec *Record, v View) {
 	}
 	s := j.states[rec.Key]
 	if g := j.gapAround(rec.Key, rec.Rev); s != nil && e.index <= s.index && g != nil && (e.UID != s.uid || strings.Contains(g.Scope.Text, "?")) {
-		// Behind a crash, a second walk over a gap, or a watch that goes back further, told of an earlier holder of the name that
-		// the first had missed; under a selector, of a time in which the object matched. Whoever goes by the highest revision is
-		// not misled.
+		// After a crash, a second recovery of a gap, or a watch from an earlier revision, can find versions that the first missed.
+		// They are of an earlier object with the same name or, under a selector, of a time in which the object matched. They do not
+		// mislead a consumer that keeps the highest revision.
 		j.Late++
 		j.seenOnWatch(rec, e)
 		return
@@ -196,8 +196,8 @@ func (j *judgement) record(rec *Record, v View) {
 	j.states[rec.Key] = next
 }
 
-// duplicate holds a further copy against the first one. Whoever infers may start from an older state than the bus had:
-// then only the object has to be the same.
+// duplicate compares a further copy of a record with the first. An inferred record may start from an older state than the bus
+// had. In that case only the object must be the same.
 func (j *judgement) duplicate(rec, first *Record) {
 	switch {
 	case rec.Op != first.Op && !rec.Inferred && !first.Inferred || rec.Stream != first.Stream:
@@ -213,15 +213,15 @@ func (j *judgement) duplicate(rec, first *Record) {
 	}
 }
 
-// duplicateWindow is that of the stream that the agent makes.
+// duplicateWindow is the duplicate window of the stream that the agent creates.
 const duplicateWindow = 2 * time.Minute
 
-// sweep applies the contract's rule for the end of a snapshot: what of the scope was neither read nor changed in between
-// does not exist.
+// sweep applies the contract's rule for the end of a snapshot: an object of the scope that was neither read nor changed during
+// the snapshot does not exist.
 func (j *judgement) sweep(completed *Record) {
 	started := j.seen[strings.TrimSuffix(completed.ID, "/completed"+historyEnd(completed.History))+"/started"+historyEnd(completed.History)]
 	if started == nil {
-		return // JudgeSnapshots has something to say about that.
+		return // JudgeSnapshots reports this.
 	}
 	for key, s := range j.states {
 		if s.after == Present && s.position < started.Position && s.snapshot != completed.Snapshot && completed.Scope.Has(key) {
@@ -231,7 +231,7 @@ func (j *judgement) sweep(completed *Record) {
 	}
 }
 
-// seenOnWatch judges a record that claims to be one change of the history.
+// seenOnWatch judges a record that must match one change of the history.
 func (j *judgement) seenOnWatch(rec *Record, e *Expectation) {
 	if rec.Op != e.Op {
 		j.fault(rec, "op", "op is %s, want %s", rec.Op, e.Op)
@@ -245,7 +245,7 @@ func (j *judgement) seenOnWatch(rec *Record, e *Expectation) {
 	case Read:
 		before = Absent
 	case Entered:
-		// The version outside need not be known; where it is, it is the right one.
+		// The agent need not know the version outside the selector. If before is present, it must be that version.
 		if before = rec.Before; before == Null {
 			before = Absent
 		}
@@ -268,7 +268,7 @@ func (j *judgement) seenOnWatch(rec *Record, e *Expectation) {
 	j.content(rec, "before", rec.Before, before, rec.BeforeDigest, e.Prev)
 	j.content(rec, "after", rec.After, after, rec.AfterDigest, e.Next)
 	if (e.Op == Created || e.Op == Updated) && rec.Op == e.Op {
-		found := rec.ChangedBy == nil && j.gapAround(rec.Key, rec.Rev) != nil // Not known of every version that was found.
+		found := rec.ChangedBy == nil && j.gapAround(rec.Key, rec.Rev) != nil // Not known for every recovered version.
 		if err := SaysChangedBy(e.Prev, e.Next, rec.ChangedBy); err != nil && !found {
 			j.fault(rec, "changedBy", "op %s: %v", rec.Op, err)
 		}
@@ -289,8 +289,8 @@ func (j *judgement) content(rec *Record, member string, got, want Presence, dige
 	}
 }
 
-// chain compares a record with the one before it, as a consumer would who has nothing but the bus. A gap in between
-// breaks the chain, except for the gap's inferred deltas, which start from what was known: on the bus, or where the gap begins.
+// chain compares a record with the previous one, as a consumer can that has only the bus. A gap in between breaks the chain,
+// except for the gap's inferred deltas. These start from the last state on the bus, or from the state where the gap begins.
 func (j *judgement) chain(rec *Record, s *state) {
 	if s == nil {
 		return
@@ -308,7 +308,7 @@ func (j *judgement) chain(rec *Record, s *state) {
 			}
 		}
 	}
-	if rec.Op == Read { // Of a later snapshot: a stream event lies between, yet nothing happened.
+	if rec.Op == Read { // A read of a later snapshot must repeat the last state.
 		if s.after != Present || rec.AfterDigest != s.digest {
 			j.fault(rec, "chain", "read of revision %d, after the bus had revision %d (%s)", rec.Rev, s.rev, s.after)
 		}
@@ -326,7 +326,7 @@ func (j *judgement) chain(rec *Record, s *state) {
 	}
 }
 
-// last is the last expectation that could be met on the bus: behind it are only dead letters. Nil: there is none.
+// last returns the last expectation that is not among the dead letters. It returns nil if there is none.
 func (j *judgement) last(list []Expectation) *Expectation {
 	for i := len(list) - 1; i >= 0; i-- {
 		if _, dead := j.dead[list[i].ID]; !dead {
@@ -336,7 +336,7 @@ func (j *judgement) last(list []Expectation) *Expectation {
 	return nil
 }
 
-// end judges what is missing, and the state in which the bus leaves the object.
+// end judges the missing records of an object, and its final state on the bus.
 func (j *judgement) end(list []Expectation) {
 	key := list[0].Key
 	s := j.states[key]
@@ -371,7 +371,7 @@ func (j *judgement) end(list []Expectation) {
 	}
 }
 
-// NoGaps fails the test where history was lost, in a test where none may be.
+// NoGaps fails the test if there are gaps or inferred deltas. It is for tests in which no history may be lost.
 func (v *Verdict) NoGaps(t testing.TB) {
 	t.Helper()
 	if len(v.Gaps) > 0 || v.Inferred > 0 {

@@ -1,7 +1,7 @@
 package oracle
 
-// covers tells whether a gap may be one of the object's. That behind a dead letter is of the dead letter's object alone,
-// though the whole scope hears of it.
+// covers reports whether a gap may concern the object. A gap with reason dead-letter concerns only the object of the dead
+// letter, although its scope is larger.
 func (j *judgement) covers(g *Record, key ObjectKey) bool {
 	if g.Reason == DeadLetter {
 		return j.dead[g.Letter] == key && g.Scope.Has(key)
@@ -19,7 +19,7 @@ func (j *judgement) gapsOf(key ObjectKey) int {
 	return n
 }
 
-// gapAround is the last gap in which the change happened, nil if none.
+// gapAround returns the last gap that contains the revision, or nil if there is none.
 func (j *judgement) gapAround(key ObjectKey, rev uint64) *Record {
 	for i := len(j.Gaps) - 1; i >= 0; i-- {
 		if g := &j.Gaps[i]; j.covers(g, key) && g.From < rev && rev <= g.To {
@@ -29,7 +29,7 @@ func (j *judgement) gapAround(key ObjectKey, rev uint64) *Record {
 	return nil
 }
 
-// at is the version that there was at a revision and that the agent could know of, nil if none.
+// at returns the version at a revision, or nil if the object did not exist or the selector did not match it.
 func (j *judgement) at(key ObjectKey, rev uint64) *Version {
 	var last *Version
 	for i := range j.want[key] {
@@ -45,7 +45,7 @@ func (j *judgement) at(key ObjectKey, rev uint64) *Version {
 	return last
 }
 
-// excused tells whether a gap event accounts for a record that is missing.
+// excused reports whether a gap event accounts for a missing record.
 func (j *judgement) excused(e *Expectation) bool {
 	if _, dead := j.dead[e.ID]; dead {
 		return j.gapOfDead(e)
@@ -69,7 +69,7 @@ func (j *judgement) excused(e *Expectation) bool {
 	return false
 }
 
-// gapOfDead tells whether a gap says that this record is missing, which went to the dead letters.
+// gapOfDead reports whether there is a gap event for this record, which is in the dead letters.
 func (j *judgement) gapOfDead(e *Expectation) bool {
 	for i := range j.Gaps {
 		if g := &j.Gaps[i]; g.Letter == e.ID && g.Scope.Has(e.Key) && (e.Op == Deleted || g.To == e.Rev) {
@@ -79,8 +79,8 @@ func (j *judgement) gapOfDead(e *Expectation) bool {
 	return false
 }
 
-// cutShort tells whether a gap came between the begin of the read's snapshot and its end: what changed in the gap was not
-// necessarily read before.
+// cutShort reports whether a gap during the read's snapshot excuses the read: the agent may not have read an object before it
+// changed in the gap.
 func (j *judgement) cutShort(e *Expectation) bool {
 	for i := range j.Gaps {
 		g := &j.Gaps[i]
@@ -97,7 +97,8 @@ func (j *judgement) cutShort(e *Expectation) bool {
 	return false
 }
 
-// inferred judges a record that a comparison of lists gave: it leads from what the consumer knew to a version that was.
+// inferred judges a record that the agent inferred by comparing lists. It leads from the consumer's state to a version of the
+// history.
 func (j *judgement) inferred(rec *Record, e *Expectation, s *state) {
 	g := j.gapAround(rec.Key, e.Rev)
 	if g == nil {
@@ -105,12 +106,12 @@ func (j *judgement) inferred(rec *Record, e *Expectation, s *state) {
 		return
 	}
 	known := s != nil && s.after == Present
-	// Its agent may have known less than the bus: no more than what there was where the gap begins.
+	// The agent may have known only the state at the beginning of the gap, which is older than that on the bus.
 	switch base := j.at(rec.Key, g.From); {
 	case base != nil && (!known || s.rev != base.Rev) && rec.PrevRev == base.Rev:
 		known, s = true, &state{rev: base.Rev, uid: base.UID, after: Present, digest: base.Digest}
 		j.content(rec, "before", rec.Before, Present, rec.BeforeDigest, base)
-	case rec.PrevRev == 0 && (base == nil || base.UID != rec.UID): // Nothing, or what it has said to be deleted.
+	case rec.PrevRev == 0 && (base == nil || base.UID != rec.UID): // No object, or one whose deletion the agent has reported.
 		known = false
 	}
 	switch rec.Op {
@@ -140,7 +141,7 @@ func (j *judgement) inferred(rec *Record, e *Expectation, s *state) {
 	}
 }
 
-// untoldDeletion is the expectation that an object was deleted, for a record which says no more than that it left.
+// untoldDeletion returns the expected deletion for a record that only reports that the object left the selector.
 func (j *judgement) untoldDeletion(rec *Record) *Expectation {
 	for i := range j.want[rec.Key] {
 		if e := &j.want[rec.Key][i]; rec.Op == Left && e.Op == Deleted && e.UID == rec.UID && e.Rev == rec.Rev {
@@ -150,7 +151,7 @@ func (j *judgement) untoldDeletion(rec *Record) *Expectation {
 	return nil
 }
 
-// untold judges a record of a change of which nobody could tell what it was.
+// untold judges a record of a change whose op could not be determined.
 func (j *judgement) untold(rec *Record, e *Expectation) {
 	j.Untold++
 	switch {
@@ -166,8 +167,8 @@ func (j *judgement) untold(rec *Record, e *Expectation) {
 	}
 }
 
-// inferredGone is the expectation that an object left the selector, for a record which says that a list did not have the
-// object any more: it left, or left and was deleted outside, as of the list. Nil where it did not leave.
+// inferredGone returns the expected left for a record inferred from a list that no longer had the object. The record is left,
+// or deleted if the object was then deleted outside the selector. Nil: the object did not leave.
 func (j *judgement) inferredGone(rec *Record) *Expectation {
 	g := j.gapAround(rec.Key, rec.Rev)
 	if !rec.Inferred || rec.Op != Left && rec.Op != Deleted || g == nil {

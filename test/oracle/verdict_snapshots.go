@@ -4,19 +4,19 @@ import (
 	"fmt"
 )
 
-// snapshotJudgement checks the marks of the snapshots. On a bus of several lanes each lane has the marks of its own.
+// snapshotJudgement checks the start and end events of snapshots. On a bus with several lanes, each lane has all of them.
 type snapshotJudgement struct {
 	scopes map[string]*scopeMarks // By scope and snapshot.
 	faults []Fault
 }
 
 type scopeMarks struct {
-	started, completed *Record // Of the lane that was read last.
+	started, completed *Record // In the last lane read.
 	reads              int     // In all lanes.
 }
 
-// JudgeSnapshots checks the marks of the snapshots: each object is read between started and completed, nothing of a
-// scope comes before started, and the counts are right.
+// JudgeSnapshots checks the start and end events of snapshots. Each object must be read between started and completed, no
+// record of a scope may come before started, and the counts must be correct.
 func JudgeSnapshots(lanes ...[]Record) []Fault { return JudgeSnapshotsWith(nil, lanes...) }
 
 // JudgeSnapshotsWith is JudgeSnapshots where some reads are in the dead letters.
@@ -35,7 +35,7 @@ func JudgeSnapshotsWith(letters []Letter, lanes ...[]Record) []Fault {
 	}
 	for _, m := range j.scopes {
 		if m.completed == nil {
-			continue // Said of the lane.
+			continue // lane reports this.
 		}
 		if rec := m.completed; rec.Objects != m.reads || m.started.Objects != m.reads {
 			j.add(rec, "%s: started says %d objects, completed %d, there are %d reads", rec.Scope.Text, m.started.Objects, rec.Objects, m.reads)
@@ -50,7 +50,7 @@ func (j *snapshotJudgement) add(rec *Record, format string, args ...any) {
 	})
 }
 
-// find is the marks of the snapshot that the record belongs to, as far as this lane has told.
+// find returns the start and end events, in this lane so far, of the snapshot that the record belongs to.
 func (j *snapshotJudgement) find(rec *Record) *scopeMarks {
 	for _, m := range j.scopes {
 		if m.started != nil && m.started.Scope.Has(rec.Key) && (rec.Op != Read || m.started.Snapshot == rec.Snapshot) {

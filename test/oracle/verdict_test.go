@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// find is the index of the n-th event (from 0) for which is holds.
+// find returns the index of the n-th event (from 0) for which is returns true.
 func find(t *testing.T, events []map[string]any, n int, is func(map[string]any) bool) int {
 	t.Helper()
 	for i, e := range events {
@@ -27,7 +27,7 @@ func hasOp(op string) func(map[string]any) bool {
 	return func(e map[string]any) bool { return e["op"] == op }
 }
 
-// clone copies an event, so that one can be falsified without the others that share its parts.
+// clone copies an event, so that a test can falsify it without changing other events that share its parts.
 func clone(t *testing.T, e map[string]any) map[string]any {
 	t.Helper()
 	raw, err := json.Marshal(e)
@@ -41,7 +41,7 @@ func clone(t *testing.T, e map[string]any) map[string]any {
 	return out
 }
 
-// TestOracleSeesEachFault falsifies a faultless stream in one place and wants to hear of just that.
+// TestOracleSeesEachFault falsifies correct records in one place and expects a fault of the right kind.
 func TestOracleSeesEachFault(t *testing.T) {
 	const snapshotRev = 100
 	w := newFakeWorld(t, 600)
@@ -53,7 +53,7 @@ func TestOracleSeesEachFault(t *testing.T) {
 	meta := func(e map[string]any, member string) map[string]any {
 		return data(e)[member].(map[string]any)["metadata"].(map[string]any)
 	}
-	// edit falsifies the third event of an op.
+	// edit falsifies the fourth event of an op.
 	edit := func(op string, falsify func(e map[string]any)) func(*testing.T, []map[string]any) []map[string]any {
 		return func(t *testing.T, events []map[string]any) []map[string]any {
 			i := find(t, events, 3, hasOp(op))
@@ -167,7 +167,7 @@ func TestOracleSeesEachFault(t *testing.T) {
 			if tc.want != "" && kinds[tc.want] == 0 {
 				t.Fatalf("faults %v, want one of kind %q", kinds, tc.want)
 			}
-			// Without a started each of its reads is at fault.
+			// Without started, each read of the snapshot is a fault.
 			if len(faults) > 5 && tc.name != "no started" {
 				t.Errorf("one falsification, %d faults: %v", len(faults), kinds)
 			}
@@ -178,7 +178,7 @@ func TestOracleSeesEachFault(t *testing.T) {
 	}
 }
 
-// TestOracleSeesSubjectAndHeader falsifies a record's subject and its header: the reader has to notice each.
+// TestOracleSeesSubjectAndHeader checks that the reader reports a wrong subject, header or body.
 func TestOracleSeesSubjectAndHeader(t *testing.T) {
 	w := newFakeWorld(t, 50)
 	v := w.view(10)
@@ -200,7 +200,7 @@ func TestOracleSeesSubjectAndHeader(t *testing.T) {
 	}
 }
 
-// TestExpectedUnderSelector walks one name through everything that a selector can make of it.
+// TestExpectedUnderSelector checks the expected ops for each way in which an object can relate to a selector.
 func TestExpectedUnderSelector(t *testing.T) {
 	w := &fakeWorld{history: make(map[ObjectKey][]*Version), objects: make(map[uint64][]byte)}
 	key := ObjectKey{Resource: "configmaps", Namespace: "shop", Name: "a"}
@@ -241,7 +241,7 @@ func TestExpectedUnderSelector(t *testing.T) {
 	}
 }
 
-// TestOracleJudgesGaps has an agent lose a part of the history and infer the rest.
+// TestOracleJudgesGaps has an agent lose a part of the history and infer the changes from lists.
 func TestOracleJudgesGaps(t *testing.T) {
 	const from, to = 200, 400
 	w := newFakeWorld(t, 600)
@@ -256,7 +256,7 @@ func TestOracleJudgesGaps(t *testing.T) {
 		e["scope"] = resource
 		return e
 	}
-	// at is the version that a list at rev shows.
+	// at returns the version that a list at rev shows.
 	at := func(key ObjectKey, rev uint64) *Version {
 		var last *Version
 		for _, ver := range w.history[key] {
@@ -355,7 +355,7 @@ func TestOracleJudgesGaps(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			want, v := want, v
-			if tc.want == "final state" { // Later changes would mend it.
+			if tc.want == "final state" { // Later changes would correct the final state.
 				v.Until = to
 				want = Expect(w.history, v)
 			}

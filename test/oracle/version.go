@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// ObjectKey is the name of an object; one name may be had by several objects, one after the other.
+// ObjectKey is the name of an object. Several objects may have the same name, one after the other.
 type ObjectKey struct {
 	Resource  string // As kubectl writes it: "deployments.apps".
-	Namespace string // "" where cluster-scoped.
+	Namespace string // "" if cluster-scoped.
 	Name      string
 }
 
 func (k ObjectKey) String() string { return k.Resource + " " + k.Namespace + "/" + k.Name }
 
-// Split is the resource's plural and its group.
+// Split returns the resource's plural and its group.
 func (k ObjectKey) Split() (plural, group string) {
 	plural, group, _ = strings.Cut(k.Resource, ".")
 	return plural, group
@@ -28,14 +28,14 @@ type Version struct {
 	Key     ObjectKey
 	Rev     uint64
 	Deleted bool
-	UID     string // Of a deletion: the object that is gone.
+	UID     string // For a deletion: that of the deleted object.
 	Labels  map[string]string
-	Node    string // Of a Pod: that it is bound to.
+	Node    string // The node to which a Pod is bound.
 	Digest  Digest // Zero for a deletion.
 	Managed []managed
 }
 
-// managed is an entry of metadata.managedFields, as far as changedBy tells of it.
+// managed is an entry of metadata.managedFields, with the fields that changedBy uses.
 type managed struct {
 	Manager     string `json:"manager"`
 	Operation   string `json:"operation"`
@@ -43,8 +43,8 @@ type managed struct {
 	Time        string `json:"time"`
 }
 
-// ReadVersion reads a version from an object's JSON. Where etcd is the source, rev is that of the key, for the value
-// itself has no resourceVersion; where rev is 0 the object has its own.
+// ReadVersion reads a version from an object's JSON. For a value from etcd, which has no resourceVersion, rev is the revision
+// of the key. If rev is 0, ReadVersion uses the object's resourceVersion.
 func ReadVersion(resource string, rev uint64, raw []byte) (*Version, error) {
 	obj, err := DecodeObject(raw)
 	if err != nil {
@@ -53,7 +53,7 @@ func ReadVersion(resource string, rev uint64, raw []byte) (*Version, error) {
 	return NewVersion(resource, rev, obj)
 }
 
-// NewVersion is ReadVersion for a decoded object, which it changes.
+// NewVersion is ReadVersion for a decoded object, which it modifies.
 func NewVersion(resource string, rev uint64, obj map[string]any) (*Version, error) {
 	meta, ok := obj["metadata"].(map[string]any)
 	if !ok {
@@ -80,7 +80,7 @@ func NewVersion(resource string, rev uint64, obj map[string]any) (*Version, erro
 		}
 	}
 	if fields, ok := meta["managedFields"]; ok {
-		// There and back again: a few entries, and their types are then checked by someone else.
+		// Encoded and decoded again, so that encoding/json checks the types of the entries.
 		text, err := json.Marshal(fields)
 		if err == nil {
 			err = json.Unmarshal(text, &v.Managed)
@@ -96,9 +96,9 @@ func NewVersion(resource string, rev uint64, obj map[string]any) (*Version, erro
 	return v, nil
 }
 
-// changedBy is who made next out of prev (nil: out of nothing), by the contract's rule: the entries newer than the newest
-// that the previous version had, and those of that second, or without a time, whose manager, operation and subresource it
-// did not have. Times are RFC 3339 in UTC with whole seconds, so that they compare as text.
+// changedBy returns the writers that changed prev (nil: no object) into next, by the contract's rule. These are the entries
+// that are newer than the newest entry of prev. Entries of that same second, or without a time, count if prev does not have
+// them. Times are RFC 3339 in UTC with whole seconds, so that they compare as text.
 func changedBy(prev, next *Version) []managed {
 	var newest string
 	had := map[managed]bool{}
@@ -117,8 +117,8 @@ func changedBy(prev, next *Version) []managed {
 	return sortManaged(list)
 }
 
-// SaysChangedBy holds what an event says against the rule. It may leave out one of the same second or without a time:
-// the agent keeps 24 bits to tell those by.
+// SaysChangedBy checks the changedBy of an event against the rule. The event may lack an entry of the same second or without
+// a time, because the agent distinguishes those by only 24 bits.
 func SaysChangedBy(prev, next *Version, got []managed) error {
 	want := changedBy(prev, next)
 	required := want

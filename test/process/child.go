@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// Spec says what to run.
+// Spec describes a process to start.
 type Spec struct {
 	Name string
 	Argv []string
 	Env  []string // added to the environment
-	Dir  string   // where it runs; "": in the caller's working directory
-	// Log is the file for its standard error, and for its output where it does not announce itself.
+	Dir  string   // the working directory; "": the caller's
+	// Log is the file for standard error and, unless Announces is set, for standard output.
 	Log string
-	// Announces says that it prints one line, and no more, when it can be used.
+	// Announces is whether the process prints exactly one line, when it is ready.
 	Announces bool
-	// Stdout and Stderr, where they are not nil, are written to instead. The child has its own copy of them.
+	// Stdout and Stderr replace Log if they are not nil. The child has its own copy of them.
 	Stdout, Stderr *os.File
 }
 
@@ -30,9 +30,9 @@ type Child struct {
 	Spec
 
 	cmd    *exec.Cmd
-	output *os.File      // what it announces; else nil
-	done   chan struct{} // closed when it has ended
-	err    error         // of Wait; readable once done is closed
+	output *os.File      // standard output if Announces is set, otherwise nil
+	done   chan struct{} // closed when the process has ended
+	err    error         // the error of Wait; may be read after done is closed
 }
 
 // Start returns as soon as the process exists.
@@ -73,7 +73,7 @@ func Start(spec Spec) (*Child, error) {
 	return c, nil
 }
 
-// Ready returns the line that the child announces itself with.
+// Ready waits for the line that the child prints when it is ready, and returns it.
 func (c *Child) Ready(ctx context.Context) ([]byte, error) {
 	stop := context.AfterFunc(ctx, c.Kill)
 	defer stop()
@@ -85,15 +85,15 @@ func (c *Child) Ready(ctx context.Context) ([]byte, error) {
 	return line, nil
 }
 
-// PID of the child.
+// PID returns the process id of the child.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
 // Done is closed when the child has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Stop asks the child to end, kills it after the grace period, and returns how it ended.
+// Stop sends SIGTERM, kills the child after the grace period, and returns the child's error.
 func (c *Child) Stop(grace time.Duration) error {
-	_ = c.cmd.Process.Signal(syscall.SIGCONT) // should it have been paused
+	_ = c.cmd.Process.Signal(syscall.SIGCONT) // it may be paused
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended by itself
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -109,16 +109,16 @@ func (c *Child) Stop(grace time.Duration) error {
 	return nil
 }
 
-// Kill ends the child at once and returns when it is gone.
+// Kill kills the child and returns after it has ended.
 func (c *Child) Kill() {
 	_ = c.cmd.Process.Kill()
 	<-c.done
 }
 
-// Pause stops the child as it stands (SIGSTOP); Continue lets it run again.
+// Pause pauses the child (SIGSTOP) until Continue.
 func (c *Child) Pause() error { return c.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// Continue lets a paused child run again.
+// Continue resumes a paused child (SIGCONT).
 func (c *Child) Continue() error { return c.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Failed adds the end of the child's log to err.

@@ -43,7 +43,7 @@ func TestAnnouncedChildIsMeasuredAndEnds(t *testing.T) {
 	if err := process.ResetPeak(c.PID()); err != nil {
 		t.Error(err)
 	}
-	// sleep does not handle SIGTERM, so it does not end well, but it ends.
+	// sleep does not handle SIGTERM, so Stop returns an error, but the child ends.
 	if err := c.Stop(10 * time.Second); err == nil || !strings.Contains(err.Error(), "terminated") {
 		t.Errorf("stop: %v", err)
 	}

@@ -1,6 +1,6 @@
 package process
 
-// Running is a process that this one is the parent of.
+// Running is a child of this process.
 type Running struct {
 	PID     int
 	Command string // its command line

@@ -9,9 +9,8 @@ import (
 	"sync"
 )
 
-// Ports are taken from below the ranges from which systems give outgoing connections theirs (Linux: 32768 up, macOS:
-// 49152 up). With a port of ":0", which is from that range, any client's connection may sit on it while a process is
-// down for a restart.
+// Ports are below the range for outgoing connections (Linux: from 32768, macOS: from 49152). Port 0 would select one from that
+// range, which a client's connection may take while a process restarts.
 const (
 	firstPort = 15000
 	lastPort  = 32000
@@ -23,8 +22,8 @@ var reserved struct {
 	sockets []net.PacketConn
 }
 
-// FreePort returns a port of 127.0.0.1 for a process that keeps it over restarts. Until this process ends, it holds the UDP port of that
-// number. So no other test process gets the port while nothing listens on it. A process that is not of the tests may still take it.
+// FreePort returns a port of 127.0.0.1 for a process that keeps it over restarts. It holds the UDP port of that number until this
+// process ends, so that FreePort in another process does not return the same port. Processes that do not use FreePort may take it.
 func FreePort(ctx context.Context) (int, error) {
 	for range 100 {
 		port := firstPort + rand.IntN(lastPort-firstPort)
@@ -35,7 +34,7 @@ func FreePort(ctx context.Context) (int, error) {
 		}
 		l, err := config.Listen(ctx, "tcp", address)
 		if err != nil {
-			_ = held.Close() // it was only tried
+			_ = held.Close() // the TCP port is in use
 			continue
 		}
 		reserved.Lock()

@@ -6,7 +6,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// A port that was given is not given again, although nothing listens on it.
+// FreePort does not return a port again, although nothing listens on it.
 func TestFreePortIsGivenOnce(t *testing.T) {
 	given := map[int]bool{}
 	for range 500 {

@@ -14,7 +14,7 @@ import (
 
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// AdoptOrphans makes this process the parent of those whose own parent, one of its descendants, ends.
+// AdoptOrphans makes this process the parent of its descendants whose own parent ends.
 func AdoptOrphans() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)
@@ -22,7 +22,7 @@ func AdoptOrphans() error {
 	return nil
 }
 
-// Children returns the processes that run with this one as their parent.
+// Children returns the running children of this process.
 func Children() []Running {
 	var found []Running
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // The pattern is right.
@@ -47,8 +47,8 @@ func Children() []Running {
 	return found
 }
 
-// CPU is what all threads of the process have used so far, those included that have ended; to the nanosecond, where
-// /proc counts in hundredths of a second.
+// CPU returns the CPU time of all threads of the process so far, including those that have ended. It has nanosecond resolution,
+// while /proc counts in hundredths of a second.
 func CPU(pid int) (time.Duration, error) {
 	// The clock of another process: see MAKE_PROCESS_CPUCLOCK and CPUCLOCK_SCHED in Linux' posix-timers.h.
 	const sched = 2
@@ -59,7 +59,7 @@ func CPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// ReadMemory of a process.
+// ReadMemory returns the memory of a process.
 func ReadMemory(pid int) (Memory, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -72,18 +72,18 @@ func ReadMemory(pid int) (Memory, error) {
 	return m, nil
 }
 
-// ResetPeak makes Peak count from now on.
+// ResetPeak resets Peak to the current memory.
 func ResetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
-// Available is how much memory the machine could still give, in bytes.
+// Available returns the available memory of the machine, in bytes.
 func Available() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	return field(text, "MemAvailable:"), err
 }
 
-// field of a /proc file, which counts in kB.
+// field returns a field of a /proc file in bytes. The file has it in kB.
 func field(text []byte, name string) int64 {
 	_, rest, _ := bytes.Cut(text, []byte(name))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))

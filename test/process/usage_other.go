@@ -15,7 +15,7 @@ func endWithParent(*syscall.SysProcAttr) {}
 // AdoptOrphans does nothing here.
 func AdoptOrphans() error { return nil }
 
-// Children knows of no process here.
+// Children is not available here: it returns nil.
 func Children() []Running { return nil }
 
 // CPU is not available here.

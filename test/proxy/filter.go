@@ -2,16 +2,16 @@ package proxy
 
 import "bytes"
 
-// Filter looks at what one connection carries, piece by piece as it comes: down to the client, or up to the server. False
-// resets the connection; that piece is not forwarded then, nor anything behind it. It is called for one piece at a time and
-// does not keep it.
+// Filter inspects the data of one connection, piece by piece: down to the client, or up to the server. If it returns false, the
+// proxy resets the connection, and forwards neither that piece nor later ones. It is called for one piece at a time, and must
+// not keep it.
 type Filter func(down bool, piece []byte) bool
 
-// CutAt makes filters that reset a connection whose client sends text, also where that comes in two pieces. The server gets
-// what was in the pieces before.
+// CutAt makes filters that reset a connection when its client sends text, even if that arrives in two pieces. The server receives
+// the earlier pieces.
 func CutAt(text []byte) func() Filter {
 	return func() Filter {
-		var tail []byte // the end of what has come: one byte less than text
+		var tail []byte // the last bytes received, one fewer than text has
 		return func(down bool, piece []byte) bool {
 			if down {
 				return true

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// dialTimeout bounds the dialling of a backend, all of which are on this machine.
+// dialTimeout bounds the time to dial a backend. All backends are on this machine.
 const dialTimeout = 5 * time.Second
 
-// Proxy forwards connections. Its methods are safe for concurrent use; each takes effect at once, on the connections that
-// are there, too, unless it says otherwise.
+// Proxy forwards connections. Its methods are safe for concurrent use. Unless documented otherwise, each takes effect immediately,
+// also for existing connections.
 type Proxy struct {
 	listener *net.TCPListener
 	backends []string
@@ -27,7 +27,7 @@ type Proxy struct {
 	preferred int
 	dropped   map[int]bool
 	refusing  bool
-	held      chan struct{} // closed when Hold ends; nil: it is not on
+	held      chan struct{} // closed when Hold ends; nil: Hold is off
 	delay     time.Duration
 	inspect   func() Filter
 	accepted  int
@@ -38,10 +38,10 @@ type conn struct {
 	client  *net.TCPConn
 	server  *net.TCPConn // nil until it is dialled
 	backend int
-	cut     chan struct{} // closed when it is over
-	left    int64         // bytes that may still go to the client; -1: any number
+	cut     chan struct{} // closed when the connection has ended
+	left    int64         // bytes that may still be forwarded to the client; -1: any number
 
-	looking sync.Mutex // its filter sees one piece at a time
+	looking sync.Mutex // serializes the calls of filter
 	filter  Filter     // nil: none
 }
 
@@ -54,7 +54,7 @@ func Listen(backends ...string) (*Proxy, error) {
 	return &Proxy{listener: l, backends: backends, conns: map[*conn]struct{}{}, dropped: map[int]bool{}}, nil
 }
 
-// Addr is where it listens, "127.0.0.1:port".
+// Addr returns the address of the listener, "127.0.0.1:port".
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Run forwards until ctx ends.
@@ -88,7 +88,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// admit is nil for a connection that is refused, which it then ends.
+// admit registers a connection. If connections are refused, it resets this one and returns nil.
 func (p *Proxy) admit(client *net.TCPConn) *conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +105,7 @@ func (p *Proxy) admit(client *net.TCPConn) *conn {
 	return c
 }
 
-// order is the backends as they are tried: the preferred one first, and none that is dropped.
+// order returns the backends in the order in which they are tried: the preferred one first, and none that is dropped.
 func (p *Proxy) order() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +155,7 @@ func (p *Proxy) dial(ctx context.Context, c *conn) bool {
 	return false
 }
 
-// copy forwards one direction until an end closes it, which is true if that was in good order, or the connection is cut.
+// copy forwards one direction until the sender closes it or the connection is cut. It reports whether it was closed normally.
 func (p *Proxy) copy(c *conn, to, from *net.TCPConn, down bool) bool {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -196,7 +196,7 @@ func (c *conn) admits(down bool, piece []byte) bool {
 	return c.filter(down, piece)
 }
 
-// take is how many of n bytes may go to the client.
+// take returns how many of n bytes may be forwarded to the client.
 func (p *Proxy) take(c *conn, n int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +208,7 @@ func (p *Proxy) take(c *conn, n int) int {
 	return n
 }
 
-// pass waits as long as Hold and Delay say; it is false once the connection is cut.
+// pass waits while Delay and Hold require it. It returns false if the connection is cut.
 func (p *Proxy) pass(c *conn) bool {
 	p.mu.Lock()
 	delay := p.delay
@@ -270,8 +270,8 @@ func (p *Proxy) endLocked(c *conn, hard bool) {
 	}
 }
 
-// reset closes a connection so that the other end gets an error, not an end of file. What that end has not read yet is lost,
-// as it is when a machine goes.
+// reset closes a connection so that the other end gets an error, not an end of file. Data that the other end has not read is lost,
+// as in a crash of the machine.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0) // Both fail only on a connection that is closed.
 	_ = c.Close()
@@ -286,14 +286,14 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse makes new connections end at once; those that are there stay.
+// Refuse resets new connections immediately. Existing ones are kept.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refusing = on
 }
 
-// Hold forwards nothing any more, while connections stay open and new ones are accepted: a black hole. Off, all goes on.
+// Hold stops forwarding, while connections stay open and new ones are accepted: a black hole. Hold(false) resumes it.
 func (p *Proxy) Hold(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -306,14 +306,14 @@ func (p *Proxy) Hold(on bool) {
 	}
 }
 
-// Delay holds up every piece that is forwarded, in both directions, for d.
+// Delay delays each forwarded piece by d, in both directions.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Truncate lets each connection that is there forward n more bytes to its client; the byte behind them resets it.
+// Truncate makes each existing connection forward n more bytes to its client. The next byte resets the connection.
 func (p *Proxy) Truncate(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -322,7 +322,7 @@ func (p *Proxy) Truncate(n int64) {
 	}
 }
 
-// Inspect gives each connection that comes from now on a filter of its own, made by filter; nil: none.
+// Inspect gives each new connection its own filter, which filter makes. Nil: no filter.
 func (p *Proxy) Inspect(filter func() Filter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -336,7 +336,7 @@ func (p *Proxy) Prefer(i int) {
 	p.preferred = i
 }
 
-// Drop resets the connections to backend i and makes none until Restore.
+// Drop resets the connections to backend i, and prevents new ones until Restore.
 func (p *Proxy) Drop(i int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -348,21 +348,21 @@ func (p *Proxy) Drop(i int) {
 	}
 }
 
-// Restore takes Drop back.
+// Restore reverts Drop.
 func (p *Proxy) Restore(i int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.dropped, i)
 }
 
-// Accepted is how many connections have come in, with those that were refused.
+// Accepted returns the number of connections so far, including refused ones.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
 }
 
-// Open is how many connections there are.
+// Open returns the number of open connections.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

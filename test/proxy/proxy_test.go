@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/proxy"
 )
 
-// echo is a server that says its name and then repeats what it hears.
+// echo starts a server that sends its name and then echoes its input.
 func echo(t *testing.T, name string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,7 +102,7 @@ func hear(t *testing.T, c net.Conn, want string) {
 	}
 }
 
-// wantReset wants the connection to end with a reset.
+// wantReset fails the test unless the connection ends with a reset.
 func wantReset(t *testing.T, c net.Conn) {
 	t.Helper()
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
@@ -161,7 +161,7 @@ func TestHold(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("read while it is held: %v", err)
 	}
-	// A new one is accepted and hears nothing either.
+	// A new connection is accepted and receives nothing either.
 	fresh, err := net.Dial("tcp", p.Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestHold(t *testing.T) {
 	hear(t, c, "x")
 	deadline(t, fresh, 10*time.Second)
 	hear(t, fresh, "a")
-	// What is held is lost with the connection.
+	// Held data is lost if the connection is cut.
 	p.Hold(true)
 	say(t, c, "y")
 	p.Cut()
@@ -212,7 +212,7 @@ func TestInspect(t *testing.T) {
 	p := start(t, echo(t, "a"))
 	old, _ := dial(t, p)
 	p.Inspect(proxy.CutAt([]byte("poison")))
-	say(t, old, "poison") // From before.
+	say(t, old, "poison") // An existing connection has no filter.
 	hear(t, old, "poison")
 	c, _ := dial(t, p)
 	for _, harmless := range []string{"poi", "oni", "oison", "pois"} {
@@ -222,7 +222,7 @@ func TestInspect(t *testing.T) {
 	say(t, c, "onx")
 	wantReset(t, c)
 	p.Inspect(func() proxy.Filter { return func(down bool, _ []byte) bool { return !down } })
-	c, err := net.DialTCP("tcp", nil, addr(t, p)) // It would say its name, and is reset, at once as it may be.
+	c, err := net.DialTCP("tcp", nil, addr(t, p)) // The reset may come before the dial returns.
 	if err == nil {
 		defer c.Close()
 		deadline(t, c, 10*time.Second)
@@ -253,7 +253,7 @@ func TestBackends(t *testing.T) {
 	if _, name = dial(t, p); name != "b" {
 		t.Fatalf("backend %s, want b", name)
 	}
-	say(t, first, "x") // Stays where it is.
+	say(t, first, "x") // An existing connection keeps its backend.
 	hear(t, first, "x")
 	p.Drop(0)
 	wantReset(t, first)
@@ -270,7 +270,7 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// TestBackendDown finds the one that answers.
+// TestBackendDown checks that a connection uses the next backend if the first is down.
 func TestBackendDown(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

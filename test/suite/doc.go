@@ -1,5 +1,5 @@
-// Package suite prepares a test binary whose tests start processes: temporary files that no end of the binary leaves behind,
-// tests that wait at the same time, and an error for tests that leave files or processes.
+// Package suite prepares a test binary whose tests start processes. It removes temporary files however the binary ends, runs more
+// tests in parallel, and reports files and processes that the tests leave.
 //
 // # Goroutines
 //

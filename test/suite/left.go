@@ -10,11 +10,11 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// endingLimit is how long processes that are ending may take.
+// endingLimit is the time that processes have to end after the tests.
 const endingLimit = 3 * time.Second
 
-// Tests runs the tests of a package between Begin and the end of TestMain: what Run of testing.M does, and what the package has to stop
-// afterwards. It has the method that goleak.VerifyTestMain asks for.
+// Tests runs the tests of a package, and returns the exit code: Run of testing.M, possibly followed by the package's cleanup. It
+// implements the interface that goleak.VerifyTestMain requires.
 type Tests func() int
 
 // Run returns the exit code of the tests. It is 1 if they leave a file in the temporary directory, or a process. On Linux this

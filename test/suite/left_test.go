@@ -13,10 +13,10 @@ import (
 	"github.com/kubecdc/kubecdc/test/suite"
 )
 
-// asTests makes this test binary one whose tests do one thing.
+// asTests is the environment variable that makes this test binary do one of things instead of its tests.
 const asTests = "SUITE_TEST_AS_TESTS"
 
-// things are what tests can do.
+// things are actions of tests, by name.
 func things() map[string]func() error {
 	return map[string]func() error{
 		"a file that is removed": func() error {
@@ -39,7 +39,7 @@ func things() map[string]func() error {
 	}
 }
 
-// tests is TestMain of a package whose tests do one thing.
+// tests is the TestMain of a package whose tests do one thing.
 func tests(what string) int {
 	return suite.Tests(func() int {
 		if err := things()[what](); err != nil {
@@ -50,7 +50,7 @@ func tests(what string) int {
 	}).Run()
 }
 
-// TestWhatIsLeftFails runs this binary once for each thing that tests can leave behind.
+// TestWhatIsLeftFails checks that the exit code is 1 if the tests leave a file or a process.
 func TestWhatIsLeftFails(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -59,7 +59,7 @@ func TestWhatIsLeftFails(t *testing.T) {
 	for _, tc := range []struct {
 		what string
 		code int
-		want string // in what it says
+		want string // in the output
 	}{
 		{"a file that is removed", 0, ""},
 		{"a file", 1, "/forgotten-"},

@@ -16,7 +16,7 @@ import (
 // it, since an os.File without a reference is closed.
 var alive *os.File //nolint:unused // Referring to the file is its use.
 
-// removerPID is that of the process that removes the directory.
+// removerPID is the id of the process that removes the directory.
 var removerPID int
 
 // remover waits for the end of its standard input, which is the end of the test binary, and removes the directory $1. Processes
@@ -25,11 +25,11 @@ const remover = `read -r _; i=0; until rm -rf "$1" 2>/dev/null || [ $i -ge 100 ]
 
 // Begin must be the first call of TestMain.
 //
-// It sets TMPDIR to a new directory, for this process and those that it starts, and has the directory removed when this process
-// ends, however it ends: at a timeout, a test binary runs no deferred function and no cleanup.
+// It sets TMPDIR to a new directory, for this process and those that it starts. A child process removes the directory when this
+// process ends, because a test binary runs no deferred function and no cleanup after a timeout.
 //
-// It also raises the number of tests that run at the same time to parallel, unless the flag -parallel is given: Go's default is
-// the number of processors, but these tests mostly wait for other processes.
+// It also raises the number of concurrent tests to parallel, unless the flag -parallel is given. Go's default is the number of
+// processors, but these tests mostly wait for other processes.
 func Begin(parallel int) error {
 	return errors.Join(ownTempDir(), process.AdoptOrphans(), atLeast(parallel))
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// asBinary makes this test binary one that has begun a suite, runs a child that writes to the temporary directory all the time, and
-// ends in the way that the variable names.
+// asBinary is the environment variable that makes this test binary start a child, which writes to the temporary directory all the
+// time. Its value is the way in which the binary then ends.
 const asBinary = "SUITE_TEST_AS_BINARY"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(suite.Tests(m.Run))
 }
 
-// binary prints the temporary directory and the child's process id.
+// binary starts the child, prints the temporary directory and the child's process id, and ends in the given way.
 func binary(end string) error {
 	child, err := process.Start(process.Spec{
 		Name: "writer", Argv: []string{"/bin/sh", "-c", `i=0; while :; do i=$((i+1)); mkdir "$TMPDIR/$i"; : > "$TMPDIR/$i/f"; done`},
@@ -56,8 +56,8 @@ func binary(end string) error {
 	return nil
 }
 
-// TestNothingIsLeft ends a test binary in each way, as a timeout of go test does among them, while a child of it writes to the
-// temporary directory: the directory is removed, and the child ends.
+// TestNothingIsLeft ends a test binary in each way, including that of a test timeout, while a child writes to the temporary
+// directory. The directory must be removed, and the child must end.
 func TestNothingIsLeft(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -110,7 +110,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// zombie reports whether the process has ended and its parent has not asked how.
+// zombie reports whether the process has ended, but its parent has not waited for it.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && strings.Contains(string(stat), ") Z ")

@@ -25,7 +25,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// elsewhere lists the commands that TestDocumentedCommands does not run, and why.
+// elsewhere lists the commands that TestDocumentedCommands does not run, and the reasons.
 var elsewhere = []struct{ command, why string }{
 	{`\bhelm `, "TestDocumentedHelm of test/chart renders them, and make chart installs, upgrades and removes the chart"},
 	{`^nats |kafka-consumer-groups\.sh |^ns[ck] |^nk `, "tools of the bus: TestGuideCommands of test/consumers runs those of nats, the others are not installed"},
@@ -42,7 +42,7 @@ var elsewhere = []struct{ command, why string }{
 // runElsewhere are the pages whose commands another test runs.
 var runElsewhere = regexp.MustCompile(`^(README\.md|docs/start/.*|docs/guides/consume\.md|examples/README\.md)$`)
 
-// endless are the commands that run until they are interrupted, and what they print when they work.
+// endless are the commands that run until they are interrupted, and the output that shows that they work.
 var endless = []struct{ command, shows *regexp.Regexp }{
 	{regexp.MustCompile(`kubecdc run\b`), regexp.MustCompile(`first snapshot complete`)},
 	{regexp.MustCompile(`kubecdc serve\b`), regexp.MustCompile(`serving at https://`)},
@@ -64,10 +64,10 @@ var (
 	timing     = regexp.MustCompile(` in [0-9.µms]+, [0-9,]+ a second|https?://\S+|KUBECONFIG=\S+`)
 )
 
-// shown is a command of a page and what the page shows below it.
+// shown is a command of a page, and its output on the page.
 type shown struct{ line, output string }
 
-// commandsOf returns the command lines of a page: each line of a block of sh, and those after a prompt in other blocks.
+// commandsOf returns the command lines of a page: each line of an sh block, and the lines with a prompt in other blocks.
 func commandsOf(page string) []shown {
 	var found []shown
 	for _, block := range codeBlock.FindAllStringSubmatch(page, -1) {
@@ -85,8 +85,8 @@ func commandsOf(page string) []shown {
 	return found
 }
 
-// TestDocumentedCommands runs the commands of all pages, one after the other, with the bus, the cluster and the times of this test in
-// place of those that the page names. Each has to exit with 0. Outputs that docs/guides/time-travel.md shows are compared.
+// TestDocumentedCommands runs the commands of all pages, one after the other. It replaces the bus, the cluster and the times of the
+// page by those of the test. Each command must exit with 0. For docs/guides/time-travel.md, outputs are compared, too.
 func TestDocumentedCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs each command of the documentation against a control plane")
@@ -126,11 +126,11 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// TestCommandBlocks finds command lines in blocks of text. Tests run commands only from blocks of sh, and after a prompt.
+// TestCommandBlocks finds command lines in text blocks. Tests run only the commands in sh blocks and those after a prompt.
 func TestCommandBlocks(t *testing.T) {
 	command := regexp.MustCompile(`(?m)^ *((\./|\S*/)?(kubecdc|kubectl|helm|nats|kcat|go|npm|node|python3?|pip|make|cd|curl)|kafka-\S+\.sh) .*$`)
 	for name, text := range documents(t) {
-		if strings.HasPrefix(text, "<!-- Written by ") { // its blocks of text are help
+		if strings.HasPrefix(text, "<!-- Written by ") { // its text blocks are help texts
 			continue
 		}
 		for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
@@ -154,14 +154,14 @@ func runsElsewhere(line string, unused map[string]bool) bool {
 // world is a cluster with an agent, its bus, receivers, and a record of yesterday.
 type world struct {
 	*session
-	files map[string]string // those in the working directory of each page
-	names *strings.Replacer // documented address, real address
+	files map[string]string // files in the working directory of each page
+	names *strings.Replacer // replaces documented addresses by real ones
 	live  string            // the URL of the agent's bus
 	day   string            // yesterday
-	agent string            // its command line
+	agent string            // the agent's command line
 	up    bool
 	pods  int // replicas of shop/web
-	named int // relays that had a name of their own
+	named int // number of relays with a name so far
 }
 
 const agentConfig = `apiVersion: kubecdc.dev/v1
@@ -182,7 +182,7 @@ const relays = `relays:
   - {name: search, start: beginning, to: {http: {url: %q}}}
 `
 
-// kubectlOfPods is kubectl for a cluster without a kubelet: what is to run in a Pod of the agent runs beside the agent.
+// kubectlOfPods is a kubectl for a cluster without a kubelet. It runs the commands for a Pod of the agent on this machine.
 const kubectlOfPods = `#!/usr/bin/env bash
 case " $* " in
 *" exec "*" -- /kubecdc "*)
@@ -195,10 +195,10 @@ case " $* " in
 esac
 `
 
-// completed adds what the API server requires of a Deployment, and the record's has not.
+// completed adds the required fields that the Deployment in the record lacks.
 const completed = `sed 's|^\( *\)template:|\1selector: {matchLabels: {app: web}}\n&\n\1  metadata: {labels: {app: web}}|'`
 
-// objects are those of a release of the chart, as far as commands name them.
+// objects creates the objects of a chart release that commands name.
 const objects = `kubectl create namespace shop && kubectl create deployment web -n shop --image=nginx:1.27
 kubectl create namespace kubecdc && kubectl create serviceaccount kubecdc -n kubecdc
 for namespace in kubecdc default; do kubectl create configmap kubecdc -n $namespace --from-file=kubecdc.yaml; done
@@ -283,12 +283,12 @@ func newWorld(t *testing.T) *world {
 	w.shell(objects)
 	w.agent = "kubecdc run --config " + filepath.Join(w.dir, "kubecdc.yaml")
 	w.toggle(true)
-	// What `kubecdc checkpoint` finds without a configuration is that of an agent with a JetStream of its own.
+	// Without a configuration, `kubecdc checkpoint` reads the checkpoint of an agent that runs its own JetStream.
 	w.untilShown("kubecdc run", "kubecdc run", endless[0].shows)
 	return w
 }
 
-// likenesses are resources that commands ask for, and that the record of cmd/agent has not: its Deployments stand for them.
+// likenesses are resources that commands read, but the record of cmd/agent lacks. They are made from its Deployments.
 var likenesses = []*strings.Replacer{
 	likeness("pods", "v1", "pods", "Pod"),
 	likeness("roles.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1", "roles", "Role"),
@@ -315,7 +315,7 @@ func withLikenesses(record string) string {
 	return all.String()
 }
 
-// open gives the commands of a page a working directory of their own.
+// open creates a new working directory for the commands of a page.
 func (w *world) open() {
 	w.t.Helper()
 	w.dir = w.t.TempDir()
@@ -340,7 +340,7 @@ func (w *world) toggle(up bool) {
 	w.shows(w.agent, `first snapshot complete|"msg":"resuming`)
 }
 
-// typed returns a command with what exists here in place of what the page names.
+// typed returns a command with the names of the page replaced by those of the test.
 func (w *world) typed(page, line string) string {
 	if strings.Contains(line, "kubecdc relay ") {
 		w.named++ // a relay that resumes logs nothing
@@ -353,7 +353,7 @@ func (w *world) typed(page, line string) string {
 	if asksRecord.MatchString(line) && !strings.Contains(line, "kubecdc history") {
 		line = strings.ReplaceAll(line, "14:00", "14:01") // the record's snapshots complete at 14:00:02
 	}
-	for range 2 { // two times may be neighbours
+	for range 2 { // two times may be adjacent
 		line = timeOfDay.ReplaceAllString(line, "$1'yesterday $2'")
 	}
 	if podOfAgent.MatchString(line) {
@@ -361,7 +361,7 @@ func (w *world) typed(page, line string) string {
 	}
 	record := "events.jsonl"
 	if strings.HasPrefix(page, "docs/guides/time-travel") || strings.HasPrefix(page, "docs/guides/audit-and") {
-		record = "record.jsonl" // its answers are shown
+		record = "record.jsonl" // the pages show outputs for this record
 	}
 	switch {
 	case asksRecord.MatchString(line) && !namesBus.MatchString(line):
@@ -412,7 +412,7 @@ func (w *world) run(page string, c shown) {
 	}
 }
 
-// compare holds what a page shows against what the command printed. "..." stands for any lines.
+// compare checks that the output of a command matches the one on the page. "..." on the page stands for any lines.
 func (w *world) compare(c shown, out string) {
 	w.t.Helper()
 	plain := func(text string) string {
@@ -429,7 +429,7 @@ func (w *world) compare(c shown, out string) {
 	}
 }
 
-// untilShown runs a command that does not end by itself. It interrupts it, as Ctrl-C does, after it has shown what it should.
+// untilShown runs a command that does not end by itself, and interrupts it, as Ctrl-C does, when it has printed the expected output.
 func (w *world) untilShown(name, line string, shows *regexp.Regexp) {
 	w.t.Helper()
 	log, err := os.Create(filepath.Join(w.dir, "log"))
@@ -449,7 +449,7 @@ func (w *world) untilShown(name, line string, shows *regexp.Regexp) {
 		if text, err = os.ReadFile(log.Name()); err == nil && !shows.Match(text) {
 			err = fmt.Errorf("it has not shown %s", shows)
 		}
-		if err != nil && changes { // Pods come and go
+		if err != nil && changes { // creates or deletes Pods
 			w.pods = 3 - w.pods
 			w.shell(fmt.Sprintf("kubectl scale deployment web -n shop --replicas=%d", max(1, w.pods)))
 		}

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestGuarantees holds docs/reference/guarantees.md against the tests that there are: each that it names exists, and each promise
-// names one.
+// TestGuarantees checks docs/reference/guarantees.md: each test that it names must exist, and each promise must name one.
 func TestGuarantees(t *testing.T) {
 	tests := testNames(t)
 	mention := regexp.MustCompile("(?:`([a-z0-9]+)|-run) (Test\\w+)")
@@ -43,8 +42,8 @@ func TestGuarantees(t *testing.T) {
 	}
 }
 
-// testNames are all tests of all modules, as "package TestName": the folder's name, for cmd/agent and internal/queue "agent"
-// and "queue".
+// testNames returns all tests of all modules as "package TestName". The package is the folder's name: for internal/queue,
+// "queue".
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// noticing is the test of e2e that has to notice the changed agent, which says of what is created that it was updated.
+// noticing is the test of e2e that must fail for the changed agent, which reports created objects as updated.
 const (
 	noticing    = "TestSnapshotThenLive"
 	changedFile = "internal/encode/attributes.go"
@@ -20,8 +20,8 @@ const (
 	changedInto = `return "updated"`
 )
 
-// goTest stands for the command that make runs: it runs that command with the flags that make gives, and leaves out all tests but one.
-// It leaves out the agent's own packages, too.
+// goTest replaces the command with which make runs tests. It runs go test with the flags of make, but only one test of one package
+// of the test module.
 const goTest = `#!/usr/bin/env bash
 set -euo pipefail
 [[ $PWD == */test ]] || exit 0
@@ -32,9 +32,9 @@ done
 exec go test "${flags[@]}" -v -run '^%s$/^initial$' ./%s
 `
 
-// TestChangedAgentIsTested runs one test of e2e as make does, twice, and changes the agent in between. Nothing in the test module
-// changes, so that Go's cache of test results has an answer for the second run: an answer for another agent. Only -count=1 in the
-// Makefile keeps the cache out.
+// TestChangedAgentIsTested runs one test of e2e twice, as make does, and changes the agent in between. The test module does not
+// change, so Go's test cache has a result for the second run, but it is that of another agent. -count=1 in the Makefile disables
+// the cache.
 func TestChangedAgentIsTested(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds two agents")
@@ -46,10 +46,10 @@ func TestChangedAgentIsTested(t *testing.T) {
 	}
 	run := func(env ...string) (string, error) {
 		t.Helper()
-		// What the target builds before is another test's.
+		// -o skips the prerequisites of the target, which are not under test here.
 		cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-o", "control-plane", "-o", "kafka", "test", "GOTEST="+command)
 		cmd.Dir = root
-		// Nothing of the make, or of the environment, that runs this test.
+		// Without the variables of a make that runs this test, or of its environment.
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=", "KUBECDC_E2E_AGENT=", "KUBECDC_E2E_RACE=")
 		cmd.Env = append(cmd.Env, env...)
 		cmd.WaitDelay = time.Minute
@@ -65,7 +65,7 @@ func TestChangedAgentIsTested(t *testing.T) {
 	}
 }
 
-// folderOf returns the folder of a test, below that of the test module.
+// folderOf returns the folder of a test, relative to the test module.
 func folderOf(t *testing.T, name string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "test", "e2e*", "*_test.go"))
@@ -93,7 +93,7 @@ func folderOf(t *testing.T, name string) string {
 	return ""
 }
 
-// overlayOf writes what `go build -overlay` takes to see the changed file in place of the one in the tree.
+// overlayOf writes a file for `go build -overlay` that replaces the file in the tree by the changed one.
 func overlayOf(t *testing.T, dir string) string {
 	t.Helper()
 	text := read(t, changedFile)
@@ -119,7 +119,7 @@ func overlayOf(t *testing.T, dir string) string {
 	return overlay
 }
 
-// TestTargetsLeaveOutTheTestCache looks at all targets of the Makefile: what they run of the test module runs anew.
+// TestTargetsLeaveOutTheTestCache checks that each target of the Makefile runs the tests of the test module without the cache.
 func TestTargetsLeaveOutTheTestCache(t *testing.T) {
 	target, commands := "", 0
 	for line := range strings.Lines(strings.ReplaceAll(read(t, "Makefile"), "\\\n", " ")) {

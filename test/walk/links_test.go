@@ -49,7 +49,7 @@ func documents(t *testing.T) map[string]string {
 	return pages
 }
 
-// linksOf returns where the links of a page lead, relative to the repository, with their anchors.
+// linksOf returns the targets of a page's links, relative to the repository, with their anchors.
 func linksOf(page, text string) []string {
 	var links []string
 	for _, m := range markdownLink.FindAllStringSubmatch(inlineCode.ReplaceAllString(fenced.ReplaceAllString(text, ""), "code"), -1) {
@@ -69,7 +69,7 @@ func linksOf(page, text string) []string {
 	return links
 }
 
-// anchorsOf returns the anchors that GitHub makes of a page's headings.
+// anchorsOf returns the anchors that GitHub derives from a page's headings.
 func anchorsOf(text string) map[string]bool {
 	anchors := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
@@ -79,7 +79,7 @@ func anchorsOf(text string) map[string]bool {
 	return anchors
 }
 
-// leadsSomewhere reports why a path with an anchor leads nowhere, or "".
+// leadsSomewhere returns the reason why a link is broken, or "" if it is not.
 func leadsSomewhere(link string, pages map[string]string) string {
 	file, anchor, _ := strings.Cut(link, "#")
 	if _, err := os.Stat(filepath.Join(root, file)); err != nil {
@@ -107,7 +107,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestIndex follows links from docs/README.md: a page is linked there, or from the index of its folder (README.md).
+// TestIndex checks that each page is linked from docs/README.md, or from the index of its folder (README.md).
 func TestIndex(t *testing.T) {
 	pages := documents(t)
 	linked, indexes := map[string]bool{"docs/README.md": true}, []string{"docs/README.md"}
@@ -129,7 +129,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestNamedPages looks for pages that code, configuration and the chart name: in advice of errors, links of alerts, comments.
+// TestNamedPages checks the pages that code, configuration and the chart name: in error messages, links of alerts, comments.
 func TestNamedPages(t *testing.T) {
 	pages := documents(t)
 	list := exec.CommandContext(t.Context(), "git", "ls-files", "--", "*.go", "*.yaml", "*.json", "*.tpl", "*.gotmpl", "*.txt", "*.txtar", "Makefile")
@@ -140,7 +140,7 @@ func TestNamedPages(t *testing.T) {
 	}
 	named := 0
 	for file := range strings.FieldsSeq(string(out)) {
-		if strings.HasPrefix(file, "test/prose/") { // pages of its tests
+		if strings.HasPrefix(file, "test/prose/") { // its tests name pages that do not exist
 			continue
 		}
 		for _, page := range namedPage.FindAllString(read(t, file), -1) {

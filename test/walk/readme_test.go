@@ -18,17 +18,17 @@ import (
 
 const root = "../.."
 
-// TestREADME types each command of README and docs/start.
+// TestREADME runs each command of README and docs/start.
 func TestREADME(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs each command of README and docs/start against a control plane")
 	}
-	// What CI runs itself, and by what.
+	// Commands that CI runs, with the step of CI that does.
 	byCI := map[string]string{
 		"make demo":  "DEMO_SECONDS=30 make demo",
 		"make test":  "make test",
 		"make image": "make test-image",
-		// They are run as they stand, but for the bus's address, against a real API server (test/chart/live TestRunCluster).
+		// TestRunCluster of test/chart/live runs these, with another address of the bus, against a real API server.
 		"helm install kubecdc charts/kubecdc --namespace kubecdc --create-namespace --set bus.nats.url=nats://nats.messaging:4222": "make chart",
 		"kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc status":                                                                "make chart",
 		"DEMO_SECONDS=30 make demo":                "DEMO_SECONDS=30 make demo",
@@ -38,7 +38,7 @@ func TestREADME(t *testing.T) {
 	start := read(t, "docs/start/quickstart.md")
 	ci := read(t, ".ci/run")
 	lines := []string{"make build"}
-	// The first configures the agent that the others subscribe to.
+	// The first page configures the agent whose events the others receive.
 	for _, page := range []string{start, read(t, "docs/start/consumer.md"), read(t, "README.md")} {
 		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(page, -1) {
 			for line := range strings.Lines(block[1]) {
@@ -115,7 +115,7 @@ func TestREADME(t *testing.T) {
 			s.start(line)
 			s.shows(line, `first snapshot complete`)
 		},
-		// test/consumers types it with the client that README names; here a plain one hears what the agent publishes.
+		// test/consumers runs this with the client that README names. This test subscribes with nats.go.
 		"nats sub 'kubecdc.*.object.apps.deployments.>'": func(line string) {
 			subject := strings.Split(line, "'")[1]
 			nc, err := nats.Connect(url)
@@ -135,7 +135,7 @@ func TestREADME(t *testing.T) {
 		},
 	}
 	steps["go run ./examples/go/follow -once 'kubecdc.*.*.apps.deployments.>'"] = func(line string) {
-		// The caches of the home directory of whoever runs the test: that of the session is removed.
+		// Go's caches of the user who runs the test, because the home directory of the session is removed.
 		caches, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOCACHE").Output()
 		dirs := strings.Fields(string(caches))
 		if err != nil || len(dirs) != 2 {
@@ -190,7 +190,7 @@ func TestREADMEIsShort(t *testing.T) {
 	}
 }
 
-// newPerson is somebody with a cluster, a kubectl, and a NATS server at the URL.
+// newPerson returns a session with a cluster and a kubectl, and the URL of a NATS server.
 func newPerson(t *testing.T) (_ *session, url string) {
 	t.Helper()
 	cluster, err := controlplane.Start(t.Context(), controlplane.Options{})
@@ -225,7 +225,7 @@ func startJetStream(t *testing.T) string {
 	return bus.ClientURL()
 }
 
-// change does what a person does to see something happen, once the command is listening.
+// change waits until the command follows the bus, and then creates and scales a Deployment.
 func (s *session) change(line string) {
 	s.t.Helper()
 	s.shows(line, `UTC|following|waiting|^$`)
@@ -235,7 +235,7 @@ func (s *session) change(line string) {
 	s.shell("kubectl scale deployment web -n shop --replicas=3")
 }
 
-// TestHelp holds the list of targets against the ones that CONTRIBUTING names.
+// TestHelp checks that make help lists each target that CONTRIBUTING names.
 func TestHelp(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "help").Output()
 	if err != nil {
@@ -252,7 +252,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestImageHasItsSources holds Dockerfile, and .dockerignore, against the folders that the agent is built of.
+// TestImageHasItsSources checks that Dockerfile and .dockerignore include all folders from which the agent is built.
 func TestImageHasItsSources(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/agent")
 	list.Dir = root

@@ -15,12 +15,12 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// session is a person at a terminal: a home directory, a working directory, an environment.
+// session is a user's terminal: a home directory, a working directory, an environment.
 type session struct {
 	t    *testing.T
 	home string
 	dir  string
-	path string // the directory of its tools
+	path string // the directory with its tools
 	env  []string
 	logs int
 
@@ -35,7 +35,7 @@ func newSession(t *testing.T, path string, env ...string) *session {
 	return s
 }
 
-// shell runs a line of the shell to its end and returns what it wrote.
+// shell runs a shell command and returns its output. A failure ends the test.
 func (s *session) shell(line string) string {
 	s.t.Helper()
 	out, err := s.try(line)
@@ -45,7 +45,7 @@ func (s *session) shell(line string) string {
 	return out
 }
 
-// try is shell for a line that may fail.
+// try is shell for a command that may fail.
 func (s *session) try(line string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -56,7 +56,7 @@ func (s *session) try(line string) (string, error) {
 	return string(out), err
 }
 
-// start leaves a command running, as in a terminal of its own; it ends with the test.
+// start runs a command in the background until the test ends.
 func (s *session) start(line string) {
 	s.t.Helper()
 	s.logs++
@@ -69,10 +69,10 @@ func (s *session) start(line string) {
 		s.t.Fatal(err)
 	}
 	s.running[line] = child
-	s.t.Cleanup(func() { _ = child.Stop(30 * time.Second) }) // one that has to end well is ended by end
+	s.t.Cleanup(func() { _ = child.Stop(30 * time.Second) }) // end checks the exit status
 }
 
-// end ends what start started, as Ctrl-C does, and fails the test if it does not end well.
+// end stops a command that start has started, and fails the test if its exit status is not 0.
 func (s *session) end(line string) {
 	s.t.Helper()
 	if err := s.running[line].Stop(30 * time.Second); err != nil {
@@ -80,7 +80,7 @@ func (s *session) end(line string) {
 	}
 }
 
-// shows waits until a running command has written what matches the expression, and returns the match and its groups.
+// shows waits until the output of a running command matches the expression, and returns the match and its groups.
 func (s *session) shows(line, expression string) []string {
 	s.t.Helper()
 	re, child := regexp.MustCompile(expression), s.running[line]

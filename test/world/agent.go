@@ -26,34 +26,34 @@ import (
 // ClusterName has a dot, which must be escaped in subjects.
 const ClusterName = "e2e.test"
 
-// AgentConfig is what differs between the agents of the tests.
+// AgentConfig has the settings that differ between the agents of the tests.
 type AgentConfig struct {
 	Watch      string      // YAML, the value of watch.
 	Snapshot   string      // "" is initial.
 	Bus        Destination // Nil is stdout.
 	Kubeconfig string      // "" is the admin's.
-	Checkpoint string      // YAML, the value of checkpoint. "" is a file of this agent's, "{}" leaves it to the agent.
+	Checkpoint string      // YAML, the value of checkpoint. "" is a file for this agent, "{}" the agent's default.
 	Extra      string      // More YAML, at the top level.
-	Env        []string    // More of the environment, each KEY=value.
-	File       string      // A whole configuration instead; its server.address and bus are replaced.
+	Env        []string    // Additional environment variables, each KEY=value.
+	File       string      // A whole configuration instead. StartAgent replaces its server.address and bus.
 	Binary     string      // "" is the agent of this tree.
 }
 
-// Agent is the agent as a process of its own.
+// Agent is an agent as a child process.
 type Agent struct {
 	*Process
 	URL    string
 	Log    string    // The file with its stderr.
-	Stdout io.Reader // Of an agent without a bus.
+	Stdout io.Reader // Set for an agent without a bus.
 
 	Argv   []string
-	Killed bool  // By the test: however it ended is no fault.
-	asked  bool  // By the test, to stop.
-	early  error // How it ended by itself, where the test wanted to kill it; else nil.
+	Killed bool  // Whether the test killed it: its exit status is then ignored.
+	asked  bool  // Whether the test asked it to stop.
+	early  error // The error if it had ended by itself before the test stopped or killed it.
 	logged int64 // The size of Log when the process was started.
 }
 
-// StartAgent starts an agent and stops it when the test ends, which it has to survive with exit code 0.
+// StartAgent starts an agent, and stops it when the test ends. The agent must then end with exit code 0.
 func StartAgent(t testing.TB, p *Plane, c AgentConfig) *Agent {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,7 +104,7 @@ server: {address: %q, pprof: true}
 	}
 	a.Argv = append([]string{c.Binary, "run", "--config", file}, args...)
 	cmd := exec.Command(a.Argv[0], a.Argv[1:]...)                                //nolint:noctx // The test stops or kills it.
-	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir) // Where it keeps what it was given no place for.
+	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir) // For files without a configured path.
 	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.Stderr = stderr
 	if c.Bus == nil {
@@ -123,7 +123,7 @@ server: {address: %q, pprof: true}
 	return a
 }
 
-// Finish stops the agent if that has not been done, and looks at what it leaves behind.
+// Finish stops the agent if it is running, and checks its exit status and its log.
 func (a *Agent) Finish(t testing.TB) {
 	t.Helper()
 	a.explain(t)
@@ -151,7 +151,7 @@ func (a *Agent) Finish(t testing.TB) {
 	}
 }
 
-// FindCrash fails the test if an agent's output has a data race, a panic or an error of the runtime in it.
+// FindCrash fails the test if an agent's output contains a data race, a panic or a fatal error of the runtime.
 func FindCrash(t testing.TB, output []byte) {
 	t.Helper()
 	for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
@@ -161,7 +161,7 @@ func FindCrash(t testing.TB, output []byte) {
 	}
 }
 
-// explain logs, where the test has failed, what the agent that runs says of itself, and what it is doing.
+// explain logs the readiness and the goroutines of a running agent if the test has failed.
 func (a *Agent) explain(t testing.TB) {
 	if !t.Failed() || a.Ended() || a.URL == "" {
 		return
@@ -174,8 +174,8 @@ func (a *Agent) explain(t testing.TB) {
 	t.Logf("goroutines of the agent (%v):\n%s", err, goroutines)
 }
 
-// Stop sends SIGTERM and returns how the process ended; after d it is killed. A process that has just been started is given time for its first
-// line of the log: until then SIGTERM may end it, because it does not handle the signal yet.
+// Stop sends SIGTERM and returns the error of the process. It kills the process after d. Stop first waits for a line in the log:
+// SIGTERM ends a process that does not handle the signal yet.
 func (a *Agent) Stop(d time.Duration) error {
 	a.running()
 	_ = wait.For(context.Background(), 10*time.Second, func() error {
@@ -193,7 +193,7 @@ func (a *Agent) Stop(d time.Duration) error {
 	return err
 }
 
-// Ready waits until /readyz says so.
+// Ready waits until /readyz returns 200.
 func (a *Agent) Ready(t testing.TB) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -205,8 +205,8 @@ func (a *Agent) Ready(t testing.TB) {
 	})
 }
 
-// Captured waits until the agent logs that the bus has the first snapshot. A checkpoint that is saved earlier has the snapshot as unfinished, also
-// if a reader of the bus has seen its end.
+// Captured waits until the agent logs that the bus has the first snapshot. In a checkpoint saved earlier the snapshot is
+// unfinished, even if the bus has its end.
 func (a *Agent) Captured(t testing.TB) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -236,7 +236,7 @@ func (a *Agent) Get(ctx context.Context, path string) (string, error) {
 	return string(body), err
 }
 
-// Metric is the sum of a metric's series that have all of the labels, each written as in `op="u"`.
+// Metric returns the sum of a metric's series that have all of the labels, each written as in `op="u"`.
 func (a *Agent) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
 	text, err := a.Get(ctx, "/metrics")
 	if err != nil {
@@ -271,14 +271,14 @@ series:
 	return sum, nil
 }
 
-// Crash kills the agent, which has to be running.
+// Crash kills the agent, which must be running.
 func (a *Agent) Crash() {
 	a.running()
 	a.Killed = true
 	a.Kill()
 }
 
-// Again starts the agent once more, with all that it had.
+// Again restarts the agent with the same arguments, environment and log.
 func (a *Agent) Again(t testing.TB) {
 	t.Helper()
 	stderr, err := os.OpenFile(a.Log, os.O_APPEND|os.O_WRONLY, 0)
@@ -300,7 +300,7 @@ func (a *Agent) Again(t testing.TB) {
 	a.Killed, a.asked = false, false
 }
 
-// Reconfigure changes the agent's configuration, for when it is started again.
+// Reconfigure changes the agent's configuration file, for the next start.
 func (a *Agent) Reconfigure(t testing.TB, old, replacement string) {
 	t.Helper()
 	file := a.Argv[slices.Index(a.Argv, "--config")+1]
@@ -316,7 +316,7 @@ func (a *Agent) Reconfigure(t testing.TB, old, replacement string) {
 	}
 }
 
-// Snapshot has the agent take one, and returns the ids.
+// Snapshot requests a snapshot from the agent, and returns the ids.
 func (a *Agent) Snapshot(t testing.TB, resource, namespace string) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), a.Argv[0], "snapshot", resource, "-n", namespace, "-o", "json", "--agent", a.URL).Output()
@@ -338,7 +338,7 @@ func (a *Agent) Snapshot(t testing.TB, resource, namespace string) []string {
 	return ids
 }
 
-// GiveUp puts each event among the dead letters that was sent alone in vain.
+// GiveUp moves each event to the dead letters that the agent could not send even alone.
 func (a *Agent) GiveUp(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, a.Argv[0], "dead-letter", "-o", "json", "--agent", a.URL).Output()
 	if err != nil {
@@ -354,7 +354,7 @@ func (a *Agent) GiveUp(ctx context.Context) error {
 	}
 	for _, e := range stuck {
 		if e.Isolated && e.Attempts > 0 {
-			// An attempt may be under way: then the next list has it again.
+			// This fails during an attempt to send the event. The next list then has the event again.
 			_ = exec.CommandContext(ctx, a.Argv[0], "dead-letter", e.ID, "--agent", a.URL).Run()
 		}
 	}

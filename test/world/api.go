@@ -18,11 +18,10 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// API writes to the API server in raw JSON: it costs the test next to nothing, which leaves the machine to those who
-// are to be tested.
+// API writes to the API server in raw JSON. This costs little CPU, which leaves the machine to the processes under test.
 type API struct{ client *rest.RESTClient }
 
-// NewAPI returns a client without a limit on its rate.
+// NewAPI returns a client without a rate limit.
 func NewAPI(cfg *rest.Config) (*API, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
@@ -35,7 +34,7 @@ func NewAPI(cfg *rest.Config) (*API, error) {
 	return &API{client}, nil
 }
 
-// Do sends a request; uri is path and query. Refusals are errors of apierrors.
+// Do sends a request. uri is the path and the query. Rejected requests result in errors of apierrors.
 func (a *API) Do(ctx context.Context, verb, uri, contentType string, body []byte) ([]byte, error) {
 	req := a.client.Verb(verb).RequestURI(uri).SetHeader("Accept", "application/json")
 	if body != nil {
@@ -43,7 +42,7 @@ func (a *API) Do(ctx context.Context, verb, uri, contentType string, body []byte
 	}
 	raw, err := req.Do(ctx).Raw()
 	if err != nil {
-		// The client does not decode a refusal's Status here: its message is in the body.
+		// The client does not decode the Status of a rejected request. Its message is in the body.
 		err = fmt.Errorf("%s %s: %w: %.600s", verb, uri, err, raw)
 	}
 	return raw, err
@@ -72,7 +71,7 @@ func (a *API) MergePatch(ctx context.Context, uri string, patch any) ([]byte, er
 	return a.send(ctx, http.MethodPatch, uri, string(types.MergePatchType), patch)
 }
 
-// Apply is server-side apply.
+// Apply does a server-side apply.
 func (a *API) Apply(ctx context.Context, uri, manager string, obj any) ([]byte, error) {
 	return a.send(ctx, http.MethodPatch, uri+"?force=true&fieldManager="+manager, string(types.ApplyYAMLPatchType), obj)
 }
@@ -91,7 +90,7 @@ func (a *API) send(ctx context.Context, verb, uri, contentType string, obj any) 
 	return a.Do(ctx, verb, uri, contentType, body)
 }
 
-// Tolerable tells whether an error is what writers who get in each other's way have to expect.
+// Tolerable reports whether concurrent writers of the same objects must expect the error.
 func Tolerable(err error) bool {
 	return err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) ||
 		apierrors.IsTooManyRequests(err)
@@ -100,7 +99,7 @@ func Tolerable(err error) bool {
 // obj is short for the JSON of objects.
 type obj = map[string]any
 
-// Collection is the path of a resource in a namespace.
+// Collection returns the path of a resource in a namespace.
 func Collection(resource, namespace string) string {
 	plural, group := oracle.ObjectKey{Resource: resource}.Split()
 	root := "/api/v1"
@@ -113,7 +112,7 @@ func Collection(resource, namespace string) string {
 	return root + "/namespaces/" + namespace + "/" + plural
 }
 
-// NewNamespace makes a namespace and waits until Pods can be made in it.
+// NewNamespace creates a namespace and waits until Pods can be created in it.
 func (p *Plane) NewNamespace(t testing.TB, name string) {
 	t.Helper()
 	ns := obj{"apiVersion": "v1", "kind": "Namespace", "metadata": obj{"name": name}}
@@ -129,7 +128,7 @@ func (p *Plane) NewNamespace(t testing.TB, name string) {
 	})
 }
 
-// NewWidgets defines the resource widgets: a schema, a status, and room for anything.
+// NewWidgets defines the custom resource widgets, with a status and without restrictions on its fields.
 func (p *Plane) NewWidgets(ctx context.Context) error {
 	crd := obj{
 		"apiVersion": "apiextensions.k8s.io/v1",
@@ -159,7 +158,7 @@ func (p *Plane) NewWidgets(ctx context.Context) error {
 		if _, err := p.API.Get(ctx, Collection(oracle.Widgets, "default")); err != nil {
 			return err
 		}
-		// The agent goes by discovery, which may lag behind.
+		// The agent uses discovery, which may lag.
 		raw, err := p.API.Get(ctx, "/apis/"+oracle.WidgetsGroup+"/v1")
 		var list struct {
 			Resources []struct{ Name string } `json:"resources"`

@@ -20,24 +20,24 @@ import (
 
 // Bus is a NATS server with a JetStream, or a cluster of them.
 type Bus struct {
-	URL string // Of a cluster: those of all servers, separated by commas.
+	URL string // For a cluster, the URLs of all servers, separated by commas.
 
-	replicas int    // Of the stream that the agent makes; 0 is 1.
+	replicas int    // The replicas of the stream that the agent creates; 0 is 1.
 	More     string // More of bus.nats, YAML as in a flow mapping.
 	Options  []nats.Option
 
-	process *Process // Nil: it runs in this process.
+	process *Process // Nil: the server runs in this process.
 	port    int
 	Dir     string
 }
 
-// BusOptions are the options of a server with JetStream on a port of 127.0.0.1.
+// BusOptions returns the options of a server with JetStream on a port of 127.0.0.1.
 func BusOptions(port int, dir string) *server.Options {
 	return &server.Options{
 		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir,
 		NoSigs: true, NoLog: true,
-		// No SyncAlways: what a killed server has acknowledged, the kernel has; an fsync for each record would only guard
-		// against the end of the machine. The bound is one because the default goes by the free space of the disk.
+		// No SyncAlways: records that a killed server has acknowledged are in the kernel, and an fsync only matters if the
+		// machine crashes. JetStreamMaxStore is set because its default depends on the free space of the disk.
 		JetStreamMaxStore: 64 << 30,
 	}
 }
@@ -69,7 +69,7 @@ func StartServer(t testing.TB, o *server.Options) *server.Server {
 // AsBusEnv makes this test binary a NATS server: "<port> <directory>".
 const AsBusEnv = "KUBECDC_E2E_NATS"
 
-// ServeBus is the program of a bus in a process of its own. It ends at the end of file on stdin: with its parent.
+// ServeBus is the program of a bus in a child process. It ends at the end of file on stdin, so with its parent.
 func ServeBus(args string) error {
 	var port int
 	var dir string
@@ -89,7 +89,7 @@ func ServeBus(args string) error {
 	return err
 }
 
-// StartBusProcess runs a server in a process of its own, so that it can be stopped and killed.
+// StartBusProcess runs a server in a child process, so that tests can stop and kill it.
 func StartBusProcess(t testing.TB) *Bus {
 	t.Helper()
 	b := &Bus{port: FreePort(t), Dir: t.TempDir()}
@@ -101,7 +101,7 @@ func StartBusProcess(t testing.TB) *Bus {
 	return b
 }
 
-// Start starts the process, or starts it again with what it had.
+// Start starts the process, or restarts it with its data.
 func (b *Bus) Start(t testing.TB) {
 	t.Helper()
 	self, err := os.Executable()
@@ -111,7 +111,7 @@ func (b *Bus) Start(t testing.TB) {
 	cmd := exec.Command(self) //nolint:noctx // The test stops or kills it.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", AsBusEnv, b.port, b.Dir))
 	cmd.Stderr = os.Stderr
-	if _, err := cmd.StdinPipe(); err != nil { // Held open; closed by the end of this process.
+	if _, err := cmd.StdinPipe(); err != nil { // Open until this process ends.
 		t.Fatal(err)
 	}
 	if b.process, err = StartProcess(cmd); err != nil {
@@ -126,10 +126,10 @@ func (b *Bus) Start(t testing.TB) {
 	})
 }
 
-// Freeze stops the process in its tracks: connections stay open and nothing answers.
+// Freeze pauses the process: connections stay open, but the server does not answer.
 func (b *Bus) Freeze(t testing.TB) { b.signal(t, syscall.SIGSTOP) }
 
-// Thaw lets it go on.
+// Thaw resumes a frozen process.
 func (b *Bus) Thaw(t testing.TB) { b.signal(t, syscall.SIGCONT) }
 
 func (b *Bus) signal(t testing.TB, s syscall.Signal) {
@@ -139,10 +139,10 @@ func (b *Bus) signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// Kill ends the process as a crash does; start brings it back.
+// Kill ends the process as a crash does. Start restarts it.
 func (b *Bus) Kill() { b.process.Kill() }
 
-// Connect is a client's connection that survives what is done to the server.
+// Connect returns a client connection that reconnects whenever the server is back.
 func (b *Bus) Connect(t testing.TB) *nats.Conn {
 	t.Helper()
 	options := append([]nats.Option{

@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// StartBusCluster runs three servers in this process that are one JetStream, with three copies of the agent's stream.
+// StartBusCluster runs a JetStream cluster of three servers in this process, with three replicas of the agent's stream.
 func StartBusCluster(t testing.TB) *Bus {
 	t.Helper()
 	const n = 3
@@ -51,13 +51,13 @@ func StartBusCluster(t testing.TB) *Bus {
 	return &Bus{URL: strings.Join(urls, ","), replicas: n}
 }
 
-// StepDown makes the leader of the stream give up, again and again until ctx ends, and counts how often one did.
+// StepDown makes the leader of the stream step down, again and again until ctx ends, and counts the successes.
 func StepDown(ctx context.Context, conn *nats.Conn, every time.Duration, count *atomic.Int64) error {
 	for ctx.Err() == nil {
 		Pass(ctx, every)
 		msg, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+StreamName, nil)
 		if err != nil {
-			continue // Between two leaders nobody answers, and before the agent there is no stream.
+			continue // There is no leader, or the agent has not created the stream yet.
 		}
 		var answer struct {
 			Success bool `json:"success"`

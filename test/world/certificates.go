@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// Certificates are those of a server and its one client, all signed by an authority that changes with each rotation.
+// Certificates has the certificates of a server and of its client. The authority that signs them changes with each rotation.
 type Certificates struct {
-	CAFile, CertFile, KeyFile string // The client's.
+	CAFile, CertFile, KeyFile string // For the client.
 
 	server     atomic.Pointer[tls.Config]
 	Generation atomic.Int64
-	Handshakes atomic.Int64 // With certificates of the last generation.
+	Handshakes atomic.Int64 // Handshakes with certificates of the last generation.
 }
 
 // NewCertificates issues the first generation.
@@ -40,23 +40,22 @@ func NewCertificates(t testing.TB) *Certificates {
 	return c
 }
 
-// YAML is the client's side in the agent's configuration.
+// YAML returns the setting tls of the agent's configuration.
 func (c *Certificates) YAML() string {
 	return fmt.Sprintf("tls: {caFile: %q, certFile: %q, keyFile: %q}", c.CAFile, c.CertFile, c.KeyFile)
 }
 
-// Config is the server's side, which follows the rotation with each handshake.
+// Config returns the server's configuration. Each handshake uses the certificates of the last rotation.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// Some servers want to see one.
+		// Some servers require a certificate here.
 		Certificates:       c.server.Load().Certificates,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.server.Load(), nil },
 	}
 }
 
-// Rotate makes a new authority and new certificates for both sides. Nothing that the one before has signed is good for
-// anything any more.
+// Rotate creates a new authority and new certificates for both sides. Certificates of the previous authority become invalid.
 func (c *Certificates) Rotate() error {
 	ca, caKey, caPEM, err := Issue("authority", nil, nil, x509.ExtKeyUsageAny)
 	if err != nil {
@@ -74,7 +73,7 @@ func (c *Certificates) Rotate() error {
 	if err != nil {
 		return err
 	}
-	// Each file is replaced as a whole, one after the other: what a client finds in between need not fit.
+	// Each file is replaced atomically, one after the other. In between, the files of a client may not match.
 	for _, f := range []struct {
 		name string
 		text []byte
@@ -105,7 +104,7 @@ func (c *Certificates) Rotate() error {
 	return nil
 }
 
-// Issue makes a certificate for 127.0.0.1; without a parent it is an authority's, signed by itself.
+// Issue creates a certificate for 127.0.0.1 or, without a parent, a self-signed one of an authority.
 func Issue(name string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, usage x509.ExtKeyUsage) (*x509.Certificate, *ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -8,20 +8,20 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// Check waits until the stream has what etcd's history up to now says it must have, judges it and reports the faults.
-// The snapshot of each resource's scopes has to have begun.
+// Check waits until the stream has the records that etcd's history up to now requires, judges them and reports the faults.
+// The snapshot of each resource's scopes must have started.
 func Check(t testing.TB, p *Plane, s *Stream, v oracle.View, resources ...string) oracle.Verdict {
 	t.Helper()
 	return CheckIdle(t, p, s, v, 20*time.Second, resources...)
 }
 
-// CheckIdle is check for a stream that may lack something: it takes it as it is when nothing has come for the time idle.
+// CheckIdle is Check for a stream that may lack records: it stops waiting when no record has arrived for the time idle.
 func CheckIdle(t testing.TB, p *Plane, s *Stream, v oracle.View, idle time.Duration, resources ...string) oracle.Verdict {
 	t.Helper()
 	v.Until = p.Now(t)
 	want := oracle.Expect(p.History.Of(resources...), v)
 	s.WaitFor(t, want, idle)
-	if s.laneOf != nil || len(s.Buried()) > 0 { // There is more than one place to read.
+	if s.laneOf != nil || len(s.Buried()) > 0 { // Several goroutines read the bus.
 		wait.Settled(t, 500*time.Millisecond, time.Minute, s.readUpTo(v.Until))
 	}
 	records := s.All()

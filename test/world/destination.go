@@ -7,16 +7,15 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// Destination is a bus: where an agent is told to write, and where what has arrived is read by a client that is not the
-// agent's.
+// Destination is a bus. An agent writes to it, and the test reads it with a client that is not the agent's.
 type Destination interface {
-	// Config is the value of bus in the agent's configuration, YAML in one line.
+	// Config returns the value of bus in the agent's configuration, as YAML in one line.
 	Config() string
-	// Read reads what arrives, until the test ends. Nothing need be there yet.
+	// Read reads records as they arrive, until the test ends. The bus may be empty.
 	Read(t testing.TB, r *oracle.Reader) *Stream
 }
 
-// Config is that of an agent that makes the stream itself.
+// Config returns the configuration of an agent that creates the stream.
 func (b *Bus) Config() string {
 	stream := "create: true"
 	if b.replicas > 1 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// EnvUint is an environment variable's, or another where it is not set.
+// EnvUint returns the value of an environment variable, or otherwise if it is not set.
 func EnvUint(t testing.TB, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)

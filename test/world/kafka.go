@@ -17,31 +17,31 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// Kafka is a topic that the agent makes, read partition by partition with kafka-go. Nothing is read with a consumer
-// group: what lies in the log counts, not what a group makes of it.
+// Kafka is a topic that the agent creates. Tests read it partition by partition with kafka-go, and without a consumer group,
+// to compare the log itself.
 type Kafka struct {
 	*kafka.Cluster
-	Brokers        []string // As the agent is told.
+	Brokers        []string // The addresses in the agent's configuration.
 	Topic          string
 	PartitionCount int
 	More           string // More of bus.kafka, YAML as in a flow mapping.
-	Settings       string // Of the topic, the same.
+	Settings       string // Settings of the topic, in the same form.
 }
 
-// KafkaTopic is the topic of an agent whose configuration says `kubecdc.{cluster}`.
+// KafkaTopic is the topic of an agent that is configured with `kubecdc.{cluster}`.
 const KafkaTopic = "kubecdc." + ClusterName
 
-// StartKafka starts brokers until the test ends, or skips the test where none can be had.
+// StartKafka runs brokers until the test ends, or skips the test if there is no Kafka.
 func StartKafka(t testing.TB, o kafka.Options) *Kafka {
 	t.Helper()
 	c := kafka.Start(t, o)
 	return &Kafka{Cluster: c, Brokers: c.Brokers(), Topic: KafkaTopic, PartitionCount: 3}
 }
 
-// KafkaNodes is how many brokers a test of many has.
+// KafkaNodes returns the number of brokers in the environment variable NODES, by default 1.
 func KafkaNodes(t testing.TB) int { return int(EnvUint(t, "NODES", 1)) }
 
-// Config is that of an agent that creates the topic.
+// Config returns the configuration of an agent that creates the topic.
 func (k *Kafka) Config() string {
 	more := ""
 	if k.More != "" {
@@ -78,7 +78,7 @@ func (k *Kafka) Thaw(t testing.TB) {
 	}
 }
 
-// laneOf is the partition in which Java's producers would put the object.
+// laneOf returns the partition to which Java's producers would assign the object.
 func (k *Kafka) laneOf(key oracle.ObjectKey) int {
 	plural, group := key.Split()
 	namespace := key.Namespace
@@ -103,7 +103,7 @@ func (k *Kafka) Read(t testing.TB, r *oracle.Reader) *Stream {
 		last := int64(-1)
 		s.Run(t, func(ctx context.Context) error {
 			return k.consume(ctx, k.Topic, partition, func(m kafkago.Message) {
-				if m.Offset != last+1 { // Nothing is compacted, and no transaction leaves its mark.
+				if m.Offset != last+1 { // Offsets have no gaps: there is no compaction and no transaction.
 					s.add(oracle.Record{Lane: partition, Position: uint64(m.Offset) + 1, Problems: []string{
 						fmt.Sprintf("partition %d goes from offset %d to %d", partition, last, m.Offset),
 					}}, 0)
@@ -138,12 +138,12 @@ func (k *Kafka) reader(topic string, partition int) *kafkago.Reader {
 	})
 }
 
-// consume reads a partition with one reader after the other until ctx ends: brokers come and go.
+// consume reads a partition until ctx ends, with a new reader after each error: tests stop and restart brokers.
 func (k *Kafka) consume(ctx context.Context, topic string, partition int, take func(kafkago.Message)) error {
 	next := int64(0)
 	for ctx.Err() == nil {
 		if err := k.consumeFrom(ctx, topic, partition, &next, take); ctx.Err() == nil {
-			_ = wait.For(ctx, 200*time.Millisecond, func() error { return err }) // A moment before the next try.
+			_ = wait.For(ctx, 200*time.Millisecond, func() error { return err }) // Wait before the next attempt.
 		}
 	}
 	return context.Cause(ctx)
@@ -151,7 +151,7 @@ func (k *Kafka) consume(ctx context.Context, topic string, partition int, take f
 
 func (k *Kafka) consumeFrom(ctx context.Context, topic string, partition int, next *int64, take func(kafkago.Message)) error {
 	if _, err := k.Partitions(ctx, topic); err != nil {
-		return err // The agent has not made it yet.
+		return err // The agent has not created the topic yet.
 	}
 	reader := k.reader(topic, partition)
 	defer reader.Close()
@@ -159,7 +159,7 @@ func (k *Kafka) consumeFrom(ctx context.Context, topic string, partition int, ne
 		return err
 	}
 	for {
-		// A reader that holds on to a broker that is gone is given up.
+		// The timeout ends a reader that keeps using a stopped broker.
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		m, err := reader.ReadMessage(attempt)
 		cancel()
@@ -173,7 +173,7 @@ func (k *Kafka) consumeFrom(ctx context.Context, topic string, partition int, ne
 	}
 }
 
-// kafkaMessage is a record in structured mode, whatever it is on the bus.
+// kafkaMessage returns a record in structured mode, whatever its mode on the bus.
 func kafkaMessage(m kafkago.Message, partition int) oracle.Message {
 	header := make(map[string][]string)
 	attributes := make(map[string]string)
@@ -193,8 +193,7 @@ func kafkaMessage(m kafkago.Message, partition int) oracle.Message {
 	return out
 }
 
-// structured is the event in structured mode that these attributes and data are in binary mode (CloudEvents' Kafka
-// binding, section 3.2).
+// structured converts an event from binary to structured mode (Kafka protocol binding for CloudEvents, section 3.2).
 func structured(attributes map[string]string, data []byte) []byte {
 	body := []byte{'{'}
 	for name, value := range attributes {
@@ -211,8 +210,8 @@ func jsonText(s string) []byte {
 	return text
 }
 
-// KillLeader kills, again and again until ctx ends and counts, the node that leads a partition, waits a moment and starts it again. It
-// goes on only when the others have caught up: a partition without two replicas may not be written to.
+// KillLeader kills the leader of each partition in turn until ctx ends, restarts it after a moment, and counts the kills. It
+// continues after the replicas have caught up, because a partition without two in-sync replicas may reject writes.
 func (k *Kafka) KillLeader(ctx context.Context, kills *atomic.Int64) error {
 	for partition := 0; ctx.Err() == nil; partition++ {
 		leader, err := k.Leader(ctx, k.Topic, partition%k.PartitionCount)
@@ -233,7 +232,7 @@ func (k *Kafka) KillLeader(ctx context.Context, kills *atomic.Int64) error {
 	return nil
 }
 
-// IgnoreEnd is nil where the test's part is over.
+// IgnoreEnd returns nil if ctx has ended, otherwise err.
 func IgnoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

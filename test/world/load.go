@@ -11,20 +11,20 @@ import (
 	"testing"
 )
 
-// Load is many updates of objects of a given size, ConfigMaps and Events.
+// Load updates ConfigMaps and Events of a given size many times.
 type Load struct {
 	API       *API
 	Namespace string
-	Objects   int // Of each kind.
-	Size      int // Of an object's payload, in bytes.
-	// Random makes every payload new and incompressible. Else it is as in most objects: words, the same ones from version
-	// to version but for a few.
+	Objects   int // The number of objects of each kind.
+	Size      int // The size of an object's payload, in bytes.
+	// Random makes each payload new and incompressible. Otherwise, the payload consists of words and is the same in each
+	// version of an object.
 	Random bool
 
 	payloads []string
 }
 
-// words are about as repetitive as the specs in a cluster.
+// words have about the redundancy of the specs in a cluster.
 var words = strings.Fields(`name image value env resources limits memory requests cpu ports containerPort protocol TCP
 	volumeMounts mountPath readOnly terminationMessagePolicy File livenessProbe httpGet path healthz scheme HTTP
 	timeoutSeconds periodSeconds successThreshold failureThreshold securityContext allowPrivilegeEscalation capabilities
@@ -72,7 +72,7 @@ func (l *Load) event(i, step int) (uri string, body []byte) {
 		name, l.payload(i), step, rand.Text(), step, l.Namespace, name)
 }
 
-// Create makes the objects.
+// Create creates the objects.
 func (l *Load) Create(t testing.TB) {
 	t.Helper()
 	for i := range l.Objects {
@@ -87,16 +87,16 @@ func (l *Load) Create(t testing.TB) {
 	}
 }
 
-// Run makes n updates, two in five of them of Events: an unread watch of these, which the API server would buffer without
-// a bound, is then too much to go unnoticed.
+// Run makes n updates, 40% of them to Events. The API server would buffer an unread watch of Events without a limit, which
+// that many updates make visible.
 func (l *Load) Run(t testing.TB, n int) {
 	t.Helper()
-	l.payload(0) // Before there are several writers.
+	l.payload(0) // Makes the payloads before several writers use them.
 	var steps atomic.Int64
 	ws := &Writers{API: l.API, Done: func() bool { return steps.Load() >= int64(n) }}
 	step := func(ctx context.Context) error {
 		k := int(steps.Add(1))
-		// Neighbours in time are different objects, so that writers seldom meet.
+		// Successive steps update different objects, so that writers rarely conflict.
 		uri, body := l.configMap(k*7%l.Objects, k)
 		if k%5 < 2 {
 			uri, body = l.event(k*7%l.Objects, k)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// MakeConfigMaps makes n ConfigMaps, called prefix-0 and so on.
+// MakeConfigMaps creates n ConfigMaps, with names from prefix-0.
 func (p *Plane) MakeConfigMaps(t testing.TB, namespace, prefix string, n int) {
 	t.Helper()
 	for i := range n {
@@ -20,7 +20,7 @@ func (p *Plane) MakeConfigMaps(t testing.TB, namespace, prefix string, n int) {
 	}
 }
 
-// ChangeConfigMaps updates each of them, deletes every third and makes every sixth again.
+// ChangeConfigMaps updates each of n ConfigMaps, deletes every third, and creates every sixth again.
 func (p *Plane) ChangeConfigMaps(t testing.TB, namespace, prefix string, n int) {
 	t.Helper()
 	for i := range n {
@@ -43,7 +43,7 @@ func (p *Plane) ChangeConfigMaps(t testing.TB, namespace, prefix string, n int) 
 	}
 }
 
-// MakeMany makes n ConfigMaps with several writers at a time.
+// MakeMany creates n ConfigMaps with several concurrent writers.
 func (p *Plane) MakeMany(t testing.TB, namespace, prefix string, n int) {
 	t.Helper()
 	var next atomic.Int64

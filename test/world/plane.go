@@ -22,18 +22,18 @@ type Plane struct {
 	History    *oracle.History
 	API        *API
 	Kubeconfig string
-	UID        string // Of the cluster, which is that of namespace kube-system.
+	UID        string // The cluster's UID, which is that of namespace kube-system.
 
 	dir  string
 	stop func()
 }
 
-// newPlane starts a control plane that stores JSON and forgets nothing, with the resource widgets.
+// newPlane starts a control plane with the resource widgets. It stores JSON, and does not compact etcd by default.
 func newPlane(ctx context.Context, opts controlplane.Options) (_ *Plane, err error) {
 	if opts.CompactionInterval == 0 {
 		opts.CompactionInterval = -1
 	}
-	// So that the history can be read. Custom resources are always stored as JSON.
+	// For the history, which reads JSON. Custom resources are always stored as JSON.
 	opts.APIServerArgs = append(opts.APIServerArgs, "--storage-media-type=application/json")
 	cluster, err := controlplane.Start(ctx, opts)
 	if err != nil {
@@ -68,7 +68,7 @@ func newPlane(ctx context.Context, opts controlplane.Options) (_ *Plane, err err
 	if p.API, err = NewAPI(cluster.Config(controlplane.Admin)); err != nil {
 		return nil, err
 	}
-	// Made by the API server itself, a little after it is ready.
+	// The API server creates this namespace shortly after it is ready.
 	err = wait.For(ctx, time.Minute, func() error {
 		raw, err := p.API.Get(ctx, "/api/v1/namespaces/kube-system")
 		if err != nil {
@@ -102,7 +102,7 @@ func StartPlane(t testing.TB, opts controlplane.Options) *Plane {
 	return p
 }
 
-// sharedCluster is a control plane of several tests. Each has namespaces of its own there.
+// sharedCluster is a control plane that tests share. Each test has its own namespaces.
 type sharedCluster struct {
 	opts controlplane.Options
 
@@ -112,9 +112,9 @@ type sharedCluster struct {
 }
 
 var (
-	// shared is for tests that need nothing special.
+	// shared is for tests without special options.
 	shared sharedCluster
-	// bare is without others who write.
+	// bare has no controllers that write objects.
 	bare = sharedCluster{opts: controlplane.Options{NoControllerManager: true}}
 )
 
@@ -154,12 +154,12 @@ func StopShared() {
 	}
 }
 
-// Reader is for the records of an agent that observes this control plane.
+// Reader returns a reader for the records of an agent that observes this control plane.
 func (p *Plane) Reader() *oracle.Reader {
 	return &oracle.Reader{Cluster: ClusterName, ClusterUID: p.UID, Needles: oracle.NewNeedles(SecretMark)}
 }
 
-// Now is the revision up to which the history has been read, which is etcd's at the time of the call.
+// Now returns etcd's revision at the time of the call, after the history has reached it.
 func (p *Plane) Now(t testing.TB) uint64 {
 	t.Helper()
 	rev, err := p.History.CatchUp(t.Context())

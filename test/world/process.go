@@ -13,10 +13,10 @@ import (
 type Process struct {
 	Cmd  *exec.Cmd
 	done chan struct{}
-	Err  error // Of Wait; readable once done is closed.
+	Err  error // The error of Wait; may be read after done is closed.
 }
 
-// StartProcess starts cmd, which ends with the test's process if not before.
+// StartProcess starts cmd. The process ends with the test's process at the latest.
 func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Cmd: cmd, done: make(chan struct{})}
 	err := child.Spawn(cmd, func(err error) {
@@ -29,7 +29,7 @@ func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// PID is the id of the process.
+// PID returns the id of the process.
 func (p *Process) PID() int { return p.Cmd.Process.Pid }
 
 // Ended reports whether the process has ended.
@@ -42,7 +42,7 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Kill ends the process without a warning.
+// Kill kills the process and waits for its end.
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill() // Fails only if it has ended.
 	<-p.done
@@ -60,7 +60,7 @@ func (p *Process) Wait(d time.Duration) error {
 	}
 }
 
-// FreePort is a port of 127.0.0.1 that was free a moment ago, and that no client's connection takes.
+// FreePort returns a free port of 127.0.0.1, outside the range of ports for outgoing connections.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, err := child.FreePort(t.Context())
@@ -70,5 +70,5 @@ func FreePort(t testing.TB) int {
 	return port
 }
 
-// MiB is a number of bytes as text.
+// MiB formats a number of bytes.
 func MiB(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

@@ -34,13 +34,13 @@ func RunProxy(t testing.TB, backends ...string) *proxy.Proxy {
 	return p
 }
 
-// HostPort is the address in a URL that has nothing else.
+// HostPort returns the address in a URL that has only a scheme and an address.
 func HostPort(url string) string {
 	_, address, _ := strings.Cut(url, "://")
 	return address
 }
 
-// KubeconfigVia is for an agent that reaches the API servers through a proxy.
+// KubeconfigVia writes a kubeconfig for an agent that reaches the API servers through a proxy.
 func KubeconfigVia(t testing.TB, p *Plane, via *proxy.Proxy) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")

@@ -29,26 +29,26 @@ import (
 // Conduct is how a receiver treats one request.
 type Conduct int
 
-// What a receiver can do with a request.
+// The ways in which a receiver can treat a request.
 const (
 	Accept      Conduct = iota
 	TooMany             // 429 with Retry-After
 	Unavailable         // 503 with Retry-After
 	Broken              // 500
-	HangBefore          // Nothing is taken, and no answer comes.
-	HangAfter           // All is taken, and no answer comes.
-	CutBefore           // Nothing is taken, and the connection ends.
-	CutAfter            // All is taken, and the connection ends.
+	HangBefore          // Keeps no event and does not answer.
+	HangAfter           // Keeps all events and does not answer.
+	CutBefore           // Keeps no event and closes the connection.
+	CutAfter            // Keeps all events and closes the connection.
 )
 
 func (c Conduct) String() string {
 	return [...]string{"accept", "429", "503", "500", "hang before", "hang after", "cut before", "cut after"}[c]
 }
 
-// Receiver is an HTTP server that takes CloudEvents in all modes, as the CloudEvents SDK reads them, and keeps them in the
-// order in which they came.
+// Receiver is an HTTP server that reads CloudEvents in all modes with the CloudEvents SDK, and keeps them in the order in which
+// they arrive.
 type Receiver struct {
-	URL   string // As the agent is told.
+	URL   string // The URL in the agent's configuration.
 	More  string // More of bus.http, YAML as in a flow mapping.
 	Limit int    // Larger bodies get a 413; 0: none.
 
@@ -59,7 +59,7 @@ type Receiver struct {
 	cut      map[string]bool // The ids of the events whose connection was cut.
 	modes    map[string]int  // Requests by content type.
 	conducts map[Conduct]int
-	largest  int // Most events of one request.
+	largest  int // The highest number of events in one request.
 	problems []string
 }
 
@@ -76,7 +76,7 @@ func StartReceiver(t testing.TB, secure *tls.Config) *Receiver {
 	}
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: time.Minute, TLSConfig: secure,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // What is done to it is no news.
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // Errors are expected.
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -99,7 +99,7 @@ func StartReceiver(t testing.TB, secure *tls.Config) *Receiver {
 	return h
 }
 
-// Config is that of an agent that sends to the receiver.
+// Config returns the configuration of an agent that sends to the receiver.
 func (h *Receiver) Config() string {
 	more := ""
 	if h.More != "" {
@@ -108,7 +108,7 @@ func (h *Receiver) Config() string {
 	return fmt.Sprintf("http: {url: %q%s}", h.URL, more)
 }
 
-// behave decides from now on how each request is treated.
+// behave makes decide choose the treatment of each request from now on.
 func (h *Receiver) behave(decide func() Conduct) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +122,7 @@ func (h *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		return // The client has gone.
+		return // The client has closed the connection.
 	}
 	events, err := parse(req, body)
 	if err != nil {
@@ -176,8 +176,8 @@ func parse(req *http.Request, body []byte) ([]event.Event, error) {
 	return []event.Event{*e}, nil
 }
 
-// decide is how this request is treated. The connection of one event is cut once at most: twice would mean that the
-// receiver refuses it.
+// decide returns the treatment of a request. It cuts the connection of an event at most once: the agent would treat a second
+// time as a rejection.
 func (h *Receiver) decide(req *http.Request, events []event.Event) Conduct {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,7 +211,7 @@ func (h *Receiver) keep(req *http.Request, events []event.Event) error {
 		if err != nil {
 			return err
 		}
-		// No time: a second copy means that an answer was lost, and for that there is no window.
+		// Stored is not set, because the bus has no duplicate window: a lost answer results in a second copy at any time.
 		list = append(list, oracle.Message{Header: req.Header, Body: text})
 	}
 	h.mu.Lock()
@@ -225,21 +225,21 @@ func (h *Receiver) keep(req *http.Request, events []event.Event) error {
 	return nil
 }
 
-// Count is how many requests were treated in each way.
+// Count returns the number of requests by treatment.
 func (h *Receiver) Count() map[Conduct]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return maps.Clone(h.conducts)
 }
 
-// Seen is the content types that requests had, and the most events that one had.
+// Seen returns the content types of all requests, and the highest number of events in one request.
 func (h *Receiver) Seen() (contentTypes []string, largest int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Sorted(maps.Keys(h.modes)), h.largest
 }
 
-// Read reads what the receiver has kept.
+// Read reads the events that the receiver keeps.
 func (h *Receiver) Read(t testing.TB, r *oracle.Reader) *Stream {
 	t.Helper()
 	s := newStream()
@@ -254,7 +254,7 @@ func (h *Receiver) Read(t testing.TB, r *oracle.Reader) *Stream {
 	return s
 }
 
-// Each hands over what there is and what comes, until ctx ends.
+// Each passes all messages to take, and further ones as they arrive, until ctx ends.
 func (h *Receiver) Each(ctx context.Context, take func(oracle.Message)) error {
 	for n := 0; ; {
 		h.mu.Lock()
@@ -274,8 +274,8 @@ func (h *Receiver) Each(ctx context.Context, take func(oracle.Message)) error {
 	}
 }
 
-// Misbehave is for a while well, then does one bad thing to many requests, the next one, then a bit of everything; until ctx
-// ends.
+// Misbehave accepts requests for a while, then goes through all other treatments, first one at a time and then at random. It
+// repeats this until ctx ends.
 func (h *Receiver) Misbehave(ctx context.Context) error {
 	defer h.behave(nil)
 	rng := rand.New(rand.NewPCG(7, 7)) // Used under the receiver's lock.
@@ -304,7 +304,7 @@ func (h *Receiver) Misbehave(ctx context.Context) error {
 			before := h.Count()[phase.how]
 			h.behave(mostly(phase.how, phase.percent))
 			Pass(ctx, 300*time.Millisecond)
-			_ = wait.For(ctx, 10*time.Second, func() error { // Whoever has to retry waits before it does.
+			_ = wait.For(ctx, 10*time.Second, func() error { // The agent waits before a retry.
 				if h.Count()[phase.how] == before {
 					return errors.New("not yet done")
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// MostShown is how many faults are shown of each kind.
+// MostShown is the number of faults that Report shows of each kind.
 const MostShown = 5
 
 // Report fails the test with the faults, a few of each kind in full.
@@ -32,7 +32,7 @@ func Report(t testing.TB, p *Plane, s *Stream, faults []oracle.Fault) {
 	}
 }
 
-// explain shows in what a record's object differs from etcd's.
+// explain returns the difference between a record's object and etcd's.
 func explain(t testing.TB, p *Plane, s *Stream, f oracle.Fault) string {
 	want, err := p.History.Object(t.Context(), f.Key, f.ContentRev)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// Served is what the API server shows to a stock client that watches beside the agent. It is there to prove that etcd's
-// values, with the resourceVersion put in, are what the API server serves, so that they may stand for it.
+// Served has the objects that the API server sends to a watch of client-go. Comparing them with etcd's values, after adding the
+// resourceVersion, shows that the tests may use etcd's values instead.
 type Served struct {
 	from uint64
 
@@ -65,7 +65,7 @@ func gvr(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}
 }
 
-// watch opens one watch after the other: the server closes them when it pleases.
+// watch opens a new watch whenever the server closes one.
 func (s *Served) watch(ctx context.Context, client dynamic.Interface, resource string) error {
 	rev := s.from
 	for ctx.Err() == nil {
@@ -96,7 +96,7 @@ func (s *Served) watch(ctx context.Context, client dynamic.Interface, resource s
 	return ctx.Err()
 }
 
-// Compare waits for what is in the history up to the revision until, and returns in what the two differ.
+// Compare waits until the watches have reached the history's last change up to the revision until, and returns the differences.
 func (s *Served) Compare(t testing.TB, history map[oracle.ObjectKey][]*oracle.Version, until uint64) []oracle.Fault {
 	t.Helper()
 	last := make(map[string]uint64)

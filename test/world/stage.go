@@ -21,14 +21,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// running notes that the agent has ended by itself, if it has, before the test ends it.
+// running sets early if the agent has already ended by itself.
 func (a *Agent) running() {
 	if a.Ended() && !a.Killed && !a.asked {
 		a.early = fmt.Errorf("it had ended by itself before the test ended it: %w", a.endedWith())
 	}
 }
 
-// endedWith is how a process has ended, as an error in any case.
+// endedWith returns the exit status of the process as an error, even if it is 0.
 func (a *Agent) endedWith() error {
 	if a.Err != nil {
 		return a.Err
@@ -36,31 +36,31 @@ func (a *Agent) endedWith() error {
 	return errors.New("exit status 0")
 }
 
-// Server is a bus in a process of its own.
+// Server is a bus in a separate process.
 type Server interface {
 	Destination
 	Kill()              // Ends the process as a crash does.
-	Start(t testing.TB) // Starts it again with its data.
+	Start(t testing.TB) // Restarts the process with its data.
 	Freeze(t testing.TB)
 	Thaw(t testing.TB)
 }
 
-// Stage is a control plane, a bus and an agent, with a proxy wherever two of them talk.
+// Stage is a control plane, a bus and an agent, with a proxy on each connection between them.
 type Stage struct {
 	*Plane
 	Etcd     []*proxy.Proxy // Between each API server and etcd.
 	API      *proxy.Proxy   // Between the agent and the API servers.
 	BusProxy *proxy.Proxy   // Between the agent and the bus.
 	Server   Server         // The bus.
-	Bus      *Bus           // The same, nil with Kafka.
+	Bus      *Bus           // The same; nil with Kafka.
 	via      Destination    // The bus as the agent reaches it.
 	Agent    *Agent
 	Stream   *Stream
 	RNG      *rand.Rand
 
 	Checkpoint string        // The agent's file.
-	changed    int           // How many objects change has changed.
-	Window     time.Duration // The stream's duplicate window; 0: that of the agent's default.
+	changed    int           // The number of objects that Change has changed.
+	Window     time.Duration // The stream's duplicate window; 0: the agent's default.
 
 	Losses []oracle.Loss
 }
@@ -102,7 +102,7 @@ func planeBehindProxies(t testing.TB, apiServers int) (*Plane, []*proxy.Proxy) {
 	return p, etcd
 }
 
-// StageOn is NewStage for a control plane that is there, without proxies before etcd.
+// StageOn is NewStage with an existing control plane, without proxies in front of etcd.
 func StageOn(t testing.TB, p *Plane, rng *rand.Rand) *Stage {
 	t.Helper()
 	bus := StartBusProcess(t)
@@ -127,7 +127,7 @@ func (s *Stage) Begin(t testing.TB, c AgentConfig) {
 	s.BeginWith(t, c, fmt.Sprintf("file: {path: %q}", s.Checkpoint))
 }
 
-// BeginWith is begin with a checkpoint elsewhere.
+// BeginWith is Begin with a given checkpoint setting.
 func (s *Stage) BeginWith(t testing.TB, c AgentConfig, checkpoint string) {
 	t.Helper()
 	c.Bus = s.via
@@ -137,12 +137,12 @@ func (s *Stage) BeginWith(t testing.TB, c AgentConfig, checkpoint string) {
 	s.Stream = s.Server.Read(t, s.Reader())
 }
 
-// Between is a while between two durations, which is a matter of luck.
+// Between returns a random duration between two durations.
 func (s *Stage) Between(least, most time.Duration) time.Duration {
 	return least + time.Duration(s.RNG.Int64N(int64(most-least)))
 }
 
-// Pass lets some time go by: what the test is about happens meanwhile.
+// Pass waits for d or until ctx ends.
 func Pass(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -152,12 +152,12 @@ func Pass(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Pause is pass for between.
+// Pause waits for a random duration between two durations.
 func (s *Stage) Pause(t testing.TB, least, most time.Duration) {
 	Pass(t.Context(), s.Between(least, most))
 }
 
-// CompactNow forgets the history up to now, of which the oracle has read all before.
+// CompactNow compacts etcd at the current revision, after the oracle has read the history up to there.
 func (s *Stage) CompactNow(t testing.TB) {
 	t.Helper()
 	rev := s.Now(t)
@@ -167,7 +167,7 @@ func (s *Stage) CompactNow(t testing.TB) {
 	s.Losses = append(s.Losses, oracle.Loss{Rev: rev, Final: true})
 }
 
-// StartServer starts an API server again, which knows no history then but what it can list.
+// StartServer restarts an API server. It then has no history from before its first list.
 func (s *Stage) StartServer(t testing.TB, i int) {
 	t.Helper()
 	if err := s.StartAPIServer(t.Context(), i); err != nil {
@@ -176,7 +176,8 @@ func (s *Stage) StartServer(t testing.TB, i int) {
 	s.LoseHistory(t, i)
 }
 
-// LoseHistory records that API server i begins its history anew. The cache of a custom resource begins only with the first request.
+// LoseHistory records that API server i has lost the history in its watch caches, and waits until these are filled. The API
+// server creates the cache of a custom resource at the first request.
 func (s *Stage) LoseHistory(t testing.TB, i int) {
 	t.Helper()
 	api, err := NewAPI(s.ConfigFor(i, controlplane.Admin))
@@ -200,8 +201,8 @@ func (s *Stage) LoseHistory(t testing.TB, i int) {
 	s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t)})
 }
 
-// wants is what has to be on the bus of each resource, by the records that are there. Those in selected are observed under
-// the selector team=payments.
+// wants returns the expectations for the resources, according to the snapshots in the records. The agent observes those in
+// selected with the selector team=payments.
 func (p *Plane) wants(records []oracle.Record, until uint64, resources, selected []string) (map[oracle.ObjectKey][]oracle.Expectation, oracle.View) {
 	v := oracle.LivesView(records, 0)
 	v.Until = until
@@ -214,7 +215,7 @@ func (p *Plane) wants(records []oracle.Record, until uint64, resources, selected
 	return want, v
 }
 
-// Conclude waits until what has to be on the bus is there, or nothing has come for a while, and judges it.
+// Conclude waits until the records have no faults, or until no record has arrived for the time idle, and returns the verdict.
 func (s *Stage) Conclude(t testing.TB, idle time.Duration, asked func(*oracle.Record) bool, resources, selected []string) (oracle.Verdict, []oracle.Fault) {
 	t.Helper()
 	until := s.Now(t)
@@ -224,7 +225,7 @@ func (s *Stage) Conclude(t testing.TB, idle time.Duration, asked func(*oracle.Re
 	count, judged, since := -1, -1, time.Now()
 	err := wait.For(t.Context(), 5*time.Minute, func() error {
 		records := s.Stream.All()
-		if n := s.Stream.news(); n != count { // Not progress, which comes for ever.
+		if n := s.Stream.news(); n != count { // Without progress, which the agent sends all the time.
 			count, since = n, time.Now()
 		}
 		if time.Since(since) < quiet {
@@ -254,8 +255,8 @@ func (s *Stage) Conclude(t testing.TB, idle time.Duration, asked func(*oracle.Re
 	return got, faults
 }
 
-// TellStory shows what the bus has of the objects that a few faults of each kind are of, and of their scopes, beside what
-// it should have.
+// TellStory logs the expected and the actual records around a few faults of each kind, with the gaps and snapshots of their
+// scopes.
 func (s *Stage) TellStory(t testing.TB, faults []oracle.Fault, resources, selected []string) {
 	t.Helper()
 	records := s.Stream.All()
@@ -267,7 +268,7 @@ func (s *Stage) TellStory(t testing.TB, faults []oracle.Fault, resources, select
 		}
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s\n", f)
-		const around = 6 // Changes of the object, on either side of the fault.
+		const around = 6 // The number of changes of the object before and after the fault.
 		list := want[f.Key]
 		at := sort.Search(len(list), func(i int) bool { return list[i].Rev >= f.Rev })
 		list = list[max(0, at-around):min(len(list), at+around)]

@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// StopAgent asks the agent to end, which it has to do in good order: nothing keeps it from draining.
+// StopAgent stops the agent, which must end without an error: the bus is reachable, so the agent can drain.
 func (s *Stage) StopAgent(t testing.TB) {
 	t.Helper()
 	if err := s.Agent.Stop(time.Minute); err != nil {
@@ -19,7 +19,7 @@ func (s *Stage) StopAgent(t testing.TB) {
 	}
 }
 
-// KillServers kills both API servers and starts them again, one after the other or the second before the first is back.
+// KillServers kills both API servers and restarts them one after the other, in random order.
 func (s *Stage) KillServers(t testing.TB) {
 	t.Helper()
 	s.KillAPIServer(0)
@@ -31,10 +31,10 @@ func (s *Stage) KillServers(t testing.TB) {
 	s.StartServer(t, 1-first)
 }
 
-// Luck is a generator for tests in which nothing depends on it.
+// Luck returns a generator for tests that do not depend on its numbers.
 func Luck() *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }
 
-// ResumeStage is a stage on the shared control plane, whose agent observes the ConfigMaps of a namespace of the test's own.
+// ResumeStage returns a stage on the shared control plane. By default, its agent observes the ConfigMaps of the namespace.
 func ResumeStage(t testing.TB, namespace string, objects int, c AgentConfig) *Stage {
 	t.Helper()
 	s := StageOn(t, SharedPlane(t), Luck())
@@ -47,12 +47,13 @@ func ResumeStage(t testing.TB, namespace string, objects int, c AgentConfig) *St
 	return s
 }
 
-// WatchConfigMaps is the configuration of watch for the ConfigMaps of a namespace.
+// WatchConfigMaps returns the value of watch for the ConfigMaps of a namespace.
 func WatchConfigMaps(namespace string) string {
 	return "  - resources: [configmaps]\n    namespaces: [" + namespace + "]"
 }
 
-// Judge waits for what has to be there, reports what is wrong and returns the verdict. No snapshot may need a reason.
+// Judge waits for the expected records of resources without a selector, reports the faults and returns the verdict. asked
+// reports whether a snapshot was requested.
 func (s *Stage) Judge(t testing.TB, asked func(*oracle.Record) bool, resources ...string) oracle.Verdict {
 	t.Helper()
 	got, faults := s.Conclude(t, 45*time.Second, asked, resources, nil)
@@ -61,14 +62,14 @@ func (s *Stage) Judge(t testing.TB, asked func(*oracle.Record) bool, resources .
 	return got
 }
 
-// JudgeWhole is judge where no history may be lost.
+// JudgeWhole is Judge for a test in which no history may be lost.
 func (s *Stage) JudgeWhole(t testing.TB, resources ...string) {
 	t.Helper()
 	got := s.Judge(t, nil, resources...)
 	got.NoGaps(t)
 }
 
-// Since are the records behind the first n, without progress.
+// Since returns the records after the first n, without progress.
 func (s *Stage) Since(n int) []oracle.Record {
 	var list []oracle.Record
 	for _, rec := range s.Stream.All()[n:] {
@@ -79,7 +80,7 @@ func (s *Stage) Since(n int) []oracle.Record {
 	return list
 }
 
-// Rewrite changes one object, whose event tells that all before it is on the bus, and waits for it.
+// Rewrite changes one object and waits for its event. All earlier events are then on the bus, too.
 func (s *Stage) Rewrite(t testing.TB, namespace, name, text string) *oracle.Record {
 	t.Helper()
 	raw, err := s.Plane.API.MergePatch(t.Context(), Collection("configmaps", namespace)+"/"+name, obj{"data": obj{"text": text}})
@@ -115,7 +116,7 @@ func (s *Stage) Await(t testing.TB, what string, is func(*oracle.Record) bool) *
 	return found
 }
 
-// Change does n updates, deletions and creations, of objects that were not changed before.
+// Change makes n updates, deletions and creations of objects that it has not changed before.
 func (s *Stage) Change(t testing.TB, namespace string, n int) {
 	t.Helper()
 	all := Collection("configmaps", namespace)

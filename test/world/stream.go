@@ -17,17 +17,17 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// StreamName is the agent's default.
+// StreamName is the agent's default name of the stream.
 const StreamName = "KUBECDC"
 
-// Stream is all records on the bus so far. Goroutines of its own read them as they come.
+// Stream has all records on the bus so far. Its goroutines read them as they arrive.
 type Stream struct {
-	JS jetstream.JetStream // Nil where the bus is another.
-	// Body is the record once more, in structured mode; nil where the bus does not keep it.
+	JS jetstream.JetStream // Nil if the bus is not JetStream.
+	// Body reads a record again, in structured mode. Nil: the bus does not keep records.
 	Body func(ctx context.Context, lane int, position uint64) ([]byte, error)
-	// laneOf is where a bus of several lanes puts an object; nil: it has one.
+	// laneOf returns the lane of an object on a bus with several lanes. Nil: there is one lane.
 	laneOf func(oracle.ObjectKey) int
-	// Lanes is how many there are, once the first record has been read.
+	// Lanes returns the number of lanes. It may be called after the first record has been read.
 	Lanes func() int
 
 	mu      sync.Mutex
@@ -66,7 +66,7 @@ func newStream() *Stream {
 	return &Stream{seen: make(map[string]bool), letters: make(map[string]oracle.Letter), latest: time.Now()}
 }
 
-// ReadLines reads records as the stdout bus prints them, one in a line.
+// ReadLines reads records as the stdout bus prints them, one per line.
 func ReadLines(t testing.TB, lines io.Reader, r *oracle.Reader) *Stream {
 	t.Helper()
 	s := newStream()
@@ -103,7 +103,7 @@ func (s *Stream) Run(t testing.TB, read func(context.Context) error) {
 	})
 }
 
-// consume reads from one ordered consumer after the other: a bus that is stopped or killed takes them along.
+// consume creates a new ordered consumer after each error, because a consumer does not survive a stopped or killed bus.
 func (s *Stream) consume(ctx context.Context, r *oracle.Reader) error {
 	var last uint64
 	for ctx.Err() == nil {
@@ -111,7 +111,7 @@ func (s *Stream) consume(ctx context.Context, r *oracle.Reader) error {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		_ = wait.For(ctx, 100*time.Millisecond, func() error { return err }) // A moment before the next try.
+		_ = wait.For(ctx, 100*time.Millisecond, func() error { return err }) // Wait before the next attempt.
 	}
 	return context.Cause(ctx)
 }
@@ -123,7 +123,7 @@ func (s *Stream) consumeFrom(ctx context.Context, r *oracle.Reader, last *uint64
 	if err != nil {
 		return err
 	}
-	// A pull that a new leader knows nothing of is missed soon.
+	// The short expiry and heartbeat detect a pull that was lost with the previous leader.
 	messages, err := consumer.Messages(jetstream.PullExpiry(2*time.Second), jetstream.PullHeartbeat(time.Second))
 	if err != nil {
 		return err
@@ -164,20 +164,20 @@ func (s *Stream) add(rec oracle.Record, bytes int) {
 	s.records = append(s.records, rec)
 	s.seen[rec.ID] = true
 	if rec.Letter != "" {
-		s.seen[rec.Letter] = true // It will not come any more.
+		s.seen[rec.Letter] = true // This record is in the dead letters: do not wait for it.
 	}
 	s.bytes += int64(bytes)
 	s.latest = time.Now()
 }
 
-// All is what has been read so far.
+// All returns the records read so far.
 func (s *Stream) All() []oracle.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.records[:len(s.records):len(s.records)]
 }
 
-// readUpTo counts the records of changes up to a revision that have been read, and all stream events but progress.
+// readUpTo returns a function that counts the records read up to a revision, without progress, and the dead letters.
 func (s *Stream) readUpTo(rev uint64) func() uint64 {
 	from, n := 0, 0
 	return func() uint64 {
@@ -192,28 +192,28 @@ func (s *Stream) readUpTo(rev uint64) func() uint64 {
 	}
 }
 
-// Size is the number of bytes of all records.
+// Size returns the number of bytes of all records.
 func (s *Stream) Size() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes
 }
 
-// Has reports whether the record with this id has been read, or a gap event with its dead letter.
+// Has reports whether the record with this id has been read, or a gap event for its dead letter.
 func (s *Stream) Has(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[id]
 }
 
-// Quiet is the time since the last record was read.
+// Quiet returns the time since the last record was read.
 func (s *Stream) Quiet() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Since(s.latest)
 }
 
-// Missing is how many of the expectations have no record yet, and one of them.
+// Missing returns the number of expectations without a record, and the id of one of them.
 func (s *Stream) Missing(want map[oracle.ObjectKey][]oracle.Expectation) (n int, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,11 +227,11 @@ func (s *Stream) Missing(want map[oracle.ObjectKey][]oracle.Expectation) (n int,
 	return n, id
 }
 
-// ComingLimit bounds the wait for records that keep coming. Seen with the race detector: two minutes.
+// ComingLimit bounds the wait while records keep arriving. With the race detector, two minutes were observed.
 const ComingLimit = 10 * time.Minute
 
-// WaitFor waits until there is a record for each expectation, or none has come for the time idle. It is left to judge to
-// say what is missing.
+// WaitFor waits until there is a record for each expectation, or until no record has arrived for the time idle. It does not
+// fail the test for missing records, which Judge reports.
 func (s *Stream) WaitFor(t testing.TB, want map[oracle.ObjectKey][]oracle.Expectation, idle time.Duration) {
 	t.Helper()
 	begin := time.Now()
@@ -250,13 +250,13 @@ func (s *Stream) WaitFor(t testing.TB, want map[oracle.ObjectKey][]oracle.Expect
 	}
 }
 
-// Completed waits until each resource's snapshot is completed and returns where it was taken, by scope.
+// Completed waits until each resource's snapshot is completed, and returns the snapshots by scope.
 func (s *Stream) Completed(t testing.TB, resources ...string) map[oracle.Scope]oracle.Snapshot {
 	t.Helper()
 	return s.snapshots(t, oracle.SnapshotCompleted, resources...)
 }
 
-// Started is completed for the begin of the snapshots.
+// Started is Completed for the start of the snapshots.
 func (s *Stream) Started(t testing.TB, resources ...string) map[oracle.Scope]oracle.Snapshot {
 	t.Helper()
 	return s.snapshots(t, oracle.SnapshotStarted, resources...)
@@ -288,7 +288,7 @@ func (s *Stream) snapshots(t testing.TB, kind string, resources ...string) map[o
 	return found
 }
 
-// ViewOf is what an agent sees that took these snapshots.
+// ViewOf returns the View of an agent that took these snapshots.
 func ViewOf(snapshots map[oracle.Scope]oracle.Snapshot) oracle.View {
 	return oracle.View{Snapshot: func(key oracle.ObjectKey) (oracle.Snapshot, bool) {
 		for sc, snap := range snapshots {
@@ -300,7 +300,7 @@ func ViewOf(snapshots map[oracle.Scope]oracle.Snapshot) oracle.View {
 	}}
 }
 
-// news is how many records there are besides progress.
+// news returns the number of records without progress.
 func (s *Stream) news() int {
 	n := 0
 	for _, rec := range s.All() {
@@ -311,7 +311,7 @@ func (s *Stream) news() int {
 	return n
 }
 
-// DeadSubject is the subject of NATS to which the dead letters go by default.
+// DeadSubject returns the default NATS subject of dead letters.
 func DeadSubject() string { return "kubecdc." + oracle.Escape(ClusterName) + ".dead" }
 
 // Bury adds a dead letter.
@@ -322,14 +322,14 @@ func (s *Stream) Bury(l oracle.Letter) {
 	s.latest = time.Now()
 }
 
-// Dead is the dead letters, in no order.
+// Dead returns the dead letters in no particular order.
 func (s *Stream) Dead() []oracle.Letter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.letters))
 }
 
-// Buried is the dead letters with their objects.
+// Buried returns the object of each dead letter, by the event's id.
 func (s *Stream) Buried() map[string]oracle.ObjectKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -340,7 +340,7 @@ func (s *Stream) Buried() map[string]oracle.ObjectKey {
 	return dead
 }
 
-// End is the position of the last record that the bus has.
+// End returns the position of the last record on the bus.
 func (s *Stream) End(ctx context.Context) (uint64, error) {
 	stream, err := s.JS.Stream(ctx, StreamName)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// Judge judges all that has been read.
+// Judge compares the records with the expectations.
 func (s *Stream) Judge(want map[oracle.ObjectKey][]oracle.Expectation, records []oracle.Record, v oracle.View) oracle.Verdict {
 	if s.laneOf == nil {
 		return oracle.Judge(want, records, v)
@@ -12,7 +12,7 @@ func (s *Stream) Judge(want map[oracle.ObjectKey][]oracle.Expectation, records [
 	return s.lanes().Judge(want, records, v)
 }
 
-// lanes are those of the bus.
+// lanes returns the lanes of the bus.
 func (s *Stream) lanes() oracle.Lanes {
 	if s.laneOf == nil {
 		return oracle.Lanes{N: 1, Of: func(oracle.ObjectKey) int { return 0 }}
@@ -20,7 +20,7 @@ func (s *Stream) lanes() oracle.Lanes {
 	return oracle.Lanes{N: s.Lanes(), Of: s.laneOf}
 }
 
-// JudgeSnapshots judges the marks in all that has been read.
+// JudgeSnapshots checks the start and end events of snapshots.
 func (s *Stream) JudgeSnapshots(records []oracle.Record) []oracle.Fault {
 	letters := s.Dead()
 	if s.laneOf == nil {
@@ -29,7 +29,7 @@ func (s *Stream) JudgeSnapshots(records []oracle.Record) []oracle.Fault {
 	return oracle.JudgeSnapshotsWith(letters, s.lanes().Split(records)...)
 }
 
-// judgeLetters checks the dead letters, and that there is a gap for each and a letter for each gap.
+// judgeLetters checks the dead letters, and that each has a gap event and each such gap event has a dead letter.
 func (s *Stream) judgeLetters() []oracle.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,13 +18,13 @@ import (
 // SecretMark begins each planted Secret value, so that one search finds them all.
 const SecretMark = "kubecdc-planted-"
 
-// SecretValue is a value that must not leave the cluster.
+// SecretValue returns a new value that must not leave the cluster.
 func SecretValue() string { return SecretMark + rand.Text() }
 
-// Writers change objects as fast as the API server takes it.
+// Writers change objects as fast as the API server accepts it.
 type Writers struct {
 	API  *API
-	Done func() bool // The budget is used up.
+	Done func() bool // Whether the writers must stop.
 
 	Requests  atomic.Int64
 	Tolerated atomic.Int64
@@ -33,17 +33,17 @@ type Writers struct {
 	err error
 }
 
-// Writer is one of them. It has names of its own; what it does to them is a matter of luck, the same in each run.
+// Writer is a writer with its own object names. Its steps are random, but the same in each run.
 type Writer struct {
 	*Writers
 	RNG       *mathrand.Rand
 	Namespace string
 	id        string
 	names     int
-	N         int // Counts steps, to make contents differ.
+	N         int // A counter that makes contents differ.
 }
 
-// Run runs the steps of each writer again and again until the budget is used up.
+// Run repeats the steps of all writers concurrently until Done returns true.
 func (ws *Writers) Run(t testing.TB, all ...func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -74,7 +74,7 @@ func (ws *Writers) Run(t testing.TB, all ...func(ctx context.Context) error) {
 	}
 }
 
-// Writer returns a writer with names of its own.
+// Writer returns a writer with its own object names.
 func (ws *Writers) Writer(id, namespace string, names int) *Writer {
 	seed := uint64(len(id))
 	for _, c := range []byte(id + namespace) {
@@ -85,16 +85,16 @@ func (ws *Writers) Writer(id, namespace string, names int) *Writer {
 	}
 }
 
-// Name is one of the names of the writer.
+// Name returns a random name of the writer.
 func (w *Writer) Name() string { return fmt.Sprintf("%s-%d", w.id, w.RNG.IntN(w.names)) }
 
-// Text is a content that is awkward to carry: quotes, escapes, what JSON writers like to escape, and beyond ASCII.
+// Text returns content that is hard to encode: quotes, escapes, characters that JSON encoders often escape, and non-ASCII ones.
 func (w *Writer) Text() string {
 	w.N++
 	return fmt.Sprintf("%d \"quoted\" \\ </b>&amp; \u2028 é 漢 😀 \t\n%s", w.N, strings.Repeat("x", w.RNG.IntN(200)))
 }
 
-// Meta is the metadata of an object.
+// Meta returns the metadata of an object.
 func Meta(name string, more ...any) obj {
 	m := obj{"name": name}
 	for i := 0; i < len(more); i += 2 {
@@ -103,7 +103,7 @@ func Meta(name string, more ...any) obj {
 	return m
 }
 
-// Applied is what kubectl apply writes: the object, and the object once more in an annotation.
+// Applied returns the object as kubectl apply writes it: with a copy of the object in an annotation.
 func Applied(o obj) obj {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -113,7 +113,7 @@ func Applied(o obj) obj {
 	return o
 }
 
-// finalize takes the finalizers away, upon which an object that is being deleted goes.
+// finalize removes the finalizers, which completes a pending deletion.
 func (w *Writer) finalize(ctx context.Context, uri string) error {
 	_, err := w.API.MergePatch(ctx, uri, obj{"metadata": obj{"finalizers": nil}})
 	return err
@@ -153,7 +153,7 @@ func (w *Writer) ConfigMaps(ctx context.Context) error {
 		_, err = w.API.MergePatch(ctx, uri, Applied(cm))
 	case 12:
 		err = w.API.Remove(ctx, uri)
-	case 13: // Gone and back again at once.
+	case 13: // Deleted and immediately created again.
 		if err = w.API.Remove(ctx, uri); err == nil {
 			_, err = w.API.Create(ctx, all, cm)
 		}
@@ -161,7 +161,7 @@ func (w *Writer) ConfigMaps(ctx context.Context) error {
 		cm["metadata"].(obj)["finalizers"] = []string{"e2e.kubecdc.dev/wait"}
 		if _, err = w.API.Replace(ctx, uri, cm); err == nil {
 			if err = w.API.Remove(ctx, uri); err == nil {
-				_, _ = w.API.MergePatch(ctx, uri, obj{"data": obj{"text": "while it waits"}}) // The next line tells.
+				_, _ = w.API.MergePatch(ctx, uri, obj{"data": obj{"text": "while it waits"}}) // finalize returns the error.
 				err = w.finalize(ctx, uri)
 			}
 		}
@@ -210,7 +210,7 @@ func (w *Writer) Secrets(ctx context.Context) error {
 	return err
 }
 
-// Deployments is one step of a writer of Deployments, upon which the controller manager makes many more.
+// Deployments is one step of a writer of Deployments. Each causes many more changes by the controller manager.
 func (w *Writer) Deployments(ctx context.Context) error {
 	all := Collection("deployments.apps", w.Namespace)
 	name := w.Name()
@@ -263,7 +263,7 @@ func (w *Writer) Widgets(ctx context.Context) error {
 	switch w.RNG.IntN(10) {
 	case 0, 1:
 		_, err = w.API.Create(ctx, all, widget)
-	case 2: // A replacement needs the resourceVersion: read, change, write.
+	case 2: // A replacement needs the resourceVersion, so the object is read first.
 		var raw []byte
 		if raw, err = w.API.Get(ctx, uri); err == nil {
 			var current obj
@@ -296,7 +296,7 @@ func (w *Writer) Widgets(ctx context.Context) error {
 	return err
 }
 
-// Shared is one step of one of several writers who write to the same few objects, each as a manager of its own.
+// Shared is one step of a writer that shares a few objects with other writers. Each has its own field manager.
 func (w *Writer) Shared(ctx context.Context) error {
 	name := fmt.Sprint("shared-", w.RNG.IntN(3))
 	uri := Collection("configmaps", w.Namespace) + "/" + name

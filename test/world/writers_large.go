@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// largeSizes are texts of ConfigMaps, for events of 128 KiB: what fits into any, what fits twice but not three times (before,
-// after and patch), what fits once, and what fits into none. An API server takes up to 1 MiB of data.
+// largeSizes are lengths of texts in ConfigMaps, for a limit of 128 KiB per event. An event has the text up to three times, in
+// before, after and patch. The limit allows that three times, twice, once, or not at all. An API server accepts up to 1 MiB.
 var largeSizes = []int{500, 46 << 10, 100 << 10, 300 << 10, 900 << 10}
 
-// Noise is a text that compression makes little smaller.
+// Noise returns a text that hardly compresses.
 func Noise(size int) string {
 	var b strings.Builder
 	for b.Len() < size {
@@ -20,7 +20,7 @@ func Noise(size int) string {
 	return b.String()
 }
 
-// Large is one step of a writer of ConfigMaps, many of them too large for the bus.
+// Large is one step of a writer of ConfigMaps, many of which are too large for the bus.
 func (w *Writer) Large(ctx context.Context) error {
 	all := Collection("configmaps", w.Namespace)
 	name := w.Name()
@@ -34,7 +34,7 @@ func (w *Writer) Large(ctx context.Context) error {
 		_, err = w.API.Create(ctx, all, cm)
 	case 3:
 		_, err = w.API.Replace(ctx, uri, cm)
-	case 4, 5, 6: // A small change of what may be large.
+	case 4, 5, 6: // A small change of an object that may be large.
 		_, err = w.API.MergePatch(ctx, uri, obj{"data": obj{"step": fmt.Sprint(w.N)}})
 	case 7:
 		err = w.API.Remove(ctx, uri)

@@ -10,15 +10,15 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// SteadyWriters change objects at a moderate rate, whatever is done to the API servers.
+// SteadyWriters change objects at a moderate rate, even while tests stop and restart API servers.
 type SteadyWriters struct {
 	APIs   []*API
 	Every  time.Duration // How often each writer takes a step.
 	Steps  atomic.Int64
-	Failed atomic.Int64 // Steps that an API server did not answer: what became of them is for etcd to tell.
+	Failed atomic.Int64 // Steps with an unexpected error. Only etcd shows whether they took effect.
 }
 
-// Run takes the steps of each writer until stop is called.
+// Run runs the steps of each writer in the background until stop is called.
 func (sw *SteadyWriters) Run(t testing.TB, writers ...func(*Writers) func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -36,8 +36,8 @@ func (sw *SteadyWriters) Run(t testing.TB, writers ...func(*Writers) func(contex
 					return
 				case <-tick.C:
 				}
-				// A step is not cut off by stop: the API server may take a request whose client has gone, after the test has looked where
-				// history ends.
+				// stop does not cancel a step: the API server could still execute the request after the test has read the last
+				// revision.
 				attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 				err := step(attempt)
 				cancel()
@@ -62,7 +62,7 @@ func (sw *SteadyWriters) Run(t testing.TB, writers ...func(*Writers) func(contex
 	return stop
 }
 
-// writersOf is writers that go from one API server to the next.
+// writersOf is a set of writers that can switch to another API server.
 type writersOf struct {
 	Writers
 	apis []*API
@@ -71,7 +71,7 @@ type writersOf struct {
 
 func (w *writersOf) use() { w.API = w.apis[w.at%len(w.apis)] }
 
-// Labelled is one step of a writer of custom resources that move into and out of the selector team=payments.
+// Labelled is one step of a writer of custom resources that enter and leave the selector team=payments.
 func (w *Writer) Labelled(ctx context.Context) error {
 	all := Collection(oracle.Widgets, w.Namespace)
 	name := w.Name()
@@ -100,7 +100,7 @@ func (w *Writer) Labelled(ctx context.Context) error {
 	return err
 }
 
-// Team is a value of the label team, which the selector team=payments selects or not.
+// Team returns a value of the label team that the selector team=payments matches, or one that it does not match.
 func Team(inside bool) string {
 	if inside {
 		return "payments"

@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// Archived is where etcd has what the agents of these tests are told to observe.
+// Archived returns the resources that the agents of these tests observe, by their prefix in etcd.
 func Archived() map[string]string {
 	all := map[string]string{
 		"/registry/leases/":              "leases.coordination.k8s.io",
@@ -26,21 +26,21 @@ func Archived() map[string]string {
 	return all
 }
 
-// Version is one version of an object as etcd has it, or its deletion: then there is no object.
+// Version is one version of an object as etcd has it, or its deletion, for which Object is nil.
 type Version struct {
 	Key    oracle.ObjectKey
 	Rev    uint64
 	UID    string
 	Labels map[string]string
-	Object Tree // With its resourceVersion, and all that was ever written.
+	Object Tree // With its resourceVersion; nothing is stripped.
 
 	version *oracle.Version // For changedBy.
 }
 
-// archive is every version of every object of some resources that there was at a revision, or came behind it.
+// archive has the versions of all objects of some resources: those that existed at a revision, and all later ones.
 type archive map[oracle.ObjectKey][]*Version
 
-// ReadArchive reads an archive from etcd: what there was at from, and all that came until, which must have happened.
+// ReadArchive reads an archive from etcd: the objects at revision from, and all changes up to until. etcd must have reached until.
 func ReadArchive(t testing.TB, h *oracle.History, from, until uint64, resources ...string) archive {
 	t.Helper()
 	a := make(archive)
@@ -63,7 +63,7 @@ func ReadArchive(t testing.TB, h *oracle.History, from, until uint64, resources 
 	return a
 }
 
-// follow reads all keys, for each revision has one: the last one tells that there is no more.
+// follow watches all keys, because each revision has a key. So it always reads one at until or later, and then ends.
 func (a archive) follow(ctx context.Context, client *clientv3.Client, wanted map[string]string, from, until uint64) error {
 	if from >= until {
 		return nil
@@ -121,7 +121,7 @@ func (a archive) add(prefix, resource, key string, rev uint64, value []byte) err
 	return nil
 }
 
-// decode takes the object's JSON.
+// decode sets the version's object from JSON.
 func (v *Version) decode(raw []byte) error {
 	var err error
 	if v.version, err = oracle.ReadVersion(v.Key.Resource, v.Rev, raw); err != nil {
@@ -135,7 +135,7 @@ func (v *Version) decode(raw []byte) error {
 	return nil
 }
 
-// last is the version that there was at a revision, nil if none.
+// last returns the version of an object at a revision, or nil if the object did not exist.
 func (a archive) last(key oracle.ObjectKey, rev uint64) *Version {
 	var last *Version
 	for _, v := range a[key] {

@@ -11,26 +11,26 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// Chosen is a change that an agent of a configuration has to hear of: with a record on the bus, or withheld.
+// Chosen is a change that an agent with a given configuration must publish as a record or withhold.
 type Chosen struct {
 	ID     string
 	Op     string
 	Key    oracle.ObjectKey
 	UID    string
 	Rev    uint64
-	Prev   *Version // Nil where there was none.
-	Before Tree     // As sent. Of entered: as it would be, if it is known.
+	Prev   *Version // Nil if there was none.
+	Before Tree     // As sent; for entered, as sent if the agent knows it.
 	After  Tree
 	Next   *Version
 
-	Reason  string // Why it is withheld, "": it is sent.
-	Skipped uint64 // How many versions were withheld since the object's last record.
+	Reason  string // Why it is withheld; "": it is sent.
+	Skipped uint64 // The number of versions withheld since the object's last record.
 
 	index int
 }
 
-// Choose derives from etcd's history what an agent of this configuration has to send, and what to withhold, per object in
-// order. begins is the snapshot of the scope that an object is in.
+// Choose derives from etcd's history the changes that an agent with this configuration must send or withhold, for each object
+// in order. begins returns the snapshot of the scope that an object is in.
 func (c *Config) Choose(a archive, begins func(oracle.ObjectKey) (oracle.Snapshot, bool), until uint64) map[oracle.ObjectKey][]Chosen {
 	want := make(map[oracle.ObjectKey][]Chosen)
 	for key, versions := range a {
@@ -57,9 +57,9 @@ func (c *Config) chooseObject(key oracle.ObjectKey, versions []*Version, snap or
 		switch {
 		case e.Reason == "":
 			e.Skipped, skipped = skipped, 0
-		case op == oracle.Deleted || op == oracle.Left: // Whatever comes is another object, or is new to the scope.
+		case op == oracle.Deleted || op == oracle.Left: // The next record is of another object, or of one that is new to the scope.
 			skipped = 0
-		case op != oracle.Read: // Nothing was missed: it is there as it is.
+		case op != oracle.Read: // A withheld read is not a skipped version.
 			skipped++
 		}
 		list = append(list, e)
@@ -103,7 +103,7 @@ func (c *Config) chooseObject(key oracle.ObjectKey, versions []*Version, snap or
 	return list
 }
 
-// withholds is the reason for which a rule withholds a change, "" where it is sent.
+// withholds returns the reason why a rule withholds a change, or "" if it is sent.
 func (c *Config) withholds(rule int, m *moment) string {
 	r := &c.Rules[rule]
 	operation := map[string]string{oracle.Created: "created", oracle.Updated: "updated", oracle.Deleted: "deleted"}[m.Op]
@@ -135,14 +135,14 @@ type Verdict struct {
 	Faults                     []Fault
 }
 
-// Fault is a fault and, where an object is not what it should be, that.
+// Fault is a fault of the records. Want is the expected object if an object differs.
 type Fault struct {
 	oracle.Fault
 	Want Tree
 }
 
-// Judge compares the records with what is wanted. killed are the positions in the stream at which an agent was killed:
-// the next one does not know what was withheld before, and may repeat what was sent.
+// Judge compares the records with the choice. killed has the positions in the stream at which an agent was killed: the next
+// agent has lost the count of skipped versions, and may repeat records.
 func Judge(want map[oracle.ObjectKey][]Chosen, records []oracle.Record, until uint64, killed ...uint64) Verdict {
 	j := &judgement{byID: make(map[string]*Chosen), seen: make(map[string]*oracle.Record), last: make(map[oracle.ObjectKey]*oracle.Record), killed: killed}
 	for _, list := range want {
@@ -183,7 +183,7 @@ func (j *judgement) fault(rec *oracle.Record, kind string, want Tree, format str
 	}})
 }
 
-// between tells whether an agent was killed between two records.
+// between reports whether an agent was killed between two positions.
 func (j *judgement) between(from, to uint64) bool {
 	return slices.ContainsFunc(j.killed, func(k uint64) bool { return from <= k && k < to })
 }
@@ -252,7 +252,7 @@ func (j *judgement) compare(rec *oracle.Record, e *Chosen, restarted bool) {
 	switch e.Op {
 	case oracle.Read:
 		before = oracle.Absent
-	case oracle.Entered: // What there was outside need not be known.
+	case oracle.Entered: // The agent need not know the version outside the selector.
 		if before = rec.Before; before == oracle.Null {
 			before = oracle.Absent
 		}
@@ -292,7 +292,7 @@ func (j *judgement) content(rec *oracle.Record, member string, got, want oracle.
 	}
 }
 
-// WithheldCounts is how many changes are withheld, by resource and reason.
+// WithheldCounts counts the withheld changes by resource and reason.
 func WithheldCounts(want map[oracle.ObjectKey][]Chosen) map[string]int {
 	counts := make(map[string]int)
 	for key, list := range want {
@@ -305,5 +305,5 @@ func WithheldCounts(want map[oracle.ObjectKey][]Chosen) map[string]int {
 	return counts
 }
 
-// CompareFaults puts the faults of one kind together.
+// CompareFaults orders faults by kind.
 func CompareFaults(a, b Fault) int { return strings.Compare(a.Kind, b.Kind) }

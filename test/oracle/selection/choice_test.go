@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// ancients makes a history of one ConfigMap: each step is the object's further content, nil deletes it.
+// ancients makes a history of one ConfigMap. Each step is a new content of the object; nil deletes it.
 func ancients(t *testing.T, steps ...obj) (oracle.ObjectKey, []*Version) {
 	t.Helper()
 	key := oracle.ObjectKey{Resource: "configmaps", Namespace: "shop-a", Name: "web"}
@@ -43,7 +43,7 @@ func ancients(t *testing.T, steps ...obj) (oracle.ObjectKey, []*Version) {
 	return key, a[key]
 }
 
-// TestSelectionOracle holds the evaluation of rules against what a person says of a history.
+// TestSelectionOracle compares the evaluation of rules with results written by hand.
 func TestSelectionOracle(t *testing.T) {
 	team := func(name, text string) obj {
 		return obj{"metadata": obj{"labels": obj{"team": name}}, "data": obj{"text": text}}
@@ -72,7 +72,7 @@ func TestSelectionOracle(t *testing.T) {
 		name    string
 		config  Config
 		history []obj
-		want    []string // Op, revision, and what is skipped; in brackets why it is withheld.
+		want    []string // Op, revision and skipped; in brackets the reason for withholding.
 	}{
 		{
 			"everything",
@@ -178,7 +178,7 @@ func TestSelectionOracle(t *testing.T) {
 	}
 }
 
-// TestSelectionContent holds the treatment of objects against what a person says of it.
+// TestSelectionContent compares stripped and redacted objects with results written by hand.
 func TestSelectionContent(t *testing.T) {
 	_, versions := ancients(t, obj{
 		"metadata": obj{"labels": obj{"a.b": "1", "c": "2"}, "managedFields": []obj{{"manager": "x"}}, "annotations": obj{oracle.LastApplied: "{}", "keep": "1"}},
@@ -189,13 +189,13 @@ func TestSelectionContent(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		config Config
-		want   string // What is left but for the identity.
+		want   string // The remaining fields, without those that identify the object.
 	}{
 		{"nothing stripped", Config{Strip: []string{}}, `{"annotations":{"keep":"1","` + oracle.LastApplied + `":"{}"},"data":{"x":"1","y.z":"2"},"labels":{"a.b":"1","c":"2"},"managedFields":[{"manager":"x"}],"spec":{"list":[{"keep":1,"value":"v"},{"value":null},{}]}}`},
 		{"the default", Config{}, `{"annotations":{"keep":"1"},"data":{"x":"1","y.z":"2"},"labels":{"a.b":"1","c":"2"},"spec":{"list":[{"keep":1,"value":"v"},{"value":null},{}]}}`},
 		{"removed", Config{Strip: []string{`metadata.labels["a.b"]`}, Rules: []Rule{{Redact: []string{"spec.list[*].value", "data[*]"}}}}, `{"annotations":{"keep":"1"},"data":{},"labels":{"c":"2"},"spec":{"list":[{"keep":1},{},{}]}}`},
 		{
-			// Made with openssl: the lengths, uid "u1", the path and the value through dgst -mac HMAC.
+			// Made with openssl dgst -mac HMAC over uid "u1", the path and the value, each after its length.
 			"hashed",
 			Config{Redaction: Redaction{Key: key}, Rules: []Rule{{Redact: []string{"spec.list[*].value", `data["y.z"]`}}}},
 			`{"annotations":{"keep":"1"},"data":{"x":"1","y.z":"hmac-sha256:22b5ca23:wyV3ml7Lumsxq-FCMe9Btw"},"labels":{"a.b":"1","c":"2"},"spec":{"list":[{"keep":1,"value":"hmac-sha256:22b5ca23:xHOxD7V3j-hEkHpIOO05Qw"},{"value":null},{}]}}`,
@@ -206,7 +206,7 @@ func TestSelectionContent(t *testing.T) {
 			if len(tc.config.Rules) > 0 {
 				rule = 0
 			}
-			got := maps.Clone(tc.config.treat(versions[0], rule)) // It may be the history itself.
+			got := maps.Clone(tc.config.treat(versions[0], rule)) // treat may return the object of the history itself.
 			m := got["metadata"].(Tree)
 			for _, field := range []string{"labels", "annotations", "managedFields"} {
 				if v, ok := m[field]; ok {

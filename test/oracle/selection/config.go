@@ -10,13 +10,13 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// What an agent is told to send, and what that means. Nothing here is the agent's: a selector, an expression or a path is
-// written once for the configuration and once more in Go, over objects as encoding/json decodes them.
+// This file has configurations of an agent and their meaning. It uses no code of the agent: each selector, expression and path
+// exists as text for the configuration, and as a Go function over objects as encoding/json decodes them.
 
-// Tree is an object as encoding/json decodes it, with numbers as they are spelled.
+// Tree is an object as encoding/json decodes it. Numbers keep their spelling.
 type Tree = map[string]any
 
-// Config is one draw of a configuration.
+// Config is a randomly drawn configuration.
 type Config struct {
 	Rules     []Rule
 	Noise     []string
@@ -24,7 +24,7 @@ type Config struct {
 	Redaction Redaction
 }
 
-// Rule is one of watch.
+// Rule is a rule of watch.
 type Rule struct {
 	Resources  []string // As in the file.
 	Except     []string
@@ -37,7 +37,7 @@ type Rule struct {
 	Redact     []string
 }
 
-// Redaction is redaction of the file. A key makes it mode hash.
+// Redaction is the setting redaction. With a key, its mode is hash.
 type Redaction struct {
 	Off           bool
 	Key           []byte
@@ -45,24 +45,24 @@ type Redaction struct {
 	AcrossObjects bool
 }
 
-// labelSelector is the text and what it means.
+// labelSelector is a label selector as text and as a function.
 type labelSelector struct {
 	Text    string
 	Matches func(labels map[string]string) bool
 }
 
-// fieldSelector is the text and what it means. Path is nil where the API server has to know the field, which is the case of
-// names and of a Secret's type.
+// fieldSelector is a field selector as text and as a function. The API server supports only the fields of names and of a
+// Secret's type.
 type fieldSelector struct {
 	Text    string
-	Plain   bool // The API server does not know it: only for the agent, where there are several rules.
+	Plain   bool // The API server does not support the field. The agent evaluates it, if there are several rules.
 	Matches func(object Tree) bool
 }
 
-// version is what a middle part of a resource's name may be: "v1" in deployments.v1.apps.
+// versionPart matches the version in a resource's name: "v1" in deployments.v1.apps.
 var versionPart = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
-// names tells whether a pattern of the file names a resource: "*", "*.apps", "deployments.apps", "deployments.v1.apps".
+// names reports whether a pattern such as "*", "*.apps", "deployments.apps" or "deployments.v1.apps" matches a resource.
 func names(pattern, resource string) bool {
 	if pattern == "*" {
 		return true
@@ -81,7 +81,7 @@ func anyNames(patterns []string, resource string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return names(p, resource) })
 }
 
-// takesNamespace is scope.has for the patterns of a rule.
+// takesNamespace is oracle.Scope.Has for the patterns of a rule.
 func takesNamespace(patterns []string, namespace string) bool {
 	if len(patterns) == 0 {
 		return true
@@ -100,18 +100,18 @@ func takesNamespace(patterns []string, namespace string) bool {
 	return taken
 }
 
-// of tells whether the rule can take objects of a resource.
+// of reports whether the rule can match objects of a resource.
 func (r *Rule) of(resource string) bool {
 	return anyNames(r.Resources, resource) && !anyNames(r.Except, resource)
 }
 
-// takes tells whether the rule takes an object.
+// takes reports whether the rule matches an object.
 func (r *Rule) takes(v *Version) bool {
 	return r.of(v.Key.Resource) && takesNamespace(r.Namespaces, v.Key.Namespace) &&
 		(r.Labels == nil || r.Labels.Matches(v.Labels)) && (r.Fields == nil || r.Fields.Matches(v.Object))
 }
 
-// rule is the index of the rule that takes a version of an object, -1: none does.
+// rule returns the index of the first rule that matches a version of an object, or -1 if none does.
 func (c *Config) rule(v *Version) int {
 	if v == nil || v.Object == nil {
 		return -1
@@ -124,7 +124,7 @@ func (c *Config) rule(v *Version) int {
 	return -1
 }
 
-// Clauses are the rules that can take objects of a resource.
+// Clauses returns the rules that can match objects of a resource.
 func (c *Config) Clauses(resource string) []*Rule {
 	var list []*Rule
 	for i := range c.Rules {
@@ -135,7 +135,7 @@ func (c *Config) Clauses(resource string) []*Rule {
 	return list
 }
 
-// Scopes are the namespaces that a resource has an informer for each, "" standing for one over all.
+// Scopes returns the namespaces that have an informer of the resource each. "" is one informer for all namespaces.
 func (c *Config) Scopes(resource string) []string {
 	seen := make(map[string]bool)
 	var list []string
@@ -156,7 +156,7 @@ func (c *Config) Scopes(resource string) []string {
 	return list
 }
 
-// Watch is the value of watch, YAML.
+// Watch returns the value of watch as YAML.
 func (c *Config) Watch() string {
 	var b strings.Builder
 	for i := range c.Rules {
@@ -190,7 +190,7 @@ func (c *Config) Watch() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Rest is the rest of the file that was drawn, YAML.
+// Rest returns the other settings of the configuration as YAML.
 func (c *Config) Rest() string {
 	var b strings.Builder
 	if len(c.Noise) > 0 {
@@ -207,7 +207,7 @@ func (c *Config) Rest() string {
 	return b.String()
 }
 
-// flow is a list in YAML's flow style.
+// flow returns a list in YAML's flow style.
 func flow(list []string) string {
 	quoted := make([]string, len(list))
 	for i, s := range list {
@@ -216,7 +216,7 @@ func flow(list []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// labelSelectors are written as kubectl takes them.
+// labelSelectors returns the label selectors that can be drawn, in the syntax of kubectl.
 func labelSelectors() []labelSelector {
 	team := func(want string) func(map[string]string) bool {
 		return func(l map[string]string) bool { return l["team"] == want }
@@ -235,7 +235,7 @@ func labelSelectors() []labelSelector {
 	}
 }
 
-// fieldSelectors are those that can be drawn for a resource. The agent reads a field that is not there as an empty text, as
+// fieldSelectors returns the field selectors that can be drawn for a resource. The agent treats a missing field as empty text, as
 // the API server does.
 func fieldSelectors(resource string) []fieldSelector {
 	name := func(o Tree) string { return Text(o, "metadata", "name") }
@@ -262,13 +262,13 @@ func fieldSelectors(resource string) []fieldSelector {
 	return list
 }
 
-// Text is the text at a path, "" where there is none.
+// Text returns the text at a path, or "" if there is none.
 func Text(o Tree, path ...string) string {
 	s, _ := At(o, path...).(string)
 	return s
 }
 
-// At is the value at a path of members, nil where there is none.
+// At returns the value at a path of members, or nil if there is none.
 func At(value any, path ...string) any {
 	for _, member := range path {
 		o, ok := value.(Tree)

@@ -16,13 +16,13 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// defaultStrip is what is cut where the file does not say otherwise.
+// defaultStrip has the default paths of strip.
 var defaultStrip = []string{"metadata.managedFields", `metadata.annotations["` + oracle.LastApplied + `"]`}
 
-// hiding is where a value can be once more, and what goes along with every redaction.
+// hiding has the paths that may contain a copy of a redacted value. They are stripped with every redaction.
 var hiding = defaultStrip
 
-// step is one step of a path: a member of an object, or, where All is set, each member or each element.
+// step is one step of a path: a member of an object or, if All is set, each member or each element.
 type step struct {
 	Member string
 	All    bool
@@ -30,13 +30,13 @@ type step struct {
 
 var pathStep = regexp.MustCompile(`^(?:\.?([^.\[\]"]+)|\["((?:[^"\\]|\\.)*)"\]|\[(\*)\])`)
 
-// steps reads a path of the file.
+// steps parses a path of the configuration.
 func steps(path string) []step {
 	var list []step
 	for rest := path; rest != ""; {
 		m := pathStep.FindStringSubmatch(rest)
 		if m == nil {
-			panic("no path: " + path) // The tests' own.
+			panic("no path: " + path) // Only the tests write paths.
 		}
 		rest = rest[len(m[0]):]
 		switch {
@@ -55,11 +55,11 @@ func steps(path string) []step {
 	return list
 }
 
-// gone is what edit's function returns to take a value out.
+// gone is the result with which edit's function removes a value.
 type gone struct{}
 
-// edit is a copy of a value in which what is at the path is what with makes of it. The path so far is written as in the file,
-// with real names where it has [*] for members.
+// edit returns a copy of a value in which the results of with replace the values at the path. so is the path so far, as written in
+// the configuration, but with the names of members in place of [*].
 func edit(value any, path []step, so string, with func(path string, value any) any) any {
 	if len(path) == 0 {
 		return with(so, value)
@@ -94,7 +94,7 @@ func edit(value any, path []step, so string, with func(path string, value any) a
 	}
 }
 
-// written is a member's name behind a path.
+// written returns the text that appends a member to the path so.
 func written(so, member string) string {
 	if strings.ContainsAny(member, `.[]*"' `) || member == "" {
 		quoted, err := json.Marshal(member)
@@ -109,12 +109,12 @@ func written(so, member string) string {
 	return "." + member
 }
 
-// remove takes out what is at a path.
+// remove returns a copy of the object without the values at a path.
 func remove(object Tree, path string) Tree {
 	return edit(object, steps(path), "", func(string, any) any { return gone{} }).(Tree)
 }
 
-// treat is a version as it would be sent by a rule: less what is stripped, with what is redacted.
+// treat returns a version as a rule would send it, stripped and redacted.
 func (c *Config) treat(v *Version, rule int) Tree {
 	if v == nil || v.Object == nil {
 		return nil
@@ -153,7 +153,7 @@ func (c *Config) treat(v *Version, rule int) Tree {
 	return object
 }
 
-// mac is what takes the place of a value, by the documentation of the mode hash.
+// mac returns the replacement of a value, as documented for the mode hash.
 func (r *Redaction) mac(uid, path string, value any) any {
 	var raw string
 	switch v := value.(type) {
@@ -161,7 +161,7 @@ func (r *Redaction) mac(uid, path string, value any) any {
 		return nil // No value.
 	case string:
 		if strings.HasPrefix(v, "hmac-sha256:"+r.keyID()) {
-			return v // Two paths name it.
+			return v // Two paths match the value: it is already hashed.
 		}
 		raw = v
 	case json.Number:
@@ -184,14 +184,14 @@ func (r *Redaction) mac(uid, path string, value any) any {
 	return "hmac-sha256:" + r.keyID() + ":" + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
 }
 
-// keyID tells keys apart, and nothing of them.
+// keyID returns an id that distinguishes keys without revealing them.
 func (r *Redaction) keyID() string {
 	h := hmac.New(sha256.New, r.Key)
 	h.Write([]byte("kubecdc key id"))
 	return fmt.Sprintf("%x", h.Sum(nil))[:8]
 }
 
-// Exact digests an object as it is. What was cut may have left empty annotations, which is a matter of taste.
+// Exact digests an object as it is, but ignores empty annotations, which an agent may or may not keep.
 func Exact(object Tree) oracle.Digest {
 	if m, ok := object["metadata"].(Tree); ok {
 		if a, ok := m["annotations"].(Tree); ok && len(a) == 0 {

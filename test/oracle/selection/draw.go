@@ -8,13 +8,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// The resources of TestSelection, as a rule may name them. Those of apps come by themselves: the controllers write them.
+// Two resources of TestSelection, as a rule may name them.
 const (
 	Leases         = "leases.coordination.k8s.io"
 	EndpointSlices = "endpointslices.discovery.k8s.io"
 )
 
-// drawn is the resources that a configuration is drawn over, with the ways to name them.
+// drawn returns the resources from which a configuration is drawn, with the patterns that a rule may use. Controllers write those
+// of the group apps.
 func drawn() map[string][]string {
 	return map[string][]string{
 		"configmaps":       {"configmaps", "configmaps.v1"},
@@ -26,7 +27,7 @@ func drawn() map[string][]string {
 	}
 }
 
-// WrittenBeside are the resources of a pattern that nobody but controllers writes.
+// WrittenBeside returns further resources that the pattern *.apps matches and that only controllers write.
 func WrittenBeside() []string {
 	return []string{"replicasets.apps", "statefulsets.apps", "daemonsets.apps", "controllerrevisions.apps"}
 }
@@ -34,15 +35,15 @@ func WrittenBeside() []string {
 // Drawer draws configurations.
 type Drawer struct {
 	*rand.Rand
-	Prefix string // Of the namespaces.
+	Prefix string // That of the names of namespaces.
 }
 
-// Luck is true in this percentage of the calls.
+// Luck returns true with a probability in percent.
 func (d *Drawer) Luck(percent int) bool { return d.IntN(100) < percent }
 
 func some[T any](d *Drawer, list []T) T { return list[d.IntN(len(list))] }
 
-// subset is some of a list, in its order, at least one.
+// subset draws at least one element of a list, in its order.
 func subset[T any](d *Drawer, list []T) []T {
 	for {
 		var out []T
@@ -57,7 +58,7 @@ func subset[T any](d *Drawer, list []T) []T {
 	}
 }
 
-// Config draws a configuration and the resources that it is about.
+// Config draws a configuration, and returns the resources that it names.
 func (d *Drawer) Config() (c *Config, written []string) {
 	c = &Config{}
 	var all []string
@@ -67,7 +68,7 @@ func (d *Drawer) Config() (c *Config, written []string) {
 	slices.Sort(all)
 	d.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	written = all[:3+d.IntN(2)]
-	// A resource is read in one version: all rules call it by one name.
+	// All rules use the same name for a resource, because the agent reads it in one version.
 	called := make(map[string]string)
 	labels := make(map[string][]labelSelector)
 	for _, resource := range written {
@@ -76,7 +77,7 @@ func (d *Drawer) Config() (c *Config, written []string) {
 		d.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		labels[resource] = list
 	}
-	if d.Luck(40) { // A rule over several resources, before those of each.
+	if d.Luck(40) { // A rule for several resources, before the rules for each.
 		selector := labels[written[0]][0]
 		rule := Rule{Namespaces: d.globs(), Labels: &selector}
 		for _, resource := range written[:2] {
@@ -97,7 +98,7 @@ func (d *Drawer) Config() (c *Config, written []string) {
 			if rule.Namespaces = d.globs(); literal {
 				rule.Namespaces = d.literals()
 			}
-			// A rule that takes all leaves nothing for those behind it.
+			// Only the last rule may match all objects: later ones would never match.
 			last := i == n-1
 			if !last || d.Luck(50) {
 				rule.Labels = &labels[resource][i]
@@ -135,7 +136,7 @@ func (d *Drawer) Config() (c *Config, written []string) {
 	return c, written
 }
 
-// fit takes out what the API server would have to know and does not.
+// fit removes field selectors that the API server would have to evaluate, but does not support.
 func (c *Config) fit(written []string) {
 	for i := range c.Rules {
 		r := &c.Rules[i]
@@ -151,7 +152,7 @@ func (c *Config) fit(written []string) {
 	}
 }
 
-// drop takes out rules that can never match, because an earlier rule takes all of their objects: the agent refuses them.
+// drop removes rules that can never match, because an earlier rule matches all of their objects: the agent rejects these.
 func (d *Drawer) drop(c *Config) {
 	var kept []Rule
 	for i := range c.Rules {
@@ -162,12 +163,12 @@ func (d *Drawer) drop(c *Config) {
 	c.Rules = kept
 }
 
-// covers reports whether a rule takes all objects that another one could take.
+// covers reports whether a rule matches all objects that another one could match.
 func (d *Drawer) covers(r, other *Rule) bool {
 	within := func(some, all []string) bool {
 		return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 	}
-	// Those of the test, and two that tell its patterns apart.
+	// The namespaces of the test, and two that distinguish its patterns.
 	namespaces := append(d.Namespaces(), d.Prefix+"x", d.Prefix+"tx")
 	wider := !slices.ContainsFunc(namespaces, func(ns string) bool {
 		return takesNamespace(other.Namespaces, ns) && !takesNamespace(r.Namespaces, ns)
@@ -175,7 +176,7 @@ func (d *Drawer) covers(r, other *Rule) bool {
 	return wider && within(other.Resources, r.Resources) && within(r.Except, other.Except) && within(r.terms(), other.terms())
 }
 
-// terms are the requirements of a rule's selectors, as they are written.
+// terms returns the requirements of a rule's selectors as text.
 func (r *Rule) terms() (list []string) {
 	if r.Labels != nil {
 		for _, term := range strings.Split(r.Labels.Text, ",") {
@@ -190,7 +191,7 @@ func (r *Rule) terms() (list []string) {
 	return list
 }
 
-// send draws what a rule does with what it takes.
+// send draws how a rule treats the objects that it matches.
 func (d *Drawer) send(r *Rule, resources ...string) {
 	if d.Luck(35) {
 		r.Operations = subset(d, []string{"created", "updated", "deleted"})
@@ -215,7 +216,7 @@ func (d *Drawer) send(r *Rule, resources ...string) {
 	}
 }
 
-// globs is patterns of namespaces: those of the test, however else the rule is limited.
+// globs draws patterns of namespaces. They match only namespaces of the test.
 func (d *Drawer) globs() []string {
 	p := d.Prefix
 	return some(d, [][]string{
@@ -227,13 +228,13 @@ func (d *Drawer) globs() []string {
 	})
 }
 
-// literals is names of namespaces, one of which comes and goes.
+// literals draws names of namespaces. The test deletes and creates the namespace tmp while it runs.
 func (d *Drawer) literals() []string {
 	p := d.Prefix
 	return some(d, [][]string{{p + "a"}, {p + "a", p + "b"}, {p + "tmp", p + "c"}})
 }
 
-// Namespaces are those in which objects are written.
+// Namespaces returns the namespaces in which the test writes objects.
 func (d *Drawer) Namespaces() []string {
 	return []string{d.Prefix + "a", d.Prefix + "b", d.Prefix + "c", d.Prefix + "tmp"}
 }

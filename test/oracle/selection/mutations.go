@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// Mutations are other configurations, each of which differs in one point.
+// Mutations returns configurations that each differ from c in one setting, by a description of the difference.
 func (c *Config) Mutations() map[string]*Config {
 	all := make(map[string]*Config)
 	change := func(name string, do func(c *Config)) {
@@ -52,7 +52,7 @@ func (c *Config) Mutations() map[string]*Config {
 
 // SameChoice reports whether two choices want the same records.
 func SameChoice(a, b map[oracle.ObjectKey][]Chosen) bool {
-	// Of what is sent; why something is not is for the counts to tell.
+	// sent returns only the changes that are sent. WithheldCounts shows a difference in the reasons for the others.
 	sent := func(list []Chosen) []Chosen {
 		var out []Chosen
 		for _, e := range list {
@@ -60,7 +60,7 @@ func SameChoice(a, b map[oracle.ObjectKey][]Chosen) bool {
 				continue
 			}
 			e.index, e.Prev, e.Next = 0, nil, nil
-			if e.Op == oracle.Entered { // Known or not.
+			if e.Op == oracle.Entered { // The agent may or may not know the version before.
 				e.Before = nil
 			}
 			out = append(out, e)

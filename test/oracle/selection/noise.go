@@ -4,15 +4,15 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// The ready-made filters, by their documentation.
+// This file implements the noise filters as documented.
 
-// noisy are the filters that can be drawn.
+// noisy returns the filters that can be drawn.
 func noisy() []string {
 	return []string{"status-only", "lease-heartbeats", "node-heartbeats", "managed-fields-only", "endpoints-churn"}
 }
 
-// isNoise tells whether a filter withholds an update. With removes, redaction takes values out of the object: what looks like no
-// change may be one of such a value, which must not pass for noise.
+// isNoise reports whether a filter withholds an update. removes is whether redaction removes values from the object. An update
+// without a visible change may then have changed such a value, so it must not count as noise.
 func isNoise(name string, m *moment, removes bool) bool {
 	if m.Op != oracle.Updated || m.Before == nil || m.After == nil {
 		return false

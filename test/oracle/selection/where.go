@@ -11,14 +11,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// moment is what an expression is asked about. Objects are as they would be sent: nil where event's member would not be an object.
+// moment is the input of an expression. Before and After are as they would be sent; nil if the event's member is not an object.
 type moment struct {
 	Op            string
 	Before, After Tree
 	Key           oracle.ObjectKey
 }
 
-// label is one of the newest object there is.
+// label returns a label of After or, if that is nil, of Before.
 func (m *moment) label(name string) (value string, ok bool) {
 	newest := m.After
 	if newest == nil {
@@ -28,24 +28,24 @@ func (m *moment) label(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// errEvaluation is what an expression fails with.
+// errEvaluation is the error of an expression that fails.
 var errEvaluation = errors.New("the expression fails")
 
-// condition is an expression for where, and what it means.
+// condition is an expression for where, as text and as a function.
 type condition struct {
 	Text  string
 	Holds func(m *moment) (bool, error)
 }
 
-// bookkeeping is what changedOnly does not look at.
+// bookkeeping has the paths that changedOnly ignores.
 var bookkeeping = [][]string{{"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "managedFields"}}
 
-// changed is the function of expressions: the value at the path is not what it was, or is there on one side alone.
+// changed is the function changed of expressions. It reports whether the values at the path differ, or only one side has a value.
 func (m *moment) changed(path ...string) bool {
 	return !reflect.DeepEqual(At(m.before(), path...), At(m.after(), path...))
 }
 
-// before is an object, also where there is none: so that a path can be looked for.
+// before returns Before, or an untyped nil, in which At can look up a path.
 func (m *moment) before() any {
 	if m.Before == nil {
 		return nil
@@ -60,12 +60,12 @@ func (m *moment) after() any {
 	return m.After
 }
 
-// changedOnly: nothing but what is below the paths differs.
+// changedOnly reports whether the objects differ only below the paths.
 func (m *moment) changedOnly(paths ...[]string) bool {
 	return m.Before != nil && m.After != nil && sameBut(m.Before, m.After, slices.Concat(paths, bookkeeping))
 }
 
-// sameBut compares two objects without what is at the paths. A member of a path that is "*" stands for each element of a list.
+// sameBut reports whether two objects are equal without the values at the paths. "*" in a path is each element of a list.
 func sameBut(a, b Tree, paths [][]string) bool {
 	for _, p := range paths {
 		a, b = without(a, p).(Tree), without(b, p).(Tree)
@@ -73,7 +73,7 @@ func sameBut(a, b Tree, paths [][]string) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// without is a copy of a value that lacks what is at the path.
+// without returns a copy of a value without the value at the path.
 func without(value any, path []string) any {
 	switch v := value.(type) {
 	case Tree:
@@ -88,7 +88,7 @@ func without(value any, path []string) any {
 		if len(path) > 1 {
 			inner = without(v[path[0]], path[1:])
 		}
-		// What holds nothing else goes along: the last annotation takes metadata.annotations with it.
+		// An object that becomes empty is removed, too: metadata.annotations with the last annotation.
 		if reflect.DeepEqual(inner, Tree{}) {
 			delete(c, path[0])
 		} else {
@@ -109,8 +109,8 @@ func without(value any, path []string) any {
 	}
 }
 
-// conditions are the expressions that a rule may be drawn with. What there was before an object was entered is not always known:
-// none asks for it.
+// conditions returns the expressions that can be drawn for a rule. None depends on the version before entered, which the agent
+// does not always know.
 func conditions() []condition {
 	sure := func(holds func(m *moment) bool) func(*moment) (bool, error) {
 		return func(m *moment) (bool, error) { return holds(m), nil }
@@ -134,7 +134,7 @@ func conditions() []condition {
 		// A missing label fails.
 		{`labels["team"] == "payments" || op == "d"`, func(m *moment) (bool, error) {
 			if m.Op == oracle.Deleted {
-				return true, nil // CEL's || takes a failure where the other side holds.
+				return true, nil // CEL's || ignores an error if the other side is true.
 			}
 			team, ok := m.label("team")
 			if !ok {
@@ -154,7 +154,7 @@ func conditions() []condition {
 			}
 			return n%2 == 0, nil
 		}},
-		// So does one without annotations, of an update alone.
+		// An update to an object without annotations fails.
 		{`op == "u" ? size(after.metadata.annotations) > 1 : true`, func(m *moment) (bool, error) {
 			if m.Op != oracle.Updated {
 				return true, nil
