@@ -1,5 +1,5 @@
 // Package chart has the tests of charts/kubecdc.
 //
-// Here: what the chart renders, over the values of directory values, without a cluster. In package live: what a real API
-// server, the real helm and the agent itself make of it. Both take helm from [Helm].
+// This package tests the rendered manifests, with the values of directory values and without a cluster. Package live
+// tests the chart with a real API server, the real helm and the agent itself. Both take helm from [Helm].
 package chart

@@ -37,7 +37,7 @@ func TestDocumentedHelm(t *testing.T) {
 	}
 	check := func(page, line string) {
 		rendered++
-		// helm template knows no release: what it keeps, and creates a namespace for, has no meaning.
+		// helm template has no release, so these flags have no meaning.
 		plain := strings.NewReplacer(" --create-namespace", "", " --reuse-values", " --set bus.nats.url=nats://nats.messaging:4222",
 			" -f values.yaml", " -f examples/values/try.yaml", " --values FILE", " --values examples/values/try.yaml")
 		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", action.ReplaceAllString(plain.Replace(line), "helm template"))

@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/tool"
 )
 
-// HelmVersion is the version that the chart is tested with.
+// HelmVersion is the version with which the chart is tested.
 var HelmVersion = tool.Helm.Version
 
 // Helm returns the path of the helm binary: KUBECDC_HELM, or the one in the repository's .cache/bin, which it builds if it is not there
@@ -29,7 +29,7 @@ func Helm(ctx context.Context, w io.Writer) (string, error) {
 	return tool.Helm.Path(ctx, root, w)
 }
 
-// repository is its root directory, by the chart in it.
+// repository returns the root directory of the repository, identified by the chart in it.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -52,7 +52,7 @@ func Dir() (string, error) {
 	return filepath.Join(root, "charts", "kubecdc"), err
 }
 
-// Lint runs helm lint over the chart and returns what it says. Warnings are errors.
+// Lint runs helm lint over the chart and returns its output. Warnings are errors.
 func Lint(ctx context.Context, helm string, args ...string) (string, error) {
 	dir, err := Dir()
 	if err != nil {

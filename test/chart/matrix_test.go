@@ -17,16 +17,16 @@ import (
 	"github.com/kubecdc/kubecdc/test/chart"
 )
 
-// workload is a Deployment or DaemonSet of the chart with what belongs to it.
+// workload is a Deployment or DaemonSet of the chart with its related objects.
 type workload struct {
 	object    object
 	pod       object // its template
 	container object
-	file      string // the configuration that the agent gets
+	file      string // the agent's configuration
 	config    object
 }
 
-// workloads are those of a release, the Deployment first.
+// workloads returns those of a release, the Deployment first.
 func workloads(t *testing.T, all []object) []*workload {
 	t.Helper()
 	var found []*workload
@@ -49,7 +49,7 @@ func workloads(t *testing.T, all []object) []*workload {
 
 func (w *workload) name() string { return text(w.object, "metadata", "name") }
 
-// env is that of the container where it is written down, as os/exec takes it.
+// env returns the literal variables of the container, in the form of os/exec.
 func (w *workload) env() []string {
 	var env []string
 	for _, e := range items(w.container, "env") {
@@ -60,8 +60,8 @@ func (w *workload) env() []string {
 	return env
 }
 
-// Every file of values renders to manifests that belong together, to configurations that the agent takes, and to roles that
-// are what `kubecdc rbac` prints for them.
+// Every file of values renders to consistent manifests, to configurations that the agent accepts, and to the roles that
+// `kubecdc rbac` prints for them.
 func TestMatrix(t *testing.T) {
 	h, a := newHelm(t), buildAgent(t)
 	files := valuesFiles(t, "values")
@@ -83,7 +83,7 @@ func TestMatrix(t *testing.T) {
 				t.Fatal("nothing runs an agent")
 			}
 			for _, w := range found {
-				env := append(w.env(), f.head["env"]) // what Secrets have
+				env := append(w.env(), f.head["env"]) // the verbs for Secrets
 				a.run(t, w.file, env, "config", "check", "-")
 				checkPod(t, all, w)
 				checkRoles(t, a, env, all, w)
@@ -92,7 +92,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// checkNotes: they warn where the roles allow everything, and only there.
+// checkNotes checks that the notes warn if the roles allow everything, and only then.
 func checkNotes(t *testing.T, all []object, name, notes string) {
 	t.Helper()
 	var everything bool
@@ -115,7 +115,7 @@ func checkNotes(t *testing.T, all []object, name, notes string) {
 	}
 }
 
-// checkNames finds names that the API server refuses, objects that are there twice, and what is in no namespace of the release.
+// checkNames reports invalid names, duplicate objects, and objects outside of the release's namespace.
 func checkNames(t *testing.T, all []object) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -150,7 +150,7 @@ func checkNames(t *testing.T, all []object) {
 	}
 }
 
-// checkPod holds the parts of a pod against each other.
+// checkPod compares the parts of a pod with each other.
 func checkPod(t *testing.T, all []object, w *workload) {
 	t.Helper()
 	spec := at(w.pod, "spec").(object)
@@ -199,7 +199,7 @@ func checkPod(t *testing.T, all []object, w *workload) {
 	restricted(t, w)
 }
 
-// argument is the value of the container's argument that begins so.
+// argument returns the value of the container's argument with the prefix.
 func argument(t *testing.T, w *workload, prefix string) string {
 	t.Helper()
 	for _, a := range items(w.container, "args") {
@@ -211,7 +211,7 @@ func argument(t *testing.T, w *workload, prefix string) string {
 	return ""
 }
 
-// checkMemory: the garbage collector has to know less than the kernel's limit.
+// checkMemory checks that GOMEMLIMIT is below the kernel's limit.
 func checkMemory(t *testing.T, w *workload) {
 	t.Helper()
 	limit := text(w.container, "resources", "limits", "memory")
@@ -221,7 +221,7 @@ func checkMemory(t *testing.T, w *workload) {
 	}
 	for _, e := range items(w.container, "env") {
 		if text(e, "name") != "GOMEMLIMIT" || strings.HasSuffix(text(e, "value"), "B") {
-			continue // or it is the user's
+			continue // or it is set by the user
 		}
 		q, err := resource.ParseQuantity(limit)
 		if err != nil {
@@ -238,7 +238,7 @@ func checkMemory(t *testing.T, w *workload) {
 	}
 }
 
-// checkProbes: they ask where the agent answers.
+// checkProbes checks that the probes use the agent's address.
 func checkProbes(t *testing.T, w *workload) {
 	t.Helper()
 	address := ":8080"
@@ -257,7 +257,8 @@ func checkProbes(t *testing.T, w *workload) {
 	}
 }
 
-// restricted is the Pod Security Standard, but for the directory on a node, which somebody has to make.
+// restricted checks for the restricted Pod Security Standard. The init container that creates the directory on a node
+// is exempt.
 func restricted(t *testing.T, w *workload) {
 	t.Helper()
 	containers := items(w.pod, "spec", "containers")
@@ -276,7 +277,7 @@ func restricted(t *testing.T, w *workload) {
 	}
 }
 
-// filesOf are the files that a configuration names.
+// filesOf returns the files that a configuration names.
 func filesOf(v any) []string {
 	var files []string
 	switch v := v.(type) {
@@ -337,7 +338,7 @@ func checkRoles(t *testing.T, a *agent, env []string, all []object, w *workload)
 	}
 }
 
-// withoutName lets rules for the ConfigMap of one node's checkpoint be for all.
+// withoutName extends rules for the ConfigMap of one node's checkpoint to all.
 func withoutName(roles []object, template string) {
 	name := strings.ReplaceAll(template, "${NODE_NAME}", "node-1")
 	for _, o := range roles {
@@ -349,7 +350,7 @@ func withoutName(roles []object, template string) {
 	}
 }
 
-// Values that cannot work are refused by helm, in words that say what to do.
+// helm rejects values that cannot work, with a message that names the remedy.
 func TestMatrixRefused(t *testing.T) {
 	h := newHelm(t)
 	for _, f := range valuesFiles(t, filepath.Join("values", "wrong")) {
@@ -360,7 +361,7 @@ func TestMatrixRefused(t *testing.T) {
 			if err == nil {
 				t.Fatalf("rendered, want %q:\n%s", want, out)
 			}
-			// Helm breaks no lines, but escapes quotes.
+			// Helm does not break lines, but escapes quotes.
 			if said := strings.ReplaceAll(err.Error(), `\"`, `"`); want == "" || !strings.Contains(said, want) {
 				t.Errorf("want %q, got\n%s", want, said)
 			}

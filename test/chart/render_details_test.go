@@ -20,13 +20,13 @@ const someBus = "bus.nats.url=nats://nats.messaging:4222"
 // values is the path of a file of the matrix.
 func values(name string) string { return filepath.Join("values", name+".yaml") }
 
-// configOf is the configuration of the Deployment's agents, or of those on the nodes where there is none.
+// configOf returns the configuration of the Deployment's agents or, without a Deployment, of those on the nodes.
 func configOf(t *testing.T, all []object) object {
 	t.Helper()
 	return workloads(t, all)[0].config
 }
 
-// The ports that agents may reach are those of the configuration, and no other.
+// Agents may reach exactly the ports of the configuration.
 func TestNetworkPolicyPorts(t *testing.T) {
 	h := newHelm(t)
 	for name, want := range map[string][]int{
@@ -36,14 +36,14 @@ func TestNetworkPolicyPorts(t *testing.T) {
 		"relay":           {4222, 443, 9093},
 		"both-everything": {4222, 8088},
 		"nats-trial":      {4222},
-		// A variable has it: extraEgress says which.
+		// The URL is in a variable, so extraEgress names the port.
 		"webhook-in-secret": {443},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := ofKind(h.objects(t, release, "--values", values(name)), "NetworkPolicy")[0]
 			egress := items(policy, "spec", "egress")
 			var got []int
-			for _, p := range items(egress[2], "ports") { // behind DNS and the API server
+			for _, p := range items(egress[2], "ports") { // after DNS and the API server
 				got = append(got, int(at(p, "port").(float64)))
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -53,7 +53,7 @@ func TestNetworkPolicyPorts(t *testing.T) {
 	}
 }
 
-// What bus says counts over config.bus, also where it is false or 0, and null takes away.
+// Values of bus override config.bus, including false and 0, and null removes a key.
 func TestBusIsLaidOverConfig(t *testing.T) {
 	c := configOf(t, newHelm(t).objects(t, release, "--values", values("overlay")))
 	want := object{"nats": object{
@@ -92,7 +92,7 @@ func TestNumbersAndText(t *testing.T) {
 	}
 }
 
-// GOMEMLIMIT is 90 % of the limit, however that is written.
+// GOMEMLIMIT is 90 % of the limit, in any notation.
 func TestMemoryLimit(t *testing.T) {
 	h := newHelm(t)
 	for limit, want := range map[string]string{
@@ -103,7 +103,7 @@ func TestMemoryLimit(t *testing.T) {
 			t.Errorf("of %s: %v, want %s", limit, env, want)
 		}
 	}
-	// Written as nobody does, the kubelet tells it.
+	// For a limit in unusual notation, the kubelet provides the value.
 	all := h.objects(t, release, "--set", someBus, "--set-json", `resources.limits.memory="1e9"`)
 	env := items(workloads(t, all)[0].container, "env")
 	if got := text(env[len(env)-1], "valueFrom", "resourceFieldRef", "resource"); got != "limits.memory" {
@@ -117,7 +117,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// NOTES warn of a limit that a full queue does not fit under.
+// NOTES warn of a limit that is too small for a full queue.
 func TestMemoryForQueue(t *testing.T) {
 	h := newHelm(t)
 	for _, c := range []struct{ set, want string }{
@@ -139,7 +139,7 @@ func TestMemoryForQueue(t *testing.T) {
 	}
 }
 
-// NOTES name where events go without what may be a secret in it: the path of a webhook, a query.
+// NOTES name the destination of events without possible secrets: the path of a webhook, a query.
 func TestNotesTellNoSecret(t *testing.T) {
 	h := newHelm(t)
 	for set, want := range map[string]string{
@@ -158,7 +158,7 @@ func TestNotesTellNoSecret(t *testing.T) {
 	}
 }
 
-// NOTES show the events of a bus that keeps them with kubecdc tail.
+// If the bus stores events, NOTES show them with kubecdc tail.
 func TestNotesShowTheFirstEvent(t *testing.T) {
 	h := newHelm(t)
 	const tail = "exec -it deploy/" + release + " -- /kubecdc tail --config /etc/kubecdc/kubecdc.yaml --diff"
@@ -183,7 +183,7 @@ func TestNotesShowTheFirstEvent(t *testing.T) {
 	}
 }
 
-// What the agent is asked by kubectl exec is asked at its own port, and orders are given at its socket, in a directory that it may write.
+// Commands that kubectl exec runs query the agent at its own port, and send orders to its socket in a writable directory.
 func TestAgentIsFoundInItsPod(t *testing.T) {
 	for set, want := range map[string]string{"mode=both": "KUBECDC_AGENT=127.0.0.1:8080", "config.server.address=:9090": "KUBECDC_AGENT=127.0.0.1:9090"} {
 		for _, w := range workloads(t, newHelm(t).objects(t, release, "--set", someBus, "--set", set)) {
@@ -194,7 +194,7 @@ func TestAgentIsFoundInItsPod(t *testing.T) {
 	}
 }
 
-// NOTES say what a rule leaves out, and that the values of Secrets are sent where they are; else that they are not.
+// NOTES name the conditions of a rule. They also report whether the values of Secrets are sent.
 func TestNotesSayWhatIsSent(t *testing.T) {
 	h := newHelm(t)
 	const sent, redacts = "values of captured Secrets are sent unchanged", "kubecdc redacts those"
@@ -214,7 +214,7 @@ func TestNotesSayWhatIsSent(t *testing.T) {
 	}
 }
 
-// A change of what the agent reads once rolls its pods; one of what it takes while it runs, or does not read, leaves them alone.
+// A change of a setting that the agent reads only at its start rolls its pods. Other changes do not.
 func TestConfigurationRollsPods(t *testing.T) {
 	h := newHelm(t)
 	sum := func(args ...string) string {
@@ -244,7 +244,7 @@ func TestConfigurationRollsPods(t *testing.T) {
 	}
 }
 
-// install gives the manifests of an installation and the notes that helm prints behind it.
+// install returns the manifests of an installation and the notes that helm prints after them.
 func (h *helm) install(t *testing.T, name string, args ...string) (all []object, notes string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), h.path, append([]string{
@@ -260,8 +260,8 @@ func (h *helm) install(t *testing.T, name string, args ...string) (all []object,
 	return parse(t, manifests), notes
 }
 
-// In mode both, each rule's pods and Nodes are the agents' on the nodes; the central agent has the rules as they are written. In mode node
-// it has what they take of pods and of Nodes, whose deletions it tells.
+// In mode both, the agents on the nodes have the pods and Nodes of each rule, and the central agent has the rules as written. In mode
+// node, the central agent has the rules' pods and Nodes, whose deletions it reports.
 func TestRulesOfModes(t *testing.T) {
 	h := newHelm(t)
 	for _, c := range []struct{ mode, watch, node, central string }{
@@ -272,7 +272,7 @@ func TestRulesOfModes(t *testing.T) {
 			`[{"resources":["pods"],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
 			`[{"resources":["*.v1."],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
 		},
-		// Rules are tried in order for each object: a later one is for what is left.
+		// Rules are tried in order for each object: a later one applies to the remaining objects.
 		{
 			"both", `[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["*"]}]`,
 			`[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["pods","nodes"]}]`, `[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["*"]}]`,
@@ -321,7 +321,7 @@ func TestRulesOfModes(t *testing.T) {
 	}
 }
 
-// The dashboard is in the release as it is in the chart, braces of its own included.
+// The dashboard in the release is identical to that in the chart, including its own braces.
 func TestDashboardOfRelease(t *testing.T) {
 	all := newHelm(t).objects(t, release, "--values", values("monitors"))
 	dir, err := chart.Dir()
@@ -338,7 +338,7 @@ func TestDashboardOfRelease(t *testing.T) {
 	}
 }
 
-// Everything else that is in the chart's directory is in its package, and is what the tests saw.
+// All other files of the chart's directory are in its package, as the tests used them.
 func TestPackage(t *testing.T) {
 	h := newHelm(t)
 	dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// The NATS server of a first try takes its configuration, and is where the agents look for it.
+// The NATS server of a first try accepts its configuration, and the agents connect to it.
 func TestTrialNATS(t *testing.T) {
 	h := newHelm(t)
 	for name, want := range map[string]int64{"nats-trial": 2 << 30, "nats-trial-kept": 10 << 30} {

@@ -27,7 +27,7 @@ const (
 
 type schema = map[string]any
 
-// generated compares a file of the chart with what it has to be.
+// generated compares a file of the chart with the expected content.
 func generated(t *testing.T, name string, want []byte) {
 	t.Helper()
 	dir, err := chart.Dir()
@@ -85,13 +85,13 @@ func TestSchemaOfValues(t *testing.T) {
 	delete(properties["watch"].(schema), "minItems") // empty: the chart's default
 	moved(file, "#/properties/", "#/properties/config/properties/")
 	bus := properties["bus"].(schema)
-	withoutRequired(bus)         // either part may have it
-	delete(bus, "minProperties") // of both together the template says that there has to be one
+	withoutRequired(bus)         // each may be in either part
+	delete(bus, "minProperties") // the template requires one of both together
 	delete(bus, "maxProperties")
 	quietly(file)
 	bus["type"] = []any{"object", "null"}
 
-	properties["relay"] = schema{"deprecated": true, "description": "Renamed to `relays`."} // the template says so
+	properties["relay"] = schema{"deprecated": true, "description": "Renamed to `relays`."} // the template reports that
 
 	values := own["properties"].(schema)
 	values["config"] = schema{
@@ -102,7 +102,7 @@ func TestSchemaOfValues(t *testing.T) {
 	generated(t, "values.schema.json", indented(t, own))
 }
 
-// moved renames what references point to.
+// moved renames the targets of references.
 func moved(v any, from, to string) {
 	switch v := v.(type) {
 	case schema:
@@ -119,7 +119,7 @@ func moved(v any, from, to string) {
 	}
 }
 
-// withoutRequired lets the keys of the buses be in two places.
+// withoutRequired allows the keys of the buses in two places.
 func withoutRequired(bus schema) {
 	for _, kind := range bus["properties"].(schema) {
 		delete(kind.(schema), "required")
@@ -128,8 +128,8 @@ func withoutRequired(bus schema) {
 
 var scheme = regexp.MustCompile(`^\^ ?\*?(\([a-z|]+\)|https\?)://`)
 
-// quietly lets any URL pass that has a scheme: helm prints what it refuses, and a URL may have a password in it. The
-// template refuses that without a word of it.
+// quietly allows any URL that has a scheme. helm prints a value that the schema rejects, and a URL may have a
+// password in it. The template rejects it without printing it.
 func quietly(v any) {
 	switch v := v.(type) {
 	case schema:
@@ -150,7 +150,7 @@ func quietly(v any) {
 
 var comment = regexp.MustCompile(`(?m)^( *)# -- ((?:.*\n)(?: *# .*\n)*)([ \t]*)([A-Za-z]+):`)
 
-// describe says of each key what values.yaml says above it.
+// describe sets the description of each key to its comment in values.yaml.
 func describe(t *testing.T, values schema) {
 	t.Helper()
 	dir, err := chart.Dir()
@@ -190,7 +190,7 @@ func describe(t *testing.T, values schema) {
 	}
 }
 
-// The groups of resources that are written without one, for the roles.
+// The schema has the groups of resources that are configured without one, for the roles.
 func TestSchemaOfResources(t *testing.T) {
 	groups := map[string][]string{}
 	var clusterScoped []string

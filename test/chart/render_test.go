@@ -44,7 +44,7 @@ func newHelm(t *testing.T) *helm {
 	return &helm{path: path, chart: dir}
 }
 
-// template renders a release. What helm says against it is the error.
+// template renders a release. The error includes helm's message.
 func (h *helm) template(ctx context.Context, name string, args ...string) (string, error) {
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, h.path, append([]string{"template", name, h.chart, "--namespace", namespace}, args...)...)
@@ -77,7 +77,7 @@ func parse(t *testing.T, text string) []object {
 		}
 		var o object
 		if err == nil {
-			err = yaml.UnmarshalStrict(document, &o) // a key that is there twice is an error
+			err = yaml.UnmarshalStrict(document, &o) // a duplicate key is an error
 		}
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, document)
@@ -88,7 +88,7 @@ func parse(t *testing.T, text string) []object {
 	}
 }
 
-// at is what lies under the keys, nil where there is none.
+// at returns the value under the keys, or nil if there is none.
 func at(v any, keys ...string) any {
 	for _, key := range keys {
 		m, _ := v.(object)
@@ -107,7 +107,7 @@ func items(v any, keys ...string) []any {
 	return list
 }
 
-// ofKind are the objects of a kind.
+// ofKind returns the objects of a kind.
 func ofKind(all []object, kind string) []object {
 	var some []object
 	for _, o := range all {
@@ -118,7 +118,7 @@ func ofKind(all []object, kind string) []object {
 	return some
 }
 
-// named is the object of the kind and name; nil: there is none.
+// named returns the object of the kind and name, or nil if there is none.
 func named(all []object, kind, name string) object {
 	for _, o := range ofKind(all, kind) {
 		if text(o, "metadata", "name") == name {

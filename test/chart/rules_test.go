@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/prometheus"
 )
 
-// The alerts are in the release as they are in the chart, braces of their own included, and ask for the release's own targets. That of
-// the election is there where one is.
+// The alerts in the release are those of the chart, including their own braces, and select the release's own targets. The alert of the
+// election is there only with an election.
 func TestRulesOfRelease(t *testing.T) {
 	h := newHelm(t)
 	for _, c := range []struct {
@@ -47,7 +47,7 @@ func TestRulesOfRelease(t *testing.T) {
 	}
 }
 
-// chartRules are the groups of a file of the chart, with own in place of the targets that it asks for.
+// chartRules returns the groups of a file of the chart, with own in place of the chart's target selector.
 func chartRules(t *testing.T, file, own string) []any {
 	t.Helper()
 	dir, err := chart.Dir()
@@ -68,7 +68,7 @@ func chartRules(t *testing.T, file, own string) []any {
 	return groups
 }
 
-// In mode both the central agent, or all of the release, is gone for good, and an agent on a node or another release answers: that is told.
+// In mode both, an alert fires if the central agent or the whole release is gone, although an agent on a node or another release answers.
 func TestRulesTellWhoIsGone(t *testing.T) {
 	tools := prometheus.Require(t)
 	rule := ofKind(newHelm(t).objects(t, release, "--values", values("monitors"), "--set", "mode=both"), "PrometheusRule")[0]
@@ -126,7 +126,7 @@ func TestRulesTellWhoIsGone(t *testing.T) {
 	}
 }
 
-// withoutAnnotations leaves out what a unit test would have to repeat.
+// withoutAnnotations removes the annotations, which a unit test would have to repeat.
 func withoutAnnotations(groups []any) []any {
 	for _, g := range groups {
 		for _, r := range items(g, "rules") {

@@ -19,7 +19,7 @@ import (
 // checkpointAPI is an API server that has one checkpoint, in a ConfigMap.
 type checkpointAPI struct {
 	mu       sync.Mutex
-	requests []string // as "PUT /api/v1/…"
+	requests []string // such as "PUT /api/v1/…"
 	written  string   // the last body
 }
 
@@ -32,13 +32,13 @@ func (a *checkpointAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.written = string(body)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// What is damaged is reset too: its content is no matter here.
+	// A damaged checkpoint is reset, too: its content does not matter here.
 	fmt.Fprint(w, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kubecdc-checkpoint","namespace":"kubecdc","resourceVersion":"5"},
 		"data":{"checkpoint.json":"{}","other":"stays"}}`)
 }
 
-// TestRunbookResetsTheCheckpoint has a shell do what docs/guides/backup.md says, with the configuration that the chart makes: it is the
-// agents' own checkpoint that is reset.
+// TestRunbookResetsTheCheckpoint runs the commands of docs/guides/backup.md in a shell, with the chart's configuration. They must reset
+// the agents' own checkpoint.
 func TestRunbookResetsTheCheckpoint(t *testing.T) {
 	dir, err := chart.Dir()
 	if err != nil {

@@ -34,7 +34,7 @@ func run(args []string) int {
 		go exitWithParent(os.Stdin)
 	}
 
-	// The components read os.Args themselves, so it has to look as if each were a binary of its own.
+	// The components read os.Args themselves, so it must look like the command line of a separate binary.
 	os.Args = args[1:]
 	switch args[1] {
 	case "etcd":
@@ -61,14 +61,14 @@ func component(newCommand func() *cobra.Command) int {
 // kubectl prints its errors itself, as the upstream command does.
 func kubectl() int {
 	if err := cli.RunNoErrOutput(kubectlcmd.NewDefaultKubectlCommand()); err != nil {
-		kubectlutil.CheckErr(err) // ends the process, with the exit code that belongs to err
+		kubectlutil.CheckErr(err) // ends the process, with the exit code for err
 	}
 	return 0
 }
 
-// exitWithParent ends the process when stdin does. The starter holds the other end of the pipe and never writes to it,
-// so the kernel closes it when the starter ends, however it ends. Nothing is shut down in order: whoever was interested
-// in the data is gone. It is the one goroutine here without an owner, because it has to outlive every component.
+// exitWithParent ends the process when stdin ends. The starter holds the other end of the pipe and never writes to it,
+// so the kernel closes it when the starter ends for any reason. There is no orderly shutdown, because nobody needs the
+// data any more. It is the one goroutine here without an owner, because it has to outlive every component.
 func exitWithParent(stdin io.Reader) {
 	_, _ = io.Copy(io.Discard, stdin)
 	fmt.Fprintln(os.Stderr, "cluster: the parent process is gone")

@@ -57,7 +57,7 @@ func (b *bus) start(t testing.TB, port int) {
 	t.Helper()
 	options := &server.Options{
 		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: b.dir, NoSigs: true, NoLog: true,
-		JetStreamMaxStore: 1 << 30, // The default goes by the free space of the disk.
+		JetStreamMaxStore: 1 << 30, // The default depends on the free space of the disk.
 	}
 	if b.set != nil {
 		b.set(options)
@@ -78,7 +78,7 @@ func (b *bus) stop() {
 	b.server.WaitForShutdown()
 }
 
-// restart ends the server with all that it held in memory, and starts it again where it was.
+// restart ends the server, which loses its memory, and starts it again at the same port.
 func (b *bus) restart(t testing.TB) {
 	t.Helper()
 	port := b.server.Addr().(*net.TCPAddr).Port
@@ -86,7 +86,7 @@ func (b *bus) restart(t testing.TB) {
 	b.start(t, port)
 }
 
-// createStream makes the stream as the agent does.
+// createStream creates the stream as the agent does.
 func (b *bus) createStream(t testing.TB) jetstream.Stream {
 	t.Helper()
 	s, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
@@ -98,7 +98,7 @@ func (b *bus) createStream(t testing.TB) jetstream.Stream {
 	return s
 }
 
-// put stores records as they are. The stream does not see that one is a copy: duplicate windows end.
+// put stores records as they are. The stream does not detect copies, because duplicate windows end.
 func (b *bus) put(t testing.TB, records ...record) {
 	t.Helper()
 	for _, r := range records {
@@ -175,7 +175,7 @@ func (b *bus) records(t testing.TB) []record {
 	return all
 }
 
-// record is a record as it lies in the stream.
+// record is a record as it is in the stream.
 type record struct {
 	Subject string
 	Header  nats.Header

@@ -20,11 +20,11 @@ const (
 	examples = root + "/examples"
 )
 
-// kit is something that has to be installed before a test can run.
+// kit is a dependency that must be installed before a test can run.
 type kit struct {
 	Name  string
-	Needs [][]string // commands that succeed where it can be installed
-	Pins  []string   // files that say what is installed; copied to the directory that install runs in
+	Needs [][]string // commands that succeed if it can be installed
+	Pins  []string   // files that pin the versions; copied to the directory that install runs in
 	Steps [][]string
 }
 
@@ -47,9 +47,9 @@ var (
 	}
 )
 
-// dir is where the kit is installed, by the first test that asks. Several processes may ask at once: one installs, the
-// others wait. A machine that lacks what it needs skips the test, but not where CI is set. So does -short, which is how
-// the race detector runs: it does not look into other people's programs.
+// dir returns the kit's directory; the first test that needs it installs it. Several processes may ask at once: one
+// installs, the others wait. On a machine that lacks the requirements the test is skipped, or fails if CI is set. It is
+// also skipped with -short, as under the race detector, which does not look into other programs.
 func (k *kit) dir(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
@@ -98,10 +98,10 @@ func (k *kit) install(ctx context.Context, dir string) error {
 		return err
 	}
 	defer unlock()
-	if _, err := os.Stat(done); err == nil { // Whoever had the lock has done it.
+	if _, err := os.Stat(done); err == nil { // Installed by the process that held the lock.
 		return nil
 	}
-	if err := os.RemoveAll(dir); err != nil { // Of a run that was cut off.
+	if err := os.RemoveAll(dir); err != nil { // Left by an interrupted run.
 		return err
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -124,7 +124,7 @@ func (k *kit) install(ctx context.Context, dir string) error {
 	return os.WriteFile(done, nil, 0o644)
 }
 
-// run runs one step and says every 15 seconds that it is at it.
+// run runs one step and reports every 15 seconds that it is still running.
 func run(ctx context.Context, dir string, argv []string) error {
 	name := argv[0]
 	if strings.Contains(name, "/") {
@@ -133,7 +133,7 @@ func run(ctx context.Context, dir string, argv []string) error {
 	cmd := exec.CommandContext(ctx, name, argv[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly -buildvcs=false", "GOWORK=off")
-	cmd.WaitDelay = 10 * time.Second // what it has started may hold its output
+	cmd.WaitDelay = 10 * time.Second // its children may hold its output
 	start, tick := time.Now(), time.NewTicker(15*time.Second)
 	defer tick.Stop()
 	fmt.Fprintf(os.Stderr, "consumers: %s, once\n", strings.Join(argv, " "))
@@ -158,7 +158,7 @@ func run(ctx context.Context, dir string, argv []string) error {
 	return nil
 }
 
-// lock takes an exclusive lock. It asks again and again: a blocked flock does not know ctx.
+// lock takes an exclusive lock. It polls, because a blocked flock ignores ctx.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

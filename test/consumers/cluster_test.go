@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
-// cluster is a cluster as it truly is and, apart from that, an agent that tells of it. An object that the agent does not
-// observe at the moment changes all the same.
+// cluster is the true state of a cluster and, separately, an agent that reports it. An object also changes while the
+// agent does not observe it.
 type cluster struct {
 	t      testing.TB
 	rng    *rand.Rand
@@ -28,12 +28,12 @@ type cluster struct {
 	rv      uint64
 	uids    int
 	objects map[string]*fact // by uid
-	backup  *cluster         // what etcd is restored from
+	backup  *cluster         // the state to restore etcd from
 
 	encoder  *encode.Encoder
 	subjects *subject.Template
 	clock    int64
-	told     map[string]*fact // by uid: what the agent knows and has sent
+	told     map[string]*fact // by uid: the objects as last sent by the agent
 	records  []record
 }
 
@@ -47,7 +47,7 @@ type fact struct {
 	shown bool // matches the selector of its scope
 }
 
-// scope is what one informer observes.
+// scope is the scope of one informer.
 type scope struct {
 	resource   *object.Resource
 	name       string
@@ -63,7 +63,7 @@ func scopes() []*scope {
 	roles := &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
 	return []*scope{
 		{resource: deployments, name: "deployments.apps", namespaces: []string{"shop", "bank"}},
-		// Two informers of one resource: a sweep of one must leave the other's objects alone.
+		// Two informers of one resource: a sweep of one must not remove the other's objects.
 		{resource: pods, name: "pods/shop", namespaces: []string{"shop"}},
 		{resource: pods, name: "pods/team-?,!team-x", namespaces: []string{"team-a", "team-b"}},
 		{resource: pods, name: "pods/team-x", namespaces: []string{"team-x"}},
@@ -87,7 +87,7 @@ func newCluster(t testing.TB, name string, rng *rand.Rand) *cluster {
 	}
 }
 
-// of are the objects of a scope, in a fixed order; shown: those that match its selector.
+// of returns the objects of a scope in a fixed order; shown: only those that match its selector.
 func of(facts map[string]*fact, s *scope, shown bool) []*fact {
 	var found []*fact
 	for _, f := range facts {
@@ -99,13 +99,13 @@ func of(facts map[string]*fact, s *scope, shown bool) []*fact {
 	return found
 }
 
-// version makes the next version of an object, or its first one.
+// version creates the next version of an object, or its first one.
 func (c *cluster) version(s *scope, ref *object.Ref, shown bool) *fact {
-	c.rv += 1 + c.rng.Uint64N(9) // from 90 on: the numbers get longer, and strings of digits do not compare as numbers do
+	c.rv += 1 + c.rng.Uint64N(9) // from 90 on: the numbers get longer, so that their order as strings is not their order as numbers
 	if ref == nil {
 		c.uids++
 		namespace := s.namespaces[c.rng.IntN(len(s.namespaces))]
-		name := fmt.Sprintf("n%d", c.rng.IntN(6)) // names come again, with other uids
+		name := fmt.Sprintf("n%d", c.rng.IntN(6)) // names are reused, with other uids
 		for _, f := range of(c.objects, s, false) {
 			if f.ref.Namespace() == namespace && f.ref.Name() == name {
 				name = fmt.Sprintf("system:%s-%d", name, c.uids)
@@ -129,7 +129,7 @@ func (c *cluster) version(s *scope, ref *object.Ref, shown bool) *fact {
 	return f
 }
 
-// change changes something and returns the delta that an agent sees which looks on; nil: it sees none.
+// change makes a change and returns the delta that a watching agent gets, or nil if it gets none.
 func (c *cluster) change(s *scope) *object.Delta {
 	all := of(c.objects, s, false)
 	if len(all) == 0 || len(all) < 12 && c.rng.IntN(4) == 0 {
@@ -165,7 +165,7 @@ func (c *cluster) change(s *scope) *object.Delta {
 	return d
 }
 
-// send appends the delta's record to the stream, and notes what the agent knows now.
+// send appends the delta's record to the stream, and records what the agent has sent.
 func (c *cluster) send(d *object.Delta) {
 	if d == nil {
 		return
@@ -197,7 +197,7 @@ func (c *cluster) stream(s *scope, ev object.StreamEvent) {
 	c.send(&object.Delta{Stream: &ev})
 }
 
-// relist is what an agent does that has lost a stretch of history: it announces the gap, and infers.
+// relist is the relist of an agent that lost a part of history: it announces the gap, and infers changes.
 func (c *cluster) relist(s *scope, from uint64, reason object.GapReason) {
 	c.stream(s, object.StreamEvent{Kind: object.Gap, From: from, To: c.rv, Reason: reason})
 	at := c.rv
@@ -219,8 +219,8 @@ func (c *cluster) relist(s *scope, from uint64, reason object.GapReason) {
 	}
 }
 
-// snapshot is what an agent does that knows nothing: it reads all there is, while changes go on. It is restarted on the way
-// and goes on, or, not whole, it dies.
+// snapshot is the snapshot of an agent without stored state, which reads all objects while changes continue. The agent may
+// be restarted and resume. If whole is false, it may end before it completes.
 func (c *cluster) snapshot(s *scope, whole bool) {
 	for _, f := range of(c.told, s, false) {
 		delete(c.told, f.ref.UID)
@@ -257,7 +257,7 @@ func (c *cluster) snapshot(s *scope, whole bool) {
 			read(0)
 			continue
 		}
-		// A change of an object whose read is due sends that first.
+		// For an object whose read is due, the read is sent before the change.
 		if d := c.change(s); d != nil {
 			if i := slices.IndexFunc(due, func(f *fact) bool { return f.ref.UID == d.Ref.UID }); i >= 0 {
 				read(i)
@@ -270,7 +270,7 @@ func (c *cluster) snapshot(s *scope, whole bool) {
 	}
 }
 
-// part is a snapshot on demand of one namespace of a scope, by an agent that knows all.
+// part is a snapshot on demand of one namespace of a scope, by an agent that has read all objects.
 func (c *cluster) part(s *scope) {
 	namespace := s.namespaces[c.rng.IntN(len(s.namespaces))]
 	if namespace == "" {
@@ -302,7 +302,7 @@ func (c *cluster) save() {
 	}
 }
 
-// restore takes etcd back to its backup. resourceVersions come again, with other content.
+// restore restores etcd from its backup. resourceVersions are reused with other content.
 func (c *cluster) restore() {
 	if c.backup == nil || c.backup.rv == c.rv {
 		return
@@ -316,27 +316,27 @@ func (c *cluster) restore() {
 	}
 }
 
-// copies sends the last records once more, in order, as an agent does that has died before it saved how far it was.
+// copies sends the last records again, in order, like an agent that died before it saved its position.
 func (c *cluster) copies() {
 	n := c.rng.IntN(min(40, len(c.records)) + 1)
 	c.records = append(c.records, c.records[len(c.records)-n:]...)
 }
 
-// late sends one record of any time once more.
+// late sends any earlier record again.
 func (c *cluster) late() {
 	if n := len(c.records); n > 0 {
 		c.records = append(c.records, c.records[c.rng.IntN(n)])
 	}
 }
 
-// oneScope is a cluster of which only Deployments are watched.
+// oneScope is a cluster in which only Deployments are watched.
 func oneScope(t testing.TB) (*cluster, *scope) {
 	t.Helper()
 	c := newCluster(t, "prod-eu-1", rand.New(rand.NewPCG(2, 2)))
 	return c, c.scopes[0]
 }
 
-// life is an object's whole life, as records.
+// life returns the records of an object's whole life.
 func (c *cluster) life(s *scope, name string) (created, updated, deleted record) {
 	c.uids++
 	ref := object.NewRef(s.resource, "shop", name, fmt.Sprintf("uid-%04d", c.uids))

@@ -29,7 +29,7 @@ var durables = []durable{{"go", "service", printsID}, {"go", "plain", printsType
 
 func (d durable) String() string { return d.language + "/" + d.name }
 
-// TestServices interrupts the programs with durable consumers, and runs them again: they resume where they were.
+// TestServices interrupts the programs with durable consumers, and runs them again: they resume at their position.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	for _, d := range durables {
@@ -96,7 +96,8 @@ func TestServiceCredentials(t *testing.T) {
 	durable{"python", "service", printsID}.resumes(t, b, "--server", b.URL, "--creds", creds, "--tls-ca", ca)
 }
 
-// issueCreds writes the credentials of a user whose account has a JetStream, and returns what a server needs to accept them.
+// issueCreds writes the credentials of a user whose account has a JetStream, and returns the server's configuration for
+// them.
 func issueCreds(t *testing.T, file string) (*jwt.OperatorClaims, *server.MemAccResolver) {
 	t.Helper()
 	must := func(err error) {
@@ -140,7 +141,7 @@ func issueCreds(t *testing.T, file string) (*jwt.OperatorClaims, *server.MemAccR
 	return operator, resolver
 }
 
-// resumes runs the program, interrupts it between two rounds of events, and runs it again. The second run has to continue with the second
+// resumes runs the program, interrupts it between two rounds of events, and runs it again. The second run must continue with the second
 // round.
 func (d durable) resumes(t *testing.T, b *bus, args ...string) {
 	t.Helper()

@@ -36,7 +36,7 @@ var programs = []program{
 	{"go", func(t testing.TB) []string { return []string{goProgram(t, "follow")} }},
 }
 
-// goProgram is one of the programs in Go, which the first test that asks for it builds.
+// goProgram is one of the programs in Go, which the first test that needs it builds.
 func goProgram(t testing.TB, name string) string {
 	t.Helper()
 	if testing.Short() {
@@ -61,10 +61,10 @@ func goProgram(t testing.TB, name string) string {
 // goPrograms has a func() (path string, err error) for each name.
 var goPrograms sync.Map
 
-// goProgramsDir is where they are built, in the temporary directory. TestMain removes it.
+// goProgramsDir is the directory of the binaries, in the temporary directory. TestMain removes it.
 const goProgramsDir = "programs"
 
-// nodeModules copies the scripts of a directory to one that has the packages beside them, where node looks for them.
+// nodeModules copies the scripts of a directory to one that also has the packages, where node finds them.
 func nodeModules(t testing.TB, from string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -87,8 +87,8 @@ func nodeModules(t testing.TB, from string) string {
 	return dir
 }
 
-// TestTable shows each program one stream of many clusters, whose histories have everything that may happen to a stream, and an empty
-// stream. The program must end with the objects that exist, each as it is now. A cluster's name has the seed of its history.
+// TestTable feeds each program one stream of many clusters, whose histories have everything that may happen to a stream, and an empty
+// stream. The program must end with the existing objects, each in its current version. A cluster's name has the seed of its history.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -125,7 +125,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// once runs a program that is to print the objects that exist.
+// once runs a program that prints the existing objects.
 func once(t testing.TB, argv []string, b *bus) map[string]row {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -150,8 +150,8 @@ func once(t testing.TB, argv []string, b *bus) map[string]row {
 	return rows
 }
 
-// TestFollow lets each program follow a stream while it grows, and while its server is restarted, which forgets all
-// consumers. Each change has to be told once.
+// TestFollow lets each program follow a stream while it grows, and while its server is restarted and loses all
+// consumers. Each change must be reported once.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	for _, p := range programs {
@@ -181,7 +181,7 @@ func TestFollow(t *testing.T) {
 				b.put(t, updated, deleted, updated, created)
 				expect("deleted deployments.apps shop/" + name)
 			}
-			// A snapshot without the object that vanished unseen.
+			// A snapshot without the object whose deletion was missed.
 			created, _, _ := c.life(s, "lost")
 			b.put(t, created)
 			expect("created deployments.apps shop/lost")
@@ -194,7 +194,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestErrors holds the programs to saying what is wrong, without a stack trace.
+// TestErrors requires the programs to report errors without a stack trace.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	for _, p := range programs {
@@ -213,12 +213,12 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// process is a program that goes on until it is ended.
+// process is a program that runs until it is stopped.
 type process struct {
 	cmd   *exec.Cmd
-	lines chan string   // what it prints; holds more than any test lets it print; closed at the end of its output
+	lines chan string   // output; holds more lines than any test lets it print; closed at the end of its output
 	ended chan struct{} // closed when it has ended
-	err   error         // of Wait, then
+	err   error         // the result of Wait; readable after ended is closed
 }
 
 func start(t testing.TB, argv []string) *process {
@@ -255,7 +255,7 @@ func start(t testing.TB, argv []string) *process {
 	return p
 }
 
-// line is the next line that the program prints.
+// line returns the next line that the program prints.
 func (p *process) line(t testing.TB) string {
 	t.Helper()
 	select {
@@ -264,7 +264,7 @@ func (p *process) line(t testing.TB) string {
 			t.Fatal("the program has ended")
 		}
 		return line
-	case <-time.After(2 * time.Minute): // A member that its Kafka group lost track of is waited for, 45 seconds by default.
+	case <-time.After(2 * time.Minute): // A Kafka group waits for a lost member, 45 seconds by default.
 		t.Fatal("the program prints nothing")
 	}
 	return ""

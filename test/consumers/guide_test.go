@@ -30,7 +30,7 @@ func readGuide(t testing.TB) string {
 	return string(text)
 }
 
-// TestGuideBlocks holds each code block of the guide against the file it is taken from: it is a run of its lines, less
+// TestGuideBlocks compares each code block of the guide with its source file: it must be a run of its lines, less
 // their common indentation. A block of a programming language that names no file is an error.
 func TestGuideBlocks(t *testing.T) {
 	text := readGuide(t)
@@ -59,7 +59,7 @@ func TestGuideBlocks(t *testing.T) {
 	}
 }
 
-// holds tells whether code is a run of whole lines of source, all indented by the same.
+// holds reports whether code is a run of whole lines of source, all indented by the same.
 func holds(source, code string) bool {
 	want := strings.Split(strings.TrimSuffix(code, "\n"), "\n")
 	lines := strings.Split(source, "\n")
@@ -92,10 +92,10 @@ var pages = []struct {
 	{"docs/guides/relay.md", regexp.MustCompile(`^nats `)},
 }
 
-// notRun matches what TestGuideCommands does not run: kits install the packages, and kcat is not there.
+// notRun matches the commands that TestGuideCommands skips: kits install the packages, and kcat is not there.
 var notRun = regexp.MustCompile(`^(python3 -m venv \.venv && \.venv/bin/pip install -r requirements\.txt|npm ci|kcat .*)$`)
 
-// shows are what commands print when they work. The first that matches counts; an endless command is interrupted after it.
+// shows are the outputs of commands that work. The first match counts; an endless command is interrupted after it.
 var shows = []struct {
 	command *regexp.Regexp
 	want    string
@@ -114,7 +114,7 @@ var shows = []struct {
 	{regexp.MustCompile(`listen`), "listening on http", true},
 }
 
-// TestGuideCommands types each command of the pages, against a stream, or a topic, that has the requested objects.
+// TestGuideCommands runs each command of the pages against a stream, or a topic, that has the requested objects.
 func TestGuideCommands(t *testing.T) {
 	t.Parallel()
 	dir := natsCLI.dir(t)
@@ -192,7 +192,8 @@ var (
 	onceFlag = regexp.MustCompile(` (--?)once\b`) // the server that these lines do not name
 )
 
-// typed runs a command line until it has printed what shows has of it. tools has the command nats.
+// typed runs a command line and requires the output that shows has for it. An endless command is interrupted after
+// that output. tools is the directory of the command nats.
 func (b *bus) typed(t testing.TB, dir, tools, line string, r record) {
 	t.Helper()
 	if m := goRun.FindStringSubmatch(line); m != nil { // go run does not pass an interrupt to the program
@@ -222,7 +223,7 @@ func (b *bus) typed(t testing.TB, dir, tools, line string, r record) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(line, "nats sub ") && !strings.Contains(line, "--stream") { // sees only what comes
+	if strings.Contains(line, "nats sub ") && !strings.Contains(line, "--stream") { // gets only new messages
 		b.whileRunning(ctx, t, r)
 	}
 	if err := cmd.Wait(); err != nil && !endless || !bytes.Contains(out.text.Bytes(), out.want) {
@@ -230,7 +231,7 @@ func (b *bus) typed(t testing.TB, dir, tools, line string, r record) {
 	}
 }
 
-// whileRunning publishes to those who listen until ctx ends.
+// whileRunning publishes to the subscribers until ctx ends.
 func (b *bus) whileRunning(ctx context.Context, t testing.TB, r record) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -248,7 +249,7 @@ func (b *bus) whileRunning(ctx context.Context, t testing.TB, r record) {
 	}
 }
 
-// watched is the output of a command; seen is called once it holds what is wanted. A command writes from one goroutine.
+// watched is the output of a command. seen is called once it contains want. A command writes from one goroutine.
 type watched struct {
 	text bytes.Buffer
 	want []byte

@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// row is an object as the programs of examples print it.
+// row is an object as the example programs print it.
 type row struct {
 	Source   string `json:"source"`
 	UID      string `json:"uid"`
@@ -18,15 +18,15 @@ type row struct {
 	Object   any    `json:"object"`
 }
 
-// history is the stream of two clusters, and the objects that exist in them at its end: what their API servers would list,
-// which nothing here takes from the records. cut: the stream does not hold its first half any more, but a snapshot of all.
+// history returns the stream of two clusters, and the objects that exist in them at its end, as their API servers would
+// list them, independent of the records. cut: the stream no longer has its first half, but a snapshot of all objects.
 func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	clusters := []*cluster{newCluster(t, fmt.Sprintf("prod-eu-%d", seed), rng), newCluster(t, fmt.Sprintf("dev.local.%d", seed), rng)}
 	for _, c := range clusters {
 		for range 20 {
-			c.change(c.scopes[rng.IntN(len(c.scopes))]) // before the agent's time
+			c.change(c.scopes[rng.IntN(len(c.scopes))]) // before the agent starts
 		}
 		c.snapshots()
 		for range 250 {
@@ -43,7 +43,7 @@ func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 	return merged(rng, clusters[0].records, clusters[1].records), exist(t, clusters...)
 }
 
-// merged are the records of several streams in one, those of each in their order.
+// merged merges the records of several streams and keeps the order of each.
 func merged(rng *rand.Rand, streams ...[]record) []record {
 	var records []record
 	var of []int // for each record to come, its stream
@@ -59,7 +59,7 @@ func merged(rng *rand.Rand, streams ...[]record) []record {
 	return records
 }
 
-// exist are the objects that match their selectors, by source and uid.
+// exist returns the objects that match their selectors, by source and uid.
 func exist(t testing.TB, clusters ...*cluster) map[string]row {
 	t.Helper()
 	rows := map[string]row{}
@@ -78,7 +78,7 @@ func exist(t testing.TB, clusters ...*cluster) map[string]row {
 	return rows
 }
 
-// step is one thing that happens, most often a change that the agent sees.
+// step is one event in the cluster, usually a change that the agent observes.
 func (c *cluster) step() {
 	s := c.scopes[c.rng.IntN(len(c.scopes))]
 	unseen := func() {
@@ -93,7 +93,7 @@ func (c *cluster) step() {
 		if from != c.rv {
 			c.relist(s, from, object.Expired)
 		}
-	case 2: // The agent was away, and knows nothing any more.
+	case 2: // The agent was down and lost its state.
 		for _, s = range c.scopes {
 			unseen()
 		}
@@ -128,8 +128,8 @@ func (c *cluster) snapshots() {
 	}
 }
 
-// widened is a history in which an object left a selection and was read again as it was then, because the selection became
-// wider: the read has the sequence of the leaving.
+// widened is a history in which an object left a selection and was read again, unchanged, because the selection became
+// wider. The read has the sequence of the left event.
 func widened(t testing.TB) ([]record, map[string]row) {
 	t.Helper()
 	c := newCluster(t, "widened", rand.New(rand.NewPCG(1, 1)))

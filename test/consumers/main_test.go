@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	goleak.VerifyTestMain(suite.Tests(func() int {
-		defer func() { _ = os.RemoveAll(filepath.Join(os.TempDir(), goProgramsDir)) }() // What is left fails the tests.
+		defer func() { _ = os.RemoveAll(filepath.Join(os.TempDir(), goProgramsDir)) }() // Leftover files fail the tests.
 		defer build.Remove()
 		return m.Run()
 	}))

@@ -74,7 +74,7 @@ func servePast(t *testing.T, b *bus, args ...string) string {
 	return kubeconfig
 }
 
-// The official client for Python, unmodified, reads a moment, and follows a replay.
+// The official client for Python, unmodified, reads a point in time, and follows a replay.
 func TestPythonAgainstThePast(t *testing.T) {
 	t.Parallel()
 	program := []string{filepath.Join(pythonClient.dir(t), "venv", "bin", "python"), "-B", "testdata/past.py"}
@@ -110,7 +110,8 @@ func TestPythonAgainstThePast(t *testing.T) {
 	})
 }
 
-// A manager of controller-runtime, unmodified, reconciles the Pods of a moment, and follows a replay. It cannot write.
+// A manager of controller-runtime, unmodified, reconciles the Pods of a point in time, and follows a replay. It cannot
+// write.
 func TestManagerAgainstThePast(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(manager.dir(t), "manager")

@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// TestSDKsHTTP has a server in each language receive each kind of event, in the three content modes.
+// TestSDKsHTTP lets a server in each language receive each kind of event, in the three content modes.
 func TestSDKsHTTP(t *testing.T) {
 	t.Parallel()
 	for _, sdk := range sdks {
@@ -85,7 +85,7 @@ func startReceiver(t *testing.T, argv []string) *receiver {
 	return r
 }
 
-// stop ends the receiver and returns what it has received.
+// stop ends the receiver and returns the received events.
 func (r *receiver) stop(t *testing.T) []event {
 	t.Helper()
 	_ = r.stdin.Close()
@@ -107,8 +107,8 @@ func (r *receiver) stop(t *testing.T) []event {
 	return all
 }
 
-// publishHTTP sends the deltas as the agent does, all at once, so that batches fill. What it sends fits into the pipe that
-// the receiver prints to.
+// publishHTTP sends the deltas as the agent does, all at once, so that batches fill. The receiver's output fits into its
+// pipe.
 func publishHTTP(t *testing.T, cfg publishhttp.Config, mode encode.Mode) {
 	t.Helper()
 	b, err := publishhttp.New(cfg, slog.New(slog.DiscardHandler), nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
-// sdk is how one language's SDK shows events.
+// sdk describes how one language's SDK shows events.
 type sdk struct {
 	name      string
 	argv      func(t testing.TB, program string) []string
@@ -36,12 +36,12 @@ var sdks = []sdk{
 	}, time.Millisecond, false},
 }
 
-// options of the events; both content modes must say the same.
+// options returns the options of the events. Both content modes must have the same content.
 func options(mode encode.Mode) encode.Options {
 	return encode.Options{Cluster: "prod eu/1", ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77", Mode: mode, Before: true, Patch: true}
 }
 
-// wanted is what the events say, in order, taken from structured mode by plain JSON.
+// wanted returns the content of the events in order, read from structured mode as plain JSON.
 func wanted(t testing.TB) []event {
 	t.Helper()
 	var all []event
@@ -64,7 +64,7 @@ func wanted(t testing.TB) []event {
 	return all
 }
 
-// wantedByID is for buses that do not keep the order of all.
+// wantedByID is for buses that do not keep the order of all events.
 func wantedByID(t testing.TB) map[string]event {
 	t.Helper()
 	all := map[string]event{}
@@ -74,7 +74,7 @@ func wantedByID(t testing.TB) map[string]event {
 	return all
 }
 
-// TestSDKsKafka has the SDKs parse what a broker has of each kind of event.
+// TestSDKsKafka lets the SDKs parse a broker's records of each kind of event.
 func TestSDKsKafka(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -126,7 +126,7 @@ func TestSDKsKafka(t *testing.T) {
 				for id, e := range want {
 					n := 1
 					if _, object := e.Attributes["op"]; !object {
-						n = partitions // Each consumer of a partition has to see them.
+						n = partitions // Each consumer of a partition must get them.
 					}
 					if copies[id] != n {
 						t.Errorf("%s: %d records, want %d", id, copies[id], n)

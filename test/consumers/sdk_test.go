@@ -27,7 +27,7 @@ type event struct {
 	Data       any               `json:"data"`
 }
 
-// deltas are one of each kind, and of names that need escapes.
+// deltas returns one of each kind, and some with names that need escapes.
 func deltas(t testing.TB) []*object.Delta {
 	t.Helper()
 	role := &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
@@ -67,8 +67,8 @@ func deltas(t testing.TB) []*object.Delta {
 	return ds
 }
 
-// published is what the agent's publisher makes of the deltas, read back from a server, and what it says, taken from
-// structured mode by plain JSON. The two modes must say the same.
+// published returns the records of the agent's publisher for the deltas, read back from a server, and their content,
+// read from structured mode as plain JSON. The two modes must have the same content.
 func published(t testing.TB, mode encode.Mode) ([]record, []event) {
 	t.Helper()
 	b := startBus(t)
@@ -80,7 +80,7 @@ func published(t testing.TB, mode encode.Mode) ([]record, []event) {
 	return records, wanted(t)
 }
 
-// TestSDKs has the SDKs parse what a server has of each kind of event.
+// TestSDKs lets the SDKs parse a server's records of each kind of event.
 func TestSDKs(t *testing.T) {
 	t.Parallel()
 	for _, sdk := range sdks {
@@ -118,7 +118,7 @@ func parse(t testing.TB, argv []string, records []record) []event {
 	return parseLines(t, argv, lines)
 }
 
-// parseLines hands a program a line of JSON for each record, and reads one for each event.
+// parseLines sends a program a line of JSON for each record, and reads one for each event.
 func parseLines(t testing.TB, argv []string, lines []any) []event {
 	t.Helper()
 	var in bytes.Buffer

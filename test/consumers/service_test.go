@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
-// services are how the programs of examples that handle each event are started, by language.
+// services has, by language, the command lines of the example programs that handle each event.
 var services = map[string]func(t testing.TB, name string) []string{
 	"python": func(t testing.TB, name string) []string {
 		return []string{filepath.Join(python.dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", name+".py")}
@@ -34,11 +34,11 @@ func flag(language, name string) string {
 	return "--" + name
 }
 
-// handledLine is what the programs print of an event: time, source and id.
+// handledLine is the line that the programs print for an event: time, source and id.
 var handledLine = regexp.MustCompile(`^\d\d:\d\d:\d\d (\S+) (.+)$`)
 
-// handles reads the program's output until it has printed each of the events, and fails if it prints anything else. encoded: the program's SDK leaves
-// the percent-encoding of attributes as it is.
+// handles reads the program's output until it has printed each of the events, and fails on any other output. encoded: the program's SDK does not
+// decode the percent-encoding of attributes.
 func (p *process) handles(t testing.TB, want map[string]event, encoded bool) {
 	t.Helper()
 	for missing := maps.Clone(want); len(missing) > 0; {
@@ -85,8 +85,8 @@ func TestKafkaServices(t *testing.T) {
 	}
 }
 
-// TestWebhooks has the agent's HTTP publisher send each kind of event to each program, alone and in batches. Something that is no event is
-// refused.
+// TestWebhooks lets the agent's HTTP publisher send each kind of event to each program, alone and in batches. An invalid event is
+// rejected.
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	for language, argv := range services {

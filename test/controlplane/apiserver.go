@@ -23,7 +23,7 @@ const stopGrace = 30 * time.Second
 type apiServer struct {
 	*component
 	url  string
-	args func(extra []string) []string // The whole command line, with these in place of Options.APIServerArgs.
+	args func(extra []string) []string // The whole command line, with extra in place of Options.APIServerArgs.
 }
 
 func (c *Cluster) tokenFile() string { return filepath.Join(c.dir, "tokens.csv") }
@@ -65,10 +65,10 @@ func (c *Cluster) apiServerFlags(port int, etcd string) []string {
 		"--service-account-key-file=" + c.pki.serviceAccountKey,
 		"--service-account-signing-key-file=" + c.pki.serviceAccountKey,
 		"--service-cluster-ip-range=" + serviceIPs,
-		// Endpoints may not hold a loopback address, so the reconciler for those of the Service "kubernetes" would do
-		// nothing but fail.
+		// Endpoints may not hold a loopback address, so the reconciler for those of the Service "kubernetes" would
+		// only fail.
 		"--endpoint-reconciler-type=none",
-		// Without it a server that is asked to end waits a minute for its watchers to leave, and they do not.
+		// Without it, a server that shuts down waits a minute for its watchers to leave, and they do not.
 		"--shutdown-watch-termination-grace-period=5s",
 		fmt.Sprintf("--max-requests-inflight=%d", o.MaxRequestsInflight*2/3),
 		fmt.Sprintf("--max-mutating-requests-inflight=%d", o.MaxRequestsInflight-o.MaxRequestsInflight*2/3),
@@ -80,8 +80,8 @@ func (c *Cluster) apiServerFlags(port int, etcd string) []string {
 	case o.CompactionInterval > 0:
 		flags = append(flags, "--etcd-compaction-interval="+o.CompactionInterval.String())
 	case o.CompactionInterval < 0:
-		// Not 0, which is upstream's word for never: without a compactor the API server does not hear of the compactions
-		// of others either, and serves Exact LISTs from its cache for revisions that etcd has long forgotten.
+		// Not 0, which means never upstream: an API server without a compactor ignores the compactions of others, too.
+		// It would serve Exact LISTs from its cache for revisions that etcd has compacted.
 		flags = append(flags, "--etcd-compaction-interval=8760h")
 	}
 	if o.NoWatchCache {
@@ -105,17 +105,17 @@ func featureGates(gates map[string]bool) []string {
 	return []string{"--feature-gates=" + strings.Join(list, ",")}
 }
 
-// APIServers is how many there are, running or not; they are counted from 0.
+// APIServers returns the number of API servers, running or not; they are counted from 0.
 func (c *Cluster) APIServers() int { return len(c.apiServers) }
 
-// APIServerURL stays the same over restarts.
+// APIServerURL returns the URL, which stays the same over restarts.
 func (c *Cluster) APIServerURL(i int) string { return c.apiServers[i].url }
 
-// APIServerPID is 0 when it does not run.
+// APIServerPID returns the process ID, or 0 if the server does not run.
 func (c *Cluster) APIServerPID(i int) int { return c.apiServers[i].pid() }
 
-// StartAPIServer starts one that was stopped, on the same port, and returns when it is ready. With args, these take the
-// place of Options.APIServerArgs for this server from now on.
+// StartAPIServer starts a stopped server on the same port, and returns when it is ready. args replace
+// Options.APIServerArgs for this server from now on.
 func (c *Cluster) StartAPIServer(ctx context.Context, i int, args ...string) error {
 	s := c.apiServers[i]
 	if len(args) > 0 {
@@ -131,22 +131,22 @@ func (c *Cluster) StartAPIServer(ctx context.Context, i int, args ...string) err
 	return err
 }
 
-// StopAPIServer asks the server to end, as an upgrade does: requests are finished and watches closed, which takes one to
-// three seconds. It returns when the process is gone; one that is still there after 30 s is killed.
+// StopAPIServer shuts the server down, as an upgrade does: requests are finished and watches closed, which takes one to
+// three seconds. It returns when the process is gone; the process is killed after 30 s.
 func (c *Cluster) StopAPIServer(i int) { c.apiServers[i].terminate(stopGrace) }
 
-// KillAPIServer ends the process without a warning, as a crash does.
+// KillAPIServer kills the process, like a crash.
 func (c *Cluster) KillAPIServer(i int) { c.apiServers[i].kill() }
 
-// RestartAPIServer is StopAPIServer and StartAPIServer. The watch cache, and with it what a WATCH can resume from, is
-// gone; what is in etcd is not.
+// RestartAPIServer is StopAPIServer and StartAPIServer. It loses the watch cache, from which a WATCH can resume, but
+// nothing in etcd.
 func (c *Cluster) RestartAPIServer(ctx context.Context, i int, args ...string) error {
 	c.StopAPIServer(i)
 	return c.StartAPIServer(ctx, i, args...)
 }
 
-// waitAPIServer waits until the server is ready and has made the default namespace, which it does after its first
-// readiness.
+// waitAPIServer waits until the server is ready and has created the default namespace, which it does after it first
+// became ready.
 func (c *Cluster) waitAPIServer(ctx context.Context, s *apiServer) error {
 	return s.waitReady(ctx, func(ctx context.Context) error {
 		return cmp.Or(
@@ -161,7 +161,7 @@ func (c *Cluster) get(ctx context.Context, url string) error {
 }
 
 func (c *Cluster) newControllerManager(bin *Binaries) error {
-	// A file of its own: the one for people may be written with any name and user.
+	// A separate file: the user's kubeconfig may be written with any name and user.
 	kubeconfig := filepath.Join(c.dir, "kube-controller-manager.kubeconfig")
 	if err := c.WriteKubeconfig(kubeconfig, controllerManagerUser); err != nil {
 		return err
@@ -169,13 +169,13 @@ func (c *Cluster) newControllerManager(bin *Binaries) error {
 	args := []string{
 		"--kubeconfig=" + kubeconfig,
 		"--leader-elect=false",
-		"--secure-port=0", // Nobody asks for its metrics; one port less to find.
+		"--secure-port=0", // Its metrics are not used; one port less to find.
 		"--service-account-private-key-file=" + c.pki.serviceAccountKey,
 		"--root-ca-file=" + c.pki.caCert,
 		"--cluster-signing-cert-file=" + c.pki.caCert,
 		"--cluster-signing-key-file=" + c.pki.caKey,
 		"--service-cluster-ip-range=" + serviceIPs,
-		// The default of 20 requests per second would make a rollout of a few hundred Pods a test of patience.
+		// With the default of 20 requests per second, a rollout of a few hundred Pods would take too long.
 		"--kube-api-qps=1000",
 		"--kube-api-burst=2000",
 	}
@@ -185,8 +185,8 @@ func (c *Cluster) newControllerManager(bin *Binaries) error {
 	return nil
 }
 
-// StartControllerManager starts it, or starts it again, and returns when Pods can be created in the default namespace.
-// It talks to API server 0 and needs that to be up.
+// StartControllerManager starts or restarts the controller manager, and returns when Pods can be created in the
+// default namespace. API server 0 must be up.
 func (c *Cluster) StartControllerManager(ctx context.Context) error {
 	if c.controllerManager == nil {
 		return errNoControllerManager
@@ -203,7 +203,7 @@ func (c *Cluster) StartControllerManager(ctx context.Context) error {
 	return err
 }
 
-// StopControllerManager leaves the cluster with nobody who acts on it but the test.
+// StopControllerManager stops the controller manager. Then only the test acts on the cluster.
 func (c *Cluster) StopControllerManager() {
 	if c.controllerManager != nil {
 		c.controllerManager.terminate(stopGrace)

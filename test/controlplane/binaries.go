@@ -62,8 +62,8 @@ func assets(dir string) (*Binaries, error) {
 	return found, nil
 }
 
-// findBinaries prefers binaries that the caller names, then those of KUBEBUILDER_ASSETS. Those on PATH are used only if the caller
-// asks for them with Installed: tests run on the versions of go.mod.
+// findBinaries prefers the caller's binaries, then those of KUBEBUILDER_ASSETS. Those on PATH are used only if the caller requests
+// them with Installed: tests run on the versions of go.mod.
 func findBinaries(ctx context.Context, opts Options) (*Binaries, error) {
 	found, err := opts.Binaries, error(nil)
 	if dir := os.Getenv(assetsVariable); found == nil && dir != "" {

@@ -24,16 +24,16 @@ const (
 	testModule       = "github.com/kubecdc/kubecdc/test"
 	kubernetesModule = "k8s.io/kubernetes"
 
-	// progressEvery is long enough for a log of a few dozen lines, short enough that nobody takes it for hung.
+	// progressEvery limits the log to a few dozen lines, but shows that the build is not stuck.
 	progressEvery = 15 * time.Second
 )
 
-// Build returns the path of the multi-call binary of package test/cluster and compiles it if it is not in the user's
-// cache directory yet. Its name there has a hash of the sources, so that a change of version is a new build. Several
-// processes may call it at the same time; one builds, the others wait for it.
+// Build returns the path of the multi-call binary of package test/cluster, and compiles it unless it is in the user's
+// cache directory. Its name contains a hash of the sources, so that a change of version is a new build. Several
+// processes may call Build at the same time: one builds, the others wait for it.
 //
-// What it does goes to w, one line every 15 s; nothing if there is nothing to do. It needs the go command, and where the
-// module cache does not have Kubernetes yet, the module proxy.
+// Build writes its progress to w, one line every 15 s, and nothing if the binary exists. It needs the go command and,
+// unless the module cache has Kubernetes, the module proxy.
 func Build(ctx context.Context, w io.Writer) (string, error) {
 	src, err := sourceDir(ctx)
 	if err != nil {
@@ -64,10 +64,10 @@ func build(ctx context.Context, src, dir string, w io.Writer) (path string, err 
 		return "", err
 	}
 	defer unlock()
-	if _, err := os.Stat(path); err == nil { // Whoever had the lock has built it.
+	if _, err := os.Stat(path); err == nil { // Built by the process that held the lock.
 		return path, nil
 	}
-	// Linked under another name and then renamed: whoever sees the name sees a whole file.
+	// Linked under another name and then renamed, so that a file of the final name is always complete.
 	tmp := path + ".tmp"
 	defer func() { _ = os.Remove(tmp) }() // Not there after the rename.
 	if err := compile(ctx, src, tmp, w); err != nil {
@@ -79,8 +79,8 @@ func build(ctx context.Context, src, dir string, w io.Writer) (path string, err 
 	return path, nil
 }
 
-// sourceDir finds test/cluster next to this file, or, if -trimpath has removed the file's directory from the binary, below the current
-// directory, or next to the module that the current directory is in.
+// sourceDir finds test/cluster next to this file. If -trimpath has removed the file's directory from the binary, it looks below the
+// current directory, then next to the module of the current directory.
 func sourceDir(ctx context.Context) (string, error) {
 	dir := filepath.Join("test", "cluster")
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
@@ -96,8 +96,7 @@ func sourceDir(ctx context.Context) (string, error) {
 	return filepath.Join(root, "cluster"), nil
 }
 
-// hashSources is over the versions and the program, for what it was built from must not be mistaken for what it would
-// be built from now.
+// hashSources hashes the versions and the sources, so that a binary of other sources is not reused.
 func hashSources(dir string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -117,8 +116,8 @@ func hashSources(dir string) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:8]), nil
 }
 
-// lock takes an advisory lock on the file, which the kernel gives back however its holder ends. The file stays: removing
-// it would let one process lock the old file and another one a new file of the same name.
+// lock takes an advisory lock on the file, which the kernel releases when its holder ends for any reason. The file is
+// kept: after its removal, one process could lock the old file and another one a new file of the same name.
 func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -128,7 +127,7 @@ func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err err
 	defer tick.Stop()
 	var said time.Time
 	for {
-		// Asked for again and again, not waited for: a blocked flock does not know ctx.
+		// Polled, because a blocked flock ignores ctx.
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			return func() { _ = f.Close() }, nil
@@ -156,21 +155,20 @@ func compile(ctx context.Context, src, out string, w io.Writer) error {
 	}
 	fmt.Fprintf(w, "controlplane: building etcd, kube-apiserver and kube-controller-manager %s\n", version)
 	fmt.Fprintln(w, "controlplane: this compiles Kubernetes from source: about 5 minutes on 2 cores, once")
-	deps, err := goOutput(ctx, src, "list", "-deps", ".") // Also fetches the modules, if they are not there.
+	deps, err := goOutput(ctx, src, "list", "-deps", ".") // Also downloads the modules, if they are not there.
 	if err != nil {
 		return err
 	}
 	total := strings.Count(deps, "\n") + 1
 
-	// Without the version the API server says at /version that it is a v0.0.0-master.
+	// Without the version, /version of the API server says v0.0.0-master.
 	const versionPackage = "k8s.io/component-base/version"
 	major, minor, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")
 	ldflags := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s",
 		versionPackage, version, major, minor)
 
-	// -v names each package on stderr when it is compiled, and none that the build cache has.
-	// -trimpath, as the agent is built: the packages that both need are compiled once.
+	// -v prints each package on stderr when it is compiled, but not those in the build cache.
 	cmd := goCommand(ctx, src, "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, ".")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -180,7 +178,7 @@ func compile(ctx context.Context, src, out string, w io.Writer) error {
 		return err
 	}
 	var compiled atomic.Int64
-	var failure []string // The lines that are no package's name. Written by one goroutine, read after Wait.
+	var failure []string // The lines that are not names of packages. Written by one goroutine, read after Wait.
 	ended := make(chan struct{})
 	var g errgroup.Group
 	g.Go(func() error {
@@ -232,7 +230,7 @@ func goOutput(ctx context.Context, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// goCommand takes a workspace and the flags of the caller out of the game, and lets go end its compilers when ctx ends.
+// goCommand ignores the caller's workspace and flags, and lets go end its compilers when ctx ends.
 func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir

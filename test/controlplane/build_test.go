@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/controlplane"
 )
 
-// module writes a module that is built like test/cluster, in a second instead of minutes.
+// module writes a module that builds like test/cluster, but in a second instead of minutes.
 func module(t *testing.T, program string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -70,7 +70,7 @@ func TestConcurrentBuildersBuildOnce(t *testing.T) {
 		t.Errorf("nothing to build, but it says %q", again.String())
 	}
 
-	// Another source is another binary.
+	// Other sources are built into another binary.
 	if err := os.WriteFile(filepath.Join(src, "main.go"), []byte(program+"\n// changed\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func create(t *testing.T, c dynamic.Interface, obj *unstructured.Unstructured) *
 	return made
 }
 
-// TestOneServer runs tests that neither stop a component nor read each other's objects against one control plane.
+// TestOneServer runs tests against one control plane. They neither stop a component nor read each other's objects.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	cluster := start(t, controlplane.Options{
@@ -183,8 +183,8 @@ func compactionEndsHistory(t *testing.T, cluster *controlplane.Cluster) {
 	})
 }
 
-// TestTwoServers has two API servers share their objects, also while one of them is stopped. The second server reaches etcd through a
-// proxy and is cut off from it.
+// TestTwoServers lets two API servers share their objects, also while one of them is stopped. The second server reaches etcd through
+// a proxy and is cut off from it.
 func TestTwoServers(t *testing.T) {
 	t.Parallel()
 	var lagging *proxy.Proxy
@@ -268,8 +268,8 @@ func kubectlSpeaksToTheCluster(t *testing.T, c *controlplane.Cluster) {
 	}
 }
 
-// TestRestartsKeepDataAndAddress restarts each component, and the control plane on its directory. It also has another process take a
-// component's port while the component is down: the start reports that, and succeeds when the port is free again.
+// TestRestartsKeepDataAndAddress restarts each component, and the control plane on its directory. In addition, another process takes
+// a component's port while the component is down: the start reports that, and succeeds when the port is free again.
 func TestRestartsKeepDataAndAddress(t *testing.T) {
 	t.Parallel()
 	opts := controlplane.Options{Dir: t.TempDir(), NoControllerManager: true}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// readyTimeout bounds the wait for one component where the caller's context has no deadline. Seen: 1-5 s; the rest is
-// room for a machine that compiles something else at the same time.
+// readyTimeout bounds the wait for one component if the caller's context has no deadline. Observed: 1-5 s; the rest
+// is for a machine that compiles at the same time.
 const readyTimeout = 2 * time.Minute
 
 // Options are what differs from a control plane with the upstream defaults. The zero value is one API server with a
@@ -22,43 +22,43 @@ type Options struct {
 	// of an earlier run keeps its objects; keys, tokens and ports are new.
 	Dir string
 
-	// APIServers is how many API servers share the etcd; 0 is 1. Being on one host they also share one identity Lease
-	// in kube-system, which Kubernetes derives from the host's name.
+	// APIServers is the number of API servers that share the etcd; 0 is 1. On one host they also share one identity
+	// Lease in kube-system, which Kubernetes derives from the host's name.
 	APIServers int
 
-	// NoControllerManager leaves the controller manager out: a Deployment then makes no ReplicaSet, owned objects are not
+	// NoControllerManager omits the controller manager. A Deployment then creates no ReplicaSet, owned objects are not
 	// collected, a Namespace never finishes terminating, and the aggregated roles (view, edit, admin) are empty. The
-	// ServiceAccount admission plugin is off in that case, because nobody would make the account that it asks for.
+	// ServiceAccount admission plugin is off in that case, because no account that it requires would be created.
 	NoControllerManager bool
 
-	// Users are known besides Admin and Restricted.
+	// Users are users in addition to Admin and Restricted.
 	Users []User
 
 	// FeatureGates are set on the API servers and the controller manager.
 	FeatureGates map[string]bool
 
-	// CompactionInterval is how often the API server compacts etcd, which is what bounds how far back a LIST or WATCH
-	// may start. 0: the upstream default, 5 min. Negative: never; Cluster.Compact is then the only one.
+	// CompactionInterval is how often the API server compacts etcd, which limits how far back a LIST or WATCH may
+	// start. 0: the upstream default, 5 min. Negative: never; only Cluster.Compact compacts then.
 	CompactionInterval time.Duration
 
-	// NoWatchCache turns the watch cache off for all resources, Uncached for some: "configmaps", "deployments.apps".
-	// There is no size to set: since Kubernetes 1.19 the cache sizes itself and takes from --watch-cache-sizes only a 0.
+	// NoWatchCache turns the watch cache off for all resources, Uncached for some: "configmaps", "deployments.apps". The
+	// size cannot be set: since Kubernetes 1.19 the cache sizes itself and takes only a 0 from --watch-cache-sizes.
 	NoWatchCache bool
 	Uncached     []string
 
-	// MaxRequestsInflight bounds what an API server works on at a time, two thirds of it for requests that only read.
-	// 0: 6000, ten times the upstream default, so that writers in tests do not meet a 429.
+	// MaxRequestsInflight limits how many requests an API server executes at a time. Two thirds are for requests that
+	// only read. 0: 6000, ten times the upstream default, so that writers in tests do not get a 429.
 	MaxRequestsInflight int
 
-	// EtcdFor is where API server i finds etcd, instead of at the endpoint: a proxy that a test can cut, for a server that
-	// lags behind the others. It is called once for each server, before its first start. Nil, or an answer of "": the
-	// endpoint.
+	// EtcdFor returns the address of etcd for API server i. A test can return a proxy that it can cut, so that one server
+	// lags behind the others. EtcdFor is called once for each server, before its first start. If it is nil or returns "",
+	// the server uses endpoint.
 	EtcdFor func(i int, endpoint string) (string, error)
 
-	// Fsync makes etcd durable against a crash of the machine, and writers slow. Killing etcd loses nothing either way.
+	// Fsync protects etcd against a crash of the machine, and slows writers. Killing etcd loses nothing either way.
 	Fsync bool
 
-	// EtcdArgs, APIServerArgs and ControllerManagerArgs come last on the command lines, where they win.
+	// EtcdArgs, APIServerArgs and ControllerManagerArgs come last on the command lines and override other flags.
 	EtcdArgs              []string
 	APIServerArgs         []string
 	ControllerManagerArgs []string
@@ -66,12 +66,12 @@ type Options struct {
 	// Binaries are the programs to run. Nil: those in the directory KUBEBUILDER_ASSETS or, if that is not set, that of Build.
 	Binaries *Binaries
 
-	// Output is where Build says what it does, should it have to build. Nil: os.Stderr.
+	// Output receives the progress of Build, if it has to build. Nil: os.Stderr.
 	Output io.Writer
 }
 
-// Cluster is a running control plane. Its methods are safe for concurrent use, except that the ones which start and
-// stop a component may not be called for the same component at the same time.
+// Cluster is a running control plane. Its methods are safe for concurrent use, except that one component must not be
+// started and stopped at the same time.
 type Cluster struct {
 	opts    Options
 	bin     *Binaries
@@ -89,11 +89,11 @@ type Cluster struct {
 	stop sync.Once
 }
 
-// Start builds the binary if it has to and starts a control plane. It returns when every API server answers /readyz with
-// 200, the default namespace exists and, unless there is no controller manager, so does its default ServiceAccount, which
-// is when Pods can be created. ctx bounds the start only; the control plane runs until Stop.
+// Start builds the binary if necessary and starts a control plane. It returns when every API server answers /readyz with
+// 200 and the default namespace exists. With a controller manager, it also waits for the default ServiceAccount, which
+// Pods need. ctx bounds the start only; the control plane runs until Stop.
 //
-// An error carries the last lines of the log of the component that failed; nothing is left running then.
+// An error includes the last log lines of the component that failed. Nothing is left running then.
 func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if opts.APIServers == 0 {
 		opts.APIServers = 1
@@ -137,8 +137,8 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if err := c.startNewEtcd(ctx, bin); err != nil {
 		return nil, err
 	}
-	// One after the other: only the first finds an empty etcd, and two that fill it with the RBAC defaults at the same
-	// time get in each other's way for longer than one takes.
+	// One after the other: only the first finds an empty etcd. Two that fill it with the RBAC defaults at the same
+	// time conflict, and need more time than one.
 	for i := range opts.APIServers {
 		if err := c.startNewAPIServer(ctx, bin, i); err != nil {
 			return nil, err
@@ -168,20 +168,20 @@ func (c *Cluster) Stop() {
 		if c.etcd != nil {
 			all = append(all, c.etcd)
 		}
-		// Killed, not asked: etcd writes each entry out before it acknowledges it, and nobody else has a state to save.
+		// Killed without a shutdown: etcd writes each entry out before it acknowledges it, and nothing else has state.
 		for _, comp := range all {
 			comp.kill()
 		}
 		if c.tempDir {
-			_ = os.RemoveAll(c.dir) // A leftover in the temporary directory is not worth a failing test.
+			_ = os.RemoveAll(c.dir) // A leftover in the temporary directory is not worth a failed test.
 		}
 	})
 }
 
-// Dir is the data directory; the logs of the components are in it.
+// Dir returns the data directory; the logs of the components are in it.
 func (c *Cluster) Dir() string { return c.dir }
 
-// ControllerManagerPID is 0 when it does not run.
+// ControllerManagerPID returns its process ID, or 0 if it does not run.
 func (c *Cluster) ControllerManagerPID() int {
 	if c.controllerManager == nil {
 		return 0
@@ -189,5 +189,5 @@ func (c *Cluster) ControllerManagerPID() int {
 	return c.controllerManager.pid()
 }
 
-// errNoControllerManager is what is said to a caller who asked for none and then for it.
+// errNoControllerManager is the error for a start of a controller manager that Options exclude.
 var errNoControllerManager = errors.New("controlplane: started without a controller manager")

@@ -1,6 +1,6 @@
 // Package controlplane runs a Kubernetes control plane as local processes, for tests and for the demo: etcd, one or
-// more API servers and the controller manager, on free ports of 127.0.0.1, with TLS, RBAC, tokens and a data directory
-// of its own. No Docker, no kubelet: Pods are made and deleted by their controllers and never run.
+// more API servers and the controller manager. They use free ports of 127.0.0.1, TLS, RBAC, tokens and a data
+// directory of their own. No Docker, no kubelet: Pods are created and deleted by their controllers and never run.
 //
 //	cluster, err := controlplane.Start(ctx, controlplane.Options{})
 //	if err != nil { … }
@@ -17,9 +17,9 @@
 // # Invariants
 //
 //   - Addresses outlive processes: a component that is stopped and started again has the same port and the same data.
-//   - A process ends with the process that started it, also when that one is killed. On Linux the kernel sees to it
-//     (PR_SET_PDEATHSIG); elsewhere, and as a second line, the binary of [Build] ends at the end of file on its standard
-//     input, a pipe that nobody writes to. Binaries from KUBEBUILDER_ASSETS know only the first.
+//   - A process ends with the process that started it, also if that one is killed. On Linux the kernel ends it
+//     (PR_SET_PDEATHSIG). Elsewhere, and as a fallback, the binary of [Build] ends at the end of file on its standard
+//     input, a pipe that nobody writes to. Binaries from KUBEBUILDER_ASSETS have only the first.
 //   - Processes are ended by the handle they were started with, never by name.
 //   - Components write to files in the data directory only: etcd.log, kube-apiserver-0.log and so on,
 //     kube-controller-manager.log. When one does not get ready, the last lines of its log are in the error.
@@ -28,6 +28,6 @@
 //
 // One for each running process, which waits for its end. They are gone when [Cluster.Stop] returns.
 //
-// Everything is meant to be thrown away: etcd does not fsync, it answers anyone on 127.0.0.1, and the keys lie in the
-// data directory. Linux and macOS; the file lock of Build has no Windows counterpart here.
+// Everything is disposable: etcd does not fsync, it answers anyone on 127.0.0.1, and the keys are in the data
+// directory. Linux and macOS; the file lock of Build has no Windows counterpart here.
 package controlplane

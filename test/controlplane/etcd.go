@@ -22,9 +22,10 @@ func (c *Cluster) startNewEtcd(ctx context.Context, bin *Binaries) error {
 			"--data-dir=" + c.EtcdDataDir(),
 			"--listen-client-urls=" + c.etcdURL,
 			"--advertise-client-urls=" + c.etcdURL,
-			// A member must listen for peers, though there will be none: any port, and nobody has to know which.
+			// A member must listen for peers, though there are none: any port will do.
 			"--listen-peer-urls=http://127.0.0.1:0",
-			// Room for benchmarks that write faster than they compact; the default of 2 GiB turns etcd read-only.
+			// Space for benchmarks that write faster than they compact; at the default of 2 GiB, etcd becomes
+			// read-only.
 			"--quota-backend-bytes=8589934592",
 		}
 		if !c.opts.Fsync {
@@ -38,17 +39,18 @@ func (c *Cluster) startNewEtcd(ctx context.Context, bin *Binaries) error {
 // EtcdEndpoint is the URL for go.etcd.io/etcd/client/v3: plain HTTP, no credentials. It stays the same over restarts.
 func (c *Cluster) EtcdEndpoint() string { return c.etcdURL }
 
-// EtcdDataDir is what a test copies while etcd is stopped, and puts back, to restore etcd to an earlier state.
+// EtcdDataDir returns the data directory. A test can copy it while etcd is stopped, and put it back to restore etcd
+// to an earlier state.
 func (c *Cluster) EtcdDataDir() string { return filepath.Join(c.dir, "etcd") }
 
-// EtcdPID is 0 when etcd does not run.
+// EtcdPID returns the process ID of etcd, or 0 if it does not run.
 func (c *Cluster) EtcdPID() int { return c.etcd.pid() }
 
-// KillEtcd ends etcd without a warning, which loses nothing that it has acknowledged. Asked nicely it would take seconds,
-// waiting for the watches of the API servers to end.
+// KillEtcd kills etcd, which loses nothing that it has acknowledged. An orderly shutdown would take seconds, waiting for
+// the watches of the API servers to end.
 func (c *Cluster) KillEtcd() { c.etcd.kill() }
 
-// StartEtcd starts etcd again and returns when it is healthy. The API servers find it by themselves.
+// StartEtcd starts etcd again and returns when it is healthy. The API servers reconnect by themselves.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	if err := c.etcd.start(); err != nil {
 		return err
@@ -60,8 +62,8 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	return err
 }
 
-// etcdHealthy also asks for the name: the etcd of another cluster may have won the race for the port, is as healthy, and
-// has no credentials that would tell them apart. (API servers are told apart by their CA and tokens.)
+// etcdHealthy also checks the name. The etcd of another cluster may have taken the port first: it is as healthy, and has
+// no credentials that distinguish it. (API servers have different CAs and tokens.)
 func (c *Cluster) etcdHealthy(ctx context.Context) error {
 	if err := c.do(ctx, http.MethodGet, c.etcdURL+"/health", "", nil, nil); err != nil {
 		return err
@@ -97,7 +99,7 @@ func (c *Cluster) RestartEtcd(ctx context.Context) error {
 	return nil
 }
 
-// Revision is the revision of etcd now, which is the newest resourceVersion.
+// Revision returns the current revision of etcd, which is the newest resourceVersion.
 func (c *Cluster) Revision(ctx context.Context) (int64, error) {
 	var status struct {
 		Header struct {
@@ -110,11 +112,11 @@ func (c *Cluster) Revision(ctx context.Context) (int64, error) {
 	return status.Header.Revision, nil
 }
 
-// Compact forgets the history before revision rev (0: before now) as the compactor of an API server does, but at once.
-// From then on an Exact LIST from an older resourceVersion answers 410, though not at once: since Kubernetes 1.34 the API
-// server keeps snapshots in its watch cache and asks only every 15 s which of them to drop (feature gate
-// ListFromCacheSnapshot). A WATCH from there answers 410 only when the watch cache no longer holds the events either,
-// that is after a restart of the API server, or for a resource without one (Options.Uncached).
+// Compact discards the history before revision rev (0: before now), like the compactor of an API server, but at once. An
+// Exact LIST from an older resourceVersion then answers 410, after a delay. Since Kubernetes 1.34 the API server
+// keeps snapshots in its watch cache and checks only every 15 s which of them to drop (feature gate
+// ListFromCacheSnapshot). A WATCH from there answers 410 only when the watch cache no longer holds the events either.
+// That is after a restart of the API server, or for a resource without a watch cache (Options.Uncached).
 func (c *Cluster) Compact(ctx context.Context, rev int64) error {
 	if rev == 0 {
 		var err error
@@ -122,8 +124,8 @@ func (c *Cluster) Compact(ctx context.Context, rev int64) error {
 			return err
 		}
 	}
-	// The key by which API servers tell each other what is compacted (apiserver, pkg/storage/etcd3/compact.go). Without
-	// it they would go on to serve what etcd has forgotten.
+	// API servers share the compacted revision under this key (apiserver, pkg/storage/etcd3/compact.go). Without it
+	// they would continue to serve compacted revisions.
 	key := []byte("compact_rev_key")
 	put, err := json.Marshal(map[string][]byte{"key": key, "value": strconv.AppendInt(nil, rev, 10)})
 	if err != nil {
@@ -140,7 +142,7 @@ func (c *Cluster) Compact(ctx context.Context, rev int64) error {
 }
 
 // do sends one request and fails unless the answer is 200. The body is decoded into answer unless that is nil. etcd's
-// own client would bring gRPC and its dependencies to everyone who only wants a cluster; etcd speaks JSON as well.
+// own client would add gRPC and its dependencies to every user of this package; etcd speaks JSON as well.
 func (c *Cluster) do(ctx context.Context, method, url, token string, body []byte, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {

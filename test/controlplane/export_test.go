@@ -1,7 +1,7 @@
 package controlplane
 
-// BuildFrom is Build of any module that requires k8s.io/kubernetes, into any directory.
+// BuildFrom is Build for any module that requires k8s.io/kubernetes, into any directory.
 var BuildFrom = build
 
-// ErrPortTaken is what Start answers with another port.
+// ErrPortTaken is the error after which Start tries another port.
 var ErrPortTaken = errPortTaken

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(suite.Tests(m.Run))
 }
 
-// start runs a control plane for the length of the test and logs how long it took to be ready.
+// start runs a control plane for the duration of the test and logs how long it took to be ready.
 func start(t *testing.T, opts controlplane.Options) *controlplane.Cluster {
 	t.Helper()
 	long(t)

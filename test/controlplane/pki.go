@@ -20,15 +20,15 @@ import (
 	"time"
 )
 
-// pki is the paths of the key material, and the CA for clients in this process. One CA signs all; it and its key are
-// also the controller manager's for CertificateSigningRequests.
+// pki has the paths of the key material, and the CA for clients in this process. One CA signs everything; it and its
+// key are also used by the controller manager for CertificateSigningRequests.
 type pki struct {
 	caCert, caKey           string
 	servingCert, servingKey string
 	serviceAccountKey       string
 	caPEM                   []byte
 
-	client *http.Client // Trusts the CA. Keeps no connections: each question may be for a process that has just begun.
+	client *http.Client // Trusts the CA. Keeps no connections, because each request may be for a new process.
 }
 
 func writePKI(dir string) (*pki, error) {
@@ -120,7 +120,7 @@ func writePEM(path, kind string, der []byte) error {
 	return nil
 }
 
-// Users that every control plane knows.
+// Users of every control plane.
 const (
 	// Admin may do everything (group system:masters) and is exempt from priority and fairness.
 	Admin = "admin"
@@ -128,12 +128,12 @@ const (
 	// role to it.
 	Restricted = "restricted"
 
-	// controllerManagerUser has the name that the component has everywhere, but all rights: the role of that name is
-	// made for a controller manager with a service account for each controller, which takes seconds longer to start.
+	// controllerManagerUser has the usual name of the component, but all rights. The role of that name is for a
+	// controller manager with a service account per controller, which takes seconds longer to start.
 	controllerManagerUser = "system:kube-controller-manager"
 )
 
-// User is a name, and the groups that it is in besides system:authenticated.
+// User is a name and its groups in addition to system:authenticated.
 type User struct {
 	Name   string
 	Groups []string

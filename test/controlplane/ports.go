@@ -7,10 +7,10 @@ import (
 	child "github.com/kubecdc/kubecdc/test/process"
 )
 
-// startTries is how often a component that lost the race for its port is tried on another one.
+// startTries is how often a component is started on another port after another process took its port.
 const startTries = 10
 
-// onFreePort calls start with one free port after the other until it does not fail for the port.
+// onFreePort calls start with free ports until it does not fail because of the port.
 func onFreePort(ctx context.Context, start func(port int) error) error {
 	var err error
 	for range startTries {

@@ -21,13 +21,13 @@ var errPortTaken = errors.New("port taken by another process")
 
 // component is one program of the control plane over all its starts and stops.
 type component struct {
-	name    string // Also of its log file: "kube-apiserver-0".
+	name    string // Also the name of its log file: "kube-apiserver-0".
 	argv    []string
 	logPath string
 
 	mu      sync.Mutex
 	proc    *process // Nil before the first start; may have ended.
-	logFrom int64    // Where the log of this run begins.
+	logFrom int64    // Offset at which the log of this run begins.
 }
 
 func newComponent(dir, name string, argv []string) *component {
@@ -39,7 +39,7 @@ type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer // Held open: end of file on it ends the process.
 	done  chan struct{}
-	err   error // Of Wait; readable once done is closed.
+	err   error // The result of Wait; readable after done is closed.
 }
 
 // start runs the component and returns as soon as the process exists.
@@ -84,8 +84,8 @@ func startProcess(argv []string, log *os.File) (*process, error) {
 	return p, nil
 }
 
-// environment keeps what the caller's environment says about Go (GODEBUG, GOMEMLIMIT) and about etcd (every flag can be
-// set by an ETCD_ variable) away from the components.
+// environment keeps the caller's variables for Go (GODEBUG, GOMEMLIMIT) and etcd (every flag can be set by an ETCD_
+// variable) away from the components.
 func environment() []string {
 	env := []string{"KUBECDC_EXIT_ON_STDIN_EOF=1"}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
@@ -105,7 +105,7 @@ func (p *process) running() bool {
 	}
 }
 
-// current is nil when the component does not run.
+// current returns the running process, or nil.
 func (c *component) current() *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +115,7 @@ func (c *component) current() *process {
 	return c.proc
 }
 
-// pid is 0 when the component does not run.
+// pid returns 0 if the component does not run.
 func (c *component) pid() int {
 	if p := c.current(); p != nil {
 		return p.cmd.Process.Pid
@@ -123,7 +123,7 @@ func (c *component) pid() int {
 	return 0
 }
 
-// terminate asks the component to end, kills it after the grace period, and returns when it is gone.
+// terminate sends a termination signal, kills the component after the grace period, and returns when it is gone.
 func (c *component) terminate(grace time.Duration) {
 	p := c.current()
 	if p == nil {
@@ -139,7 +139,7 @@ func (c *component) terminate(grace time.Duration) {
 	}
 }
 
-// kill ends the component without a warning and returns when it is gone.
+// kill kills the component and returns when it is gone.
 func (c *component) kill() {
 	if p := c.current(); p != nil {
 		_ = p.cmd.Process.Kill()
@@ -147,7 +147,7 @@ func (c *component) kill() {
 	}
 }
 
-// waitReady polls until ready returns nil, the process ends, or the time is up.
+// waitReady polls until ready returns nil, the process ends, or the timeout expires.
 func (c *component) waitReady(ctx context.Context, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -166,14 +166,14 @@ func (c *component) waitReady(ctx context.Context, ready func(context.Context) e
 			return c.failed(fmt.Errorf("not ready: %w; last answer: %w", context.Cause(ctx), last))
 		case <-tick.C:
 		}
-		// Bounded, for what answers, or rather does not, may be another process on the port that ours did not get.
+		// Bounded, because another process may have taken the port, and not answer.
 		attempt, cancel := context.WithTimeout(ctx, 3*time.Second)
 		err := ready(attempt)
 		cancel()
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil { // Otherwise it says no more than that the time is up.
+		if ctx.Err() == nil { // Otherwise the error is only that of the context.
 			last = err
 		}
 	}
@@ -188,7 +188,7 @@ func (c *component) failed(err error) error {
 	return fmt.Errorf("%s: %w\nend of %s:\n%s", c.name, err, c.logPath, tail)
 }
 
-// logTail is the last n lines that this run has logged, or less where they are long.
+// logTail returns up to n of the last lines that this run has logged, fewer if they are long.
 func (c *component) logTail(n int) []byte {
 	c.mu.Lock()
 	from := c.logFrom

@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// Processes end with a killed parent by the kernel's signal (package suite, TestNothingIsLeft). Here nothing but the end of its
-// standard input can end the process.
+// Package suite, TestNothingIsLeft, tests that processes end with a killed parent by the kernel's signal. Here, only the end of
+// its standard input can end the process.
 func TestBinaryEndsWithItsStandardInput(t *testing.T) {
 	t.Parallel()
 	long(t)

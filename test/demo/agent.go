@@ -18,13 +18,13 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// captured is the message that the agent logs when all that exists is on the bus.
+// captured is the message that the agent logs when all existing objects are on the bus.
 const captured = "first snapshot complete, waiting for changes"
 
-// patience is how long that may take. A cluster of 100,000 objects takes seconds.
+// The time limit for that. A cluster of 100,000 objects takes seconds.
 const patience = 3 * time.Minute
 
-// agent is `kubecdc run` with an embedded JetStream. Its log goes to a file; what it warns of goes to the screen too.
+// agent is `kubecdc run` with an embedded JetStream. Its log goes to a file; its warnings also go to the screen.
 type agent struct {
 	screen *screen
 	log    string // file
@@ -35,7 +35,7 @@ type agent struct {
 	http  string // URL of the agent's HTTP server
 }
 
-// start returns when the agent watches: what changes from then on is told as a change.
+// start returns when the agent watches: later changes are published as changes.
 func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext string, readers *errgroup.Group) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -75,7 +75,8 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 	return nil
 }
 
-// follow keeps the agent's log, which is JSON lines as standard error is no terminal, and calls ready when it watches.
+// follow keeps the agent's log, which is JSON lines because standard error is not a terminal. It calls ready when the
+// agent watches.
 func (a *agent) follow(r io.Reader, ready func()) error {
 	file, err := os.OpenFile(a.log, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -93,7 +94,7 @@ func (a *agent) follow(r io.Reader, ready func()) error {
 			Msg, Err, Error string
 		}
 		switch {
-		case json.Unmarshal(line, &entry) != nil: // nothing, or the error that it ends with, which untilEnd tells
+		case json.Unmarshal(line, &entry) != nil: // an empty line, or the final error, which untilEnd reports
 		case entry.Level >= slog.LevelWarn:
 			a.screen.printf("  kubecdc run: %s: %s\n", entry.Msg, entry.Err+entry.Error)
 		case entry.Msg == captured:

@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// demo is one run of it.
+// demo is one run of the command.
 type demo struct {
 	binary              string // kubecdc
 	kubeconfig, context string // of the cluster to follow; "": the demo makes one
@@ -28,14 +28,14 @@ type demo struct {
 	screen              *screen
 }
 
-// errEnded is what is wrong with a child that nobody has asked to end.
+// errEnded is the error of a child that ended although the demo did not stop it.
 var errEnded = errors.New("ended by itself")
 
-// grace is what a child has to end by itself.
+// grace is how long a child may take to end.
 const grace = 30 * time.Second
 
-// run shows kubecdc at work until ctx ends or the time is up. Everything it started has ended when it returns, the
-// last first.
+// run shows kubecdc at work until ctx ends or the time is up. Everything it started has ended when it returns, in
+// reverse order.
 func (d *demo) run(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "kubecdc-demo-")
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// show starts one part after the other, and ends them the other way round.
+// show starts one part after the other, and ends them in reverse order.
 func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error) {
 	kubeconfig, kubectl := d.kubeconfig, ""
 	agent := &agent{screen: d.screen, log: filepath.Join(dir, "agent.log"), data: filepath.Join(dir, "data")}
@@ -75,7 +75,7 @@ func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error)
 		}
 	}
 
-	// The readers of what the children write end with them.
+	// The readers of the children's output end with the children.
 	var readers errgroup.Group
 	defer func() { err = errors.Join(err, readers.Wait()) }()
 	err = d.screen.step("starting the agent, kubecdc run, which captures what exists", func() error {
@@ -110,7 +110,7 @@ func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error)
 	return unlessEnded(running, err)
 }
 
-// unlessEnded is err, or nil where ctx has ended, for that is where it came from then.
+// unlessEnded returns err, or nil if ctx has ended, because that is the cause then.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -118,7 +118,7 @@ func unlessEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// untilEnd returns when ctx ends, and an error when the child ends before.
+// untilEnd returns when ctx ends, or with an error when the child ends before.
 func untilEnd(ctx context.Context, child *process.Child) error {
 	select {
 	case <-ctx.Done():
@@ -133,17 +133,17 @@ func (d *demo) end(what string, child *process.Child) error {
 		err := child.Stop(grace)
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM {
-			return nil // just started, it did not know the signal yet
+			return nil // just started, before it handled the signal
 		}
 		return err
 	})
 }
 
-// cluster is the demo's own.
+// cluster is the cluster of the demo itself.
 type cluster struct {
 	*controlplane.Cluster
 	noControllerManager bool
-	kubectl             string // Its path; "" if the control plane comes with none.
+	kubectl             string // Its path; "" if the control plane has none.
 }
 
 func (d *demo) startCluster(ctx context.Context, kubeconfig string) (*cluster, error) {
@@ -172,7 +172,8 @@ func (d *demo) startCluster(ctx context.Context, kubeconfig string) (*cluster, e
 	return c, nil
 }
 
-// controlPlane returns what to start, and says so. It prefers installed binaries, and builds the control plane if there are none.
+// controlPlane returns the options of the control plane, and their description. It prefers installed binaries, and builds the
+// control plane if there are none.
 func (d *demo) controlPlane(ctx context.Context) (opts controlplane.Options, what string, err error) {
 	opts = controlplane.Options{
 		Output: d.screen,
@@ -196,7 +197,7 @@ func (d *demo) controlPlane(ctx context.Context) (opts controlplane.Options, wha
 	return opts, "etcd and kube-apiserver of " + opts.Binaries.Dir(), nil
 }
 
-// workers are what makes the demo's own cluster change.
+// workers returns the functions that change the demo's own cluster.
 func (d *demo) workers(ctx context.Context, cluster *cluster, a *agent) ([]func(context.Context) error, error) {
 	client, err := dynamic.NewForConfig(cluster.Config(controlplane.Admin))
 	if err != nil {
@@ -211,11 +212,11 @@ func (d *demo) workers(ctx context.Context, cluster *cluster, a *agent) ([]func(
 	return []func(context.Context) error{node.run, workload.run}, nil
 }
 
-// shownResources are what tail shows of the demo's own cluster: a rollout also changes ReplicaSets and EndpointSlices some
-// thirty times, which are on the bus as well, but nobody could read along.
+// shownResources are the resources that tail shows of the demo's own cluster. A rollout also changes ReplicaSets and
+// EndpointSlices some thirty times. These changes are on the bus as well, but too many to read along.
 const shownResources = "ns,cm,secret,svc,deploy,pod,coupons." + couponGroup
 
-// tailArgs are what a person would type.
+// tailArgs returns the arguments that a person would type.
 func (d *demo) tailArgs() []string {
 	if d.kubeconfig != "" {
 		return []string{"tail", "--diff"}
@@ -246,7 +247,7 @@ func (d *demo) startTail(bus, log string, seen *evidence, readers *errgroup.Grou
 	return tail, nil
 }
 
-// invite says what is to be seen, and what the person can do.
+// invite prints what the screen shows, and what the person can do.
 func (d *demo) invite(kubeconfig, kubectl, bus string) {
 	var b strings.Builder
 	line := func(what string, commands ...string) {

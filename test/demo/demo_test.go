@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(suite.Tests(m.Run))
 }
 
-// TestFollowsAClusterAndWritesNothingToIt follows the cluster of KUBECONFIG_DEMO as somebody who may only read, and reads
-// in the API server's audit log what the demo has asked of it.
+// TestFollowsAClusterAndWritesNothingToIt follows the cluster of KUBECONFIG_DEMO as a user with read access only. It then
+// checks the demo's requests in the API server's audit log.
 func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane and the demo, which takes seconds")
@@ -119,7 +119,7 @@ func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 	}
 }
 
-// TestRunsWithTheBinariesOfEnvtest runs the demo with etcd, kube-apiserver and kubectl, which is what setup-envtest installs. Without a
+// TestRunsWithTheBinariesOfEnvtest runs the demo with etcd, kube-apiserver and kubectl, as installed by setup-envtest. Without a
 // controller manager, the Pods of the Deployment still come and go. Another process has the agent's default port.
 func TestRunsWithTheBinariesOfEnvtest(t *testing.T) {
 	if testing.Short() {
@@ -139,7 +139,7 @@ func TestRunsWithTheBinariesOfEnvtest(t *testing.T) {
 	t.Setenv("KUBEBUILDER_ASSETS", assets)
 	if taken, err := net.Listen("tcp", "127.0.0.1:8080"); err == nil {
 		defer taken.Close()
-	} // else it is taken already
+	} // otherwise it is taken already
 	d, err := fromEnvironment(func(name string) string {
 		return map[string]string{"DEMO_STARTED": "1764200000", "DEMO_STAGES": "agent compiled=1764200002.5"}[name]
 	})
@@ -186,7 +186,7 @@ func permitReading(t *testing.T, client dynamic.Interface, user string) {
 	}
 }
 
-// auditedVerbs are the URIs that were asked for, by verb.
+// auditedVerbs returns the requested URIs by verb.
 func auditedVerbs(t *testing.T, file string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -227,7 +227,7 @@ var spaces = regexp.MustCompile(` +`)
 // spaced returns text without the spaces that align columns.
 func spaced(text string) string { return spaces.ReplaceAllString(text, " ") }
 
-// wait returns when the text has been written, however it is aligned, and fails the test if the demo ends before, or takes minutes.
+// wait returns when the text has been written, in any alignment. It fails the test if the demo ends before, or after minutes.
 func (b *buffer) wait(t *testing.T, text string, ended <-chan error) {
 	t.Helper()
 	deadline := time.NewTimer(2 * time.Minute)

@@ -1,11 +1,11 @@
-// Command demo shows kubecdc at work in one terminal: a real control plane, `kubecdc run` with its embedded JetStream,
-// a small workload, and what `kubecdc tail --diff` makes of it. It also runs `kubecdc history` and `kubecdc get --at` once. With KUBECONFIG_DEMO it follows that cluster instead and
-// writes nothing to it.
+// Command demo shows kubecdc at work in one terminal: a real control plane, `kubecdc run` with its embedded JetStream, a small workload, and its
+// changes in `kubecdc tail --diff`. It also runs `kubecdc history` and `kubecdc get --at` once. With KUBECONFIG_DEMO it follows that cluster instead
+// and writes nothing to it.
 //
 // # Environment
 //
-//   - DEMO_SECONDS: how long the workload is shown; the demo then ends by itself, with exit code 0 only if tail has shown
-//     what the demo is about. Unset: until Ctrl-C.
+//   - DEMO_SECONDS: how long the workload is shown. The demo then ends by itself, with exit code 0 only if tail has shown
+//     the expected changes. Unset: until Ctrl-C.
 //   - KUBECONFIG_DEMO: the kubeconfig of a cluster to follow; KUBECONFIG_DEMO_CONTEXT: its context, by default the current.
 //   - KUBEBUILDER_ASSETS: the directory of etcd, kube-apiserver, and if it has them, kube-controller-manager and kubectl. Unset: those on
 //     PATH, or a control plane that is built. Without a controller manager, the workload creates the Pods of its Deployment.
@@ -15,7 +15,7 @@
 // # Processes and goroutines
 //
 // The control plane, the agent and tail are children in process groups of their own, so that a Ctrl-C reaches only the
-// demo, which ends them in order: the workload, tail, the agent (which drains), the control plane; then the temporary
-// directory is removed. The workload, the stand-in for a node and the reader of tail's output are goroutines of one
+// demo. The demo ends them in order: the workload, tail, the agent (which drains), the control plane. Then it removes
+// the temporary directory. The workload, the stand-in for a node and the reader of tail's output are goroutines of one
 // errgroup; the first that fails ends the others.
 package main

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// evidence is what tail has shown, told from the lines on the screen. Safe for concurrent use.
+// evidence counts the changes that tail has shown, based on its lines on the screen. Safe for concurrent use.
 type evidence struct {
 	started time.Time
 	stages  *stages // those before the first change
 
 	mu       sync.Mutex
 	created  int
-	updated  int // with what has changed
+	updated  int // with a line that shows the change
 	deleted  int
-	inUpdate bool          // the last header is that of an update, and nothing of what has changed has come yet
-	first    time.Duration // from started to the first line of what has changed
+	inUpdate bool          // the last header is that of an update, and no line with its changes has come yet
+	first    time.Duration // from started to the first such line
 }
 
-// note takes the next line that tail has written: a header, "15:04:05 updated  configmaps  shop/settings …", or one of
-// those below it, which are indented and tell with a sign what was removed and added.
+// note takes the next line that tail has written. It is a header, "15:04:05 updated  configmaps  shop/settings …", or
+// an indented line below a header, with a sign for a removal or an addition.
 func (e *evidence) note(line string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,8 +63,8 @@ func (e *evidence) String() string {
 	return s
 }
 
-// check is an error where tail has not shown what it should have: any change of a cluster that is followed, and one of
-// every sort where the demo made the changes.
+// check returns an error unless tail has shown the expected changes: any change of a cluster that is followed, or one
+// of every kind if the demo made the changes.
 func (e *evidence) check(followed bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 )
 
 func main() {
-	// A terminal that is closed and a pipe that nobody reads any more (make demo | head) end the demo as Ctrl-C does.
-	// Until the last line, for what ends the parts writes too.
+	// A closed terminal and a pipe without a reader (make demo | head) end the demo like Ctrl-C. SIGPIPE is ignored
+	// until the end, because the shutdown writes output, too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	// A second Ctrl-C ends the demo at once; the kernel ends its children.
@@ -34,13 +34,13 @@ func main() {
 	}
 }
 
-// fromEnvironment is a demo as the environment says (doc.go).
+// fromEnvironment configures a demo from the environment (doc.go).
 func fromEnvironment(getenv func(string) string) (*demo, error) {
 	d := &demo{kubeconfig: getenv("KUBECONFIG_DEMO"), context: getenv("KUBECONFIG_DEMO_CONTEXT"), started: time.Now()}
 	if d.kubeconfig == "" && d.context != "" {
 		return nil, errors.New("KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set")
 	}
-	if rest, ok := strings.CutPrefix(d.kubeconfig, "~/"); ok { // make demo KUBECONFIG_DEMO=~/…, where the shell leaves it
+	if rest, ok := strings.CutPrefix(d.kubeconfig, "~/"); ok { // make demo KUBECONFIG_DEMO=~/…, which the shell does not expand
 		d.kubeconfig = filepath.Join(getenv("HOME"), rest)
 	}
 	if d.kubeconfig != "" {

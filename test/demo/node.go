@@ -18,14 +18,14 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// nodeName is the node that every Pod of the demo is on.
+// nodeName is the node of all Pods of the demo.
 const nodeName = "node-1"
 
-// reaction is how long scheduler and kubelet take for a step: a person shall see it.
+// reaction is how long the scheduler and the kubelet take for a step: long enough to be seen.
 const reaction = 600 * time.Millisecond
 
-// node stands in for the scheduler and a kubelet, which the control plane lacks: it binds Pods, says that they run, and
-// lets them go when they are deleted, so that rollouts come to their end.
+// node stands in for the scheduler and a kubelet, which the control plane lacks. It binds Pods, marks them as running,
+// and removes deleted ones, so that rollouts complete.
 type node struct {
 	client dynamic.Interface
 	queue  workqueue.TypedRateLimitingInterface[string]
@@ -49,7 +49,7 @@ func (n *node) register(ctx context.Context) error {
 	})
 }
 
-// run looks after the Pods of the namespace until ctx ends.
+// run handles the Pods of the namespace until ctx ends.
 func (n *node) run(ctx context.Context) error {
 	pods := n.client.Resource(v1("", "pods")).Namespace(namespace)
 	enqueue := func(object any) {
@@ -81,14 +81,14 @@ func (n *node) run(ctx context.Context) error {
 		switch {
 		case err == nil, apierrors.IsNotFound(err):
 			n.queue.Forget(name)
-		case ctx.Err() == nil: // a conflict, or an API server that is slow: again, a little later
+		case ctx.Err() == nil: // a conflict, or a slow API server: retried a little later
 			n.queue.AddRateLimited(name)
 		}
 		n.queue.Done(name)
 	}
 }
 
-// advance takes a Pod one step further in its life. The next update of the Pod brings it here again.
+// advance takes a Pod one step further in its life. The next update of the Pod calls it again.
 func (n *node) advance(ctx context.Context, pod *unstructured.Unstructured) error {
 	pods, name := n.client.Resource(v1("", "pods")).Namespace(namespace), pod.GetName()
 	assigned, _, _ := unstructured.NestedString(pod.Object, "spec", "nodeName")
@@ -109,7 +109,7 @@ func (n *node) advance(ctx context.Context, pod *unstructured.Unstructured) erro
 	}
 }
 
-// start says what a kubelet says when the containers run.
+// start writes the status of a kubelet whose containers run.
 func (n *node) start(ctx context.Context, pods dynamic.ResourceInterface, pod *unstructured.Unstructured) error {
 	n.ips++
 	ip := fmt.Sprintf("10.1.0.%d", n.ips%250+1)

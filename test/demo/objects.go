@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// namespace is where the demo happens.
+// namespace is the namespace of the demo.
 const namespace = "shop"
 
-// v1 names a resource. The demo uses no other version.
+// v1 returns a resource of version v1. The demo uses no other version.
 func v1(group, resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}
 }
 
-// manifest is an object of the given name with the fields besides.
+// manifest returns an object of the given name with the other fields.
 func manifest(apiVersion, kind, name string, fields map[string]any) *unstructured.Unstructured {
 	object := map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}
 	for k, v := range fields {
@@ -29,7 +29,7 @@ func settings(file string) map[string]any {
 	return map[string]any{"data": map[string]any{"shop.properties": file}}
 }
 
-// settingsFile is the file in the ConfigMap, in its n-th version. Each differs from the one before in one line.
+// settingsFile returns the n-th version of the file in the ConfigMap. Each differs from the previous one in one line.
 func settingsFile(n int) string {
 	pageSize, cacheTTL, logLevel := []string{"20", "50"}, []string{"60s", "5m"}, []string{"info", "debug"}
 	return fmt.Sprintf(strings.TrimPrefix(`
@@ -43,7 +43,7 @@ checkout     = enabled
 `, "\n"), pageSize[(n+1)/3%2], cacheTTL[(n+2)/3%2], logLevel[n/3%2])
 }
 
-// web is the Deployment as the deployer applies it: the number of replicas is left to the autoscaler.
+// web is the Deployment as the deployer applies it: the autoscaler sets the number of replicas.
 func web(image string) *unstructured.Unstructured {
 	labels := map[string]any{"app": "web"}
 	return manifest("apps/v1", "Deployment", "web", map[string]any{"spec": map[string]any{

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// past reads the record back, as a person would, while the workload goes on.
+// past reads the record back, as a person would, while the workload continues.
 type past struct {
 	binary string
 	screen *screen

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/term"
 )
 
-// screen is the person's terminal. What the demo says and what tail writes goes through it a line at a time, so that
-// they never mix within one. Safe for concurrent use.
+// screen is the person's terminal. The demo's messages and tail's output pass through it line by line, so that they
+// never mix within a line. Safe for concurrent use.
 type screen struct {
 	mu sync.Mutex
 	w  io.Writer
 
-	redraws bool // a terminal: a line can be written again
+	redraws bool // a terminal: a line can be rewritten
 	drawn   bool // the cursor is in such a line
 	colour  bool
 	width   int // columns, 0: not a terminal
@@ -37,7 +37,7 @@ func newScreen(w io.Writer, getenv func(string) string) *screen {
 	return s
 }
 
-// environment tells a child that writes into a pipe what is at the end of it.
+// environment returns variables that describe the terminal to a child that writes into a pipe.
 func (s *screen) environment() []string {
 	var env []string
 	if s.colour {
@@ -64,7 +64,7 @@ func (s *screen) paint(sgr, text string) string {
 
 func (s *screen) printf(format string, args ...any) { _, _ = fmt.Fprintf(s, format, args...) }
 
-// Write writes whole lines, in place of the one that is being redrawn.
+// Write writes whole lines and replaces the redrawn line.
 func (s *screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +77,8 @@ func (s *screen) Write(lines []byte) (int, error) {
 	return s.w.Write(lines)
 }
 
-// redraw writes a line, which may not be wider than the screen, until the next one takes its place. Where lines cannot
-// be written again it is written once.
+// redraw writes a line that the next one replaces. It must not be wider than the screen. If lines cannot be replaced,
+// it stays.
 func (s *screen) redraw(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,11 +90,11 @@ func (s *screen) redraw(line string) {
 	fmt.Fprintln(s.w, line)
 }
 
-// caption tells what happens next, as the command that a person would type.
+// caption prints the next step, as the command that a person would type.
 func (s *screen) caption(text string) { s.printf("\n%s\n", s.paint(dim, "# "+text)) }
 
-// step does something that takes more than a moment: it says what at once, for how long as it goes on, and how long it
-// took in the end.
+// step runs do, which takes more than a moment. It shows what and the elapsed time while do runs, and the total time
+// at the end.
 func (s *screen) step(what string, do func() error) error {
 	begin := time.Now()
 	elapsed := func() string { return s.paint(dim, fmt.Sprintf("%.1f s", time.Since(begin).Seconds())) }
@@ -128,8 +128,8 @@ func (s *screen) step(what string, do func() error) error {
 	return err
 }
 
-// show writes what r gives, a line at a time, until it ends. seen is called with each line as it stands on the screen,
-// without its colours.
+// show writes the output of r line by line until it ends. It calls seen with each line as it is on the screen, without
+// its colours.
 func (s *screen) show(r io.Reader, seen func(line string)) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -147,7 +147,7 @@ func (s *screen) show(r io.Reader, seen func(line string)) error {
 	}
 }
 
-// plain is line without its SGR sequences and without its end.
+// plain returns line without its SGR sequences and its line end.
 func plain(line string) string {
 	line = strings.TrimRight(line, "\n")
 	var b strings.Builder

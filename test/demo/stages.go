@@ -9,11 +9,11 @@ import (
 
 // stages are the parts of the time to the first diff: "agent compiled 2.1 s", "control plane started 3.0 s".
 type stages struct {
-	last time.Time // The end of the last one, or the beginning of the first.
+	last time.Time // The end of the last stage, or the beginning of the first.
 	text []string
 }
 
-// end appends a stage that lasted from the end of the one before until at.
+// end appends a stage that lasted from the end of the previous one until at.
 func (s *stages) end(name string, at time.Time) {
 	s.text = append(s.text, fmt.Sprintf("%s %.1f s", name, at.Sub(s.last).Seconds()))
 	s.last = at

@@ -17,13 +17,13 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// pace is the time that a person has for one change; what sets others in motion takes busy.
+// pace is the time that a person has for one change; changes that trigger others take busy.
 const (
 	pace = 1500 * time.Millisecond
 	busy = 3 * time.Second
 )
 
-// workload is a day in a shop's namespace, told change by change.
+// workload is a day in a shop's namespace, change by change.
 type workload struct {
 	client dynamic.Interface
 	screen *screen
@@ -66,7 +66,7 @@ func (w *workload) play(ctx context.Context, changes []change) error {
 		switch {
 		case err == nil, ctx.Err() != nil:
 		case apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err), apierrors.IsForbidden(err):
-			// The person at the other terminal has deleted something, or made it.
+			// The person at the other terminal has deleted or created something.
 			w.screen.printf("  left out: %v\n", err)
 		default:
 			return fmt.Errorf("%s: %w", c.caption, err)
@@ -79,10 +79,10 @@ func (w *workload) play(ctx context.Context, changes []change) error {
 	return nil
 }
 
-// kubectlEdit is the field manager of kubectl edit, which changedBy shows.
+// kubectlEdit is the field manager of kubectl edit, shown by changedBy.
 const kubectlEdit = "kubectl-edit"
 
-// prepare defines the custom resource, for the agent looks for new kinds of objects only now and then.
+// prepare defines the custom resource beforehand, because the agent looks for new resources only from time to time.
 func (w *workload) prepare(ctx context.Context) error {
 	if err := w.create(v1("apiextensions.k8s.io", "customresourcedefinitions"), couponDefinition())(ctx); err != nil {
 		return fmt.Errorf("define coupons: %w", err)
@@ -96,7 +96,7 @@ func (w *workload) prepare(ctx context.Context) error {
 	})
 }
 
-// opening is what happens once: the objects that the rounds change.
+// opening returns the changes that happen once: they create the objects that the rounds change.
 func (w *workload) opening() []change {
 	password := map[string]any{"stringData": map[string]any{"password": "correct horse"}}
 	return []change{
@@ -118,8 +118,8 @@ func (w *workload) opening() []change {
 	}
 }
 
-// round is what happens over and over, n counting from 0. After it all is as before, but for versions and one line of
-// the settings.
+// round returns the changes that repeat, n counting from 0. They leave everything as before, except for versions and
+// one line of the settings.
 func (w *workload) round(n int) []change {
 	deployments, secrets, services, pods := v1("apps", "deployments"), v1("", "secrets"), v1("", "services"), v1("", "pods")
 	coupons, name := v1(couponGroup, "coupons"), []string{"spring", "autumn"}[n%2]

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// dockerfile is what the last stage of the Dockerfile makes of an image. It knows the instructions that are there and no others;
-// which files go in, both recipes leave to image/rootfs.
+// dockerfile returns the settings of the image that the last stage of the Dockerfile builds. It supports only the instructions
+// that are there; image/rootfs selects the files for both recipes.
 func dockerfile(t *testing.T) settings {
 	t.Helper()
 	b, err := os.ReadFile("../../Dockerfile")
@@ -63,7 +63,7 @@ func dockerfile(t *testing.T) settings {
 	return s
 }
 
-// TestDockerfile reads it where no image is built.
+// TestDockerfile reads the Dockerfile, for machines on which no image is built.
 func TestDockerfile(t *testing.T) {
 	s := dockerfile(t)
 	if s.User != "65532:65532" || len(s.Entrypoint) != 1 || len(s.Labels) != 7 || s.Labels["org.opencontainers.image.revision"] != commit {

@@ -1,5 +1,5 @@
-// Package image_test builds the image as `make image` does, looks at what is in it, and runs it as its user on a root that
-// nobody can write to.
+// Package image_test builds the image as `make image` does, checks its content, and runs it as its user on a read-only
+// root.
 package image_test
 
 import (
@@ -34,7 +34,7 @@ const (
 	user    = 65532
 )
 
-// need skips the test where there is no buildah (or what else is named), and fails it where KUBECDC_IMAGE is "require".
+// need skips the test without buildah (or the other named tools), and fails it if KUBECDC_IMAGE is "require".
 func need(t *testing.T, ok bool, what string) {
 	t.Helper()
 	switch {
@@ -90,7 +90,7 @@ type descriptor struct {
 	Platform struct{ OS, Architecture string }
 }
 
-// blob is what a descriptor names, checked against it.
+// blob returns the content for a descriptor, after a check against it.
 func (l layout) blob(t *testing.T, d descriptor) []byte {
 	t.Helper()
 	b, ok := l["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
@@ -209,7 +209,7 @@ func inspect(t *testing.T, l layout, d descriptor, dist string) {
 	}
 }
 
-// unpack writes a layer's files below dir. All of them belong to root and are of the same time.
+// unpack writes a layer's files below dir. All of them must belong to root and have the same time.
 func unpack(t *testing.T, layer []byte, dir string) []entry {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(layer))
@@ -276,7 +276,7 @@ func authorities(t *testing.T, file string) {
 	}
 }
 
-// machine checks that a binary is for an architecture, whatever the image says of itself, and needs nothing but itself.
+// machine checks that a binary is for an architecture, whatever the image says, and is static.
 func machine(t *testing.T, file, arch string) {
 	t.Helper()
 	b, err := elf.Open(file)
@@ -294,7 +294,7 @@ func machine(t *testing.T, file, arch string) {
 	}
 }
 
-// listed checks what an SBOM says of a binary.
+// listed checks the description of a binary in an SBOM.
 func listed(t *testing.T, file, binary string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -337,14 +337,15 @@ func listed(t *testing.T, file, binary string) {
 	}
 }
 
-// execute runs the image: its root mounted read-only, as its user, without any capability or environment but its own.
+// execute runs the image: its root mounted read-only, as its user, without any capability, and only with its own
+// environment.
 func execute(t *testing.T, root string, s *settings) {
 	_, err := exec.LookPath("unshare")
 	need(t, err == nil && os.Getuid() == 0, "only root can mount the image read-only and run it as another user")
 	if s.User != fmt.Sprintf("%d:%d", user, user) {
 		t.Fatalf("user %s", s.User)
 	}
-	for dir := root; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) { // or its user does not get there
+	for dir := root; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) { // or its user has no access
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}

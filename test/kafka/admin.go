@@ -11,11 +11,10 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// askTimeout bounds one question to a node, which may have been paused.
+// askTimeout bounds one request to a node, which may have been paused.
 const askTimeout = 10 * time.Second
 
-// dial connects to a node from the inside. Nothing runs in the background, and nothing is cached: what is asked for over it
-// is so now.
+// dial connects to a node from the inside. It has no background work and no cache, so answers are current.
 func (n *Node) dial(ctx context.Context) (*kafkago.Conn, error) {
 	dialer := &kafkago.Dialer{Timeout: askTimeout, ClientID: "kubecdc-test"}
 	conn, err := dialer.DialContext(ctx, "tcp", n.address(inside))
@@ -44,7 +43,7 @@ func (n *Node) ready(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// anyone asks one running node after the other until one has an answer.
+// anyone asks the running nodes one after the other until one has an answer.
 func (c *Cluster) anyone(ctx context.Context, ask func(*kafkago.Conn) error) error {
 	err := errors.New("no node runs")
 	for _, n := range c.nodes {
@@ -64,7 +63,7 @@ func (c *Cluster) anyone(ctx context.Context, ask func(*kafkago.Conn) error) err
 	return err
 }
 
-// until asks again and again until ask returns nil.
+// until calls ask until it returns nil.
 func until(ctx context.Context, what string, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -83,7 +82,8 @@ func until(ctx context.Context, what string, ask func() error) error {
 	}
 }
 
-// CreateTopic makes a topic with as many replicas as the cluster's default, and returns when all partitions have leaders.
+// CreateTopic creates a topic with the cluster's default number of replicas, and returns when all partitions have
+// leaders.
 func (c *Cluster) CreateTopic(ctx context.Context, topic string, partitions int, config map[string]string) error {
 	spec := kafkago.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: min(3, len(c.nodes))}
 	for name, value := range config {
@@ -103,7 +103,8 @@ func (c *Cluster) CreateTopic(ctx context.Context, topic string, partitions int,
 		return err
 	}
 	for p := range partitions {
-		// The nodes know who leads before the leader does, so it is asked something that only a leader answers.
+		// The nodes have the leader's id before the leader has its role, so it gets a request that only a leader
+		// answers.
 		err := until(ctx, fmt.Sprintf("leader of %s/%d", topic, p), func() error {
 			leader, err := c.Leader(ctx, topic, p)
 			if err != nil {
@@ -124,7 +125,7 @@ func (c *Cluster) CreateTopic(ctx context.Context, topic string, partitions int,
 	return nil
 }
 
-// Partitions of a topic, as one node knows them now, in order.
+// Partitions returns the partitions of a topic in order, as one node has them now.
 func (c *Cluster) Partitions(ctx context.Context, topic string) ([]kafkago.Partition, error) {
 	var all []kafkago.Partition
 	err := c.anyone(ctx, func(conn *kafkago.Conn) (err error) {
@@ -138,7 +139,7 @@ func (c *Cluster) Partitions(ctx context.Context, topic string) ([]kafkago.Parti
 	return all, nil
 }
 
-// Leader is the index of the node that leads the partition; while there is none, or one that does not run, it waits.
+// Leader returns the index of the node that leads the partition. It waits until there is a leader that runs.
 func (c *Cluster) Leader(ctx context.Context, topic string, partition int) (int, error) {
 	leader := -1
 	err := until(ctx, fmt.Sprintf("leader of %s/%d", topic, partition), func() error {
@@ -158,8 +159,8 @@ func (c *Cluster) Leader(ctx context.Context, topic string, partition int) (int,
 	return leader, err
 }
 
-// WaitInSync returns when every partition of the topic has all its replicas in sync: another node may be killed then
-// without a partition that cannot be written to.
+// WaitInSync returns when every partition of the topic has all its replicas in sync. Then all partitions stay
+// writable if another node is killed.
 func (c *Cluster) WaitInSync(ctx context.Context, topic string) error {
 	return until(ctx, "replicas of "+topic, func() error {
 		all, err := c.Partitions(ctx, topic)
@@ -175,7 +176,7 @@ func (c *Cluster) WaitInSync(ctx context.Context, topic string) error {
 	})
 }
 
-// Records are all records of a topic, by partition, as they lie there when it is called.
+// Records returns all current records of a topic, by partition.
 func (c *Cluster) Records(ctx context.Context, topic string) ([][]kafkago.Message, error) {
 	partitions, err := c.Partitions(ctx, topic)
 	if err != nil {
@@ -198,7 +199,7 @@ func (c *Cluster) Records(ctx context.Context, topic string) ([][]kafkago.Messag
 	return all, nil
 }
 
-// dialPartition is for a node that leads the partition.
+// dialPartition connects to a node that leads the partition.
 func (n *Node) dialPartition(ctx context.Context, topic string, partition int) (*kafkago.Conn, error) {
 	dialer := &kafkago.Dialer{Timeout: askTimeout, ClientID: "kubecdc-test"}
 	leader := kafkago.Broker{Host: "127.0.0.1", Port: n.ports[inside], ID: n.id()}
@@ -233,7 +234,7 @@ func (n *Node) records(ctx context.Context, topic string, partition int) ([]kafk
 			if err != nil {
 				break
 			}
-			if m.Offset < next { // A batch is read from its beginning, wherever the position in it is.
+			if m.Offset < next { // A batch is read from its beginning, even from a position inside.
 				continue
 			}
 			next = m.Offset + 1
@@ -248,7 +249,7 @@ func (n *Node) records(ctx context.Context, topic string, partition int) ([]kafk
 		if next >= last {
 			break
 		}
-		// What was deleted or compacted leaves no record, so the position may have moved further than the last one.
+		// Deleted or compacted records are not read, so the position may be beyond the last record.
 		offset, _ := conn.Offset()
 		next = max(next, offset)
 	}

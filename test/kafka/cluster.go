@@ -14,37 +14,38 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Env decides what becomes of a test that needs a broker: "" skips it where none can be had, "require" fails it there,
-// "skip" skips it everywhere.
+// Env says what to do with a test that needs a broker: "" skips it if none is available, "require" fails it then,
+// "skip" always skips it.
 const Env = "KUBECDC_KAFKA"
 
-// Listener is one of those that a node has for clients.
+// Listener is a listener of a node for clients.
 type Listener string
 
 // Plain is on every node, the others with Options.Secure.
 const (
 	Plain     Listener = "CLIENT"
 	TLS       Listener = "TLS"
-	MutualTLS Listener = "MUTUAL_TLS" // clients have to show a certificate of the cluster's CA
+	MutualTLS Listener = "MUTUAL_TLS" // clients must have a certificate of the cluster's CA
 	SASL      Listener = "SASL"       // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER, in plain text
 	SASLTLS   Listener = "SASL_TLS"   // the same mechanisms over TLS
 )
 
-// Options are what differs from one node that anyone may write to. The zero value is that.
+// Options has the differences from one node that anyone may write to, which is the zero value.
 type Options struct {
-	// Nodes is how many there are; 0 is 1. Topics have up to three replicas, and with three nodes two have to have a record
+	// Nodes is the number of nodes; 0 is 1. Topics have up to three replicas. With three nodes, two must have a record
 	// before it is acknowledged to acks=all.
 	Nodes int
 
-	// Properties of every node, as in server.properties, over those that this package sets.
+	// Properties of every node, as in server.properties. They override those of this package.
 	Properties map[string]string
 
 	// Secure adds the listeners with TLS and SASL, a CA, a user and a signer of tokens: Cluster.Security.
 	Secure bool
 
-	// Advertise is asked, for each listener of each node that clients may use, where they shall connect to, host:port,
-	// instead of at addr, where it listens: a proxy that a test can cut. It is called before the node's first start, and
-	// again with other addresses if another process took a port in between. Nil, or an answer of "": at addr.
+	// Advertise returns the address, host:port, that a node advertises for a listener that clients may use. A test can
+	// return a proxy that it can cut. addr is the address at which the node listens. Advertise is called before the
+	// node's first start, and again with other addresses if another process took a port in between. If it is nil or
+	// returns "", addr is advertised.
 	Advertise func(node int, listener Listener, addr string) (string, error)
 
 	// ClusterID is sixteen bytes in base64url; "" is the same for all.
@@ -53,14 +54,14 @@ type Options struct {
 	// Dir holds data, keys and logs and is kept by Stop. Empty: a new temporary directory, removed by Stop.
 	Dir string
 
-	// Output is where an installation says what it does, should there be one. Nil: os.Stderr.
+	// Output receives the progress of an installation, if there is one. Nil: os.Stderr.
 	Output io.Writer
 
 	flags []string // of the JVM
 }
 
-// Cluster is running nodes. Its methods are safe for concurrent use, except that a node may not be started and ended at
-// the same time.
+// Cluster is running nodes. Its methods are safe for concurrent use, except that one node must not be started and ended
+// at the same time.
 type Cluster struct {
 	opts     Options
 	in       installation
@@ -71,8 +72,8 @@ type Cluster struct {
 	stop     sync.Once
 }
 
-// Start runs a cluster for the length of the test. Where no broker can be had the test is skipped, or fails, see Env. When
-// the test has failed, the ends of the nodes' logs are in its log.
+// Start runs a cluster for the duration of the test. If no broker is available, the test is skipped, or fails, see Env. If
+// the test fails, its log has the ends of the nodes' logs.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	Require(t)
@@ -99,7 +100,7 @@ func (c *Cluster) LogIfFailed(t testing.TB) {
 	})
 }
 
-// Require skips or fails the test where it cannot have a broker, see Env.
+// Require skips or fails the test if no broker is available, see Env.
 func Require(t testing.TB) {
 	t.Helper()
 	switch os.Getenv(Env) {
@@ -116,9 +117,9 @@ func Require(t testing.TB) {
 	}
 }
 
-// New installs Kafka if it has to and starts a cluster. It returns when every node knows all others and answers clients.
-// ctx bounds the start only; the nodes run until Stop. An error carries the end of the log of the node that failed; nothing
-// is left running then.
+// New installs Kafka if necessary and starts a cluster. It returns when every node has registered all others and answers
+// clients. ctx bounds the start only; the nodes run until Stop. An error includes the end of the log of the node that
+// failed. Nothing is left running then.
 func New(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Output == nil {
 		o.Output = os.Stderr
@@ -160,7 +161,7 @@ func start(ctx context.Context, in installation, o Options) (_ *Cluster, err err
 			return nil, err
 		}
 	}
-	// Each node's configuration names the ports of all: when one was taken, all get new ones.
+	// Each node's configuration names the ports of all nodes: if one port is taken, all nodes get new ones.
 	const tries = 10
 	for range tries {
 		if err = c.startOnFreePorts(ctx); !errors.Is(err, errPortTaken) {
@@ -210,31 +211,31 @@ func (c *Cluster) Stop() {
 	c.stop.Do(func() {
 		c.kill()
 		if c.tempDir {
-			_ = os.RemoveAll(c.dir) // A leftover in the temporary directory is not worth a failing test.
+			_ = os.RemoveAll(c.dir) // A leftover in the temporary directory is not worth a failed test.
 		}
 	})
 }
 
-// kill does not ask: nodes that shut down in order wait for each other.
+// kill does not shut down in order, because nodes would wait for each other.
 func (c *Cluster) kill() {
 	for _, n := range c.nodes {
 		n.Kill()
 	}
 }
 
-// Dir is the directory with data and logs.
+// Dir returns the directory with data and logs.
 func (c *Cluster) Dir() string { return c.dir }
 
-// Nodes is how many there are.
+// Nodes returns the number of nodes.
 func (c *Cluster) Nodes() int { return len(c.nodes) }
 
-// Node i, from 0. Its id, as Kafka has it, is i+1.
+// Node returns node i, from 0. Its id in Kafka is i+1.
 func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
 
-// Brokers are the addresses that clients are given, host:port, one of each node.
+// Brokers returns the advertised addresses, host:port, one of each node.
 func (c *Cluster) Brokers() []string { return c.BrokersAt(Plain) }
 
-// BrokersAt are the addresses of another listener.
+// BrokersAt returns the addresses of another listener.
 func (c *Cluster) BrokersAt(l Listener) []string {
 	var all []string
 	for _, n := range c.nodes {
@@ -243,7 +244,7 @@ func (c *Cluster) BrokersAt(l Listener) []string {
 	return all
 }
 
-// Inside are the addresses of the listener that the nodes use among themselves: no proxy, no TLS, no SASL.
+// Inside returns the addresses of the listener that the nodes use among themselves: no proxy, no TLS, no SASL.
 func (c *Cluster) Inside() []string {
 	var all []string
 	for _, n := range c.nodes {
@@ -252,5 +253,5 @@ func (c *Cluster) Inside() []string {
 	return all
 }
 
-// Security is nil without Options.Secure.
+// Security returns nil without Options.Secure.
 func (c *Cluster) Security() *Security { return c.security }

@@ -20,7 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// nodes is how many a test of leaders has: NODES of the environment.
+// nodes returns the number of nodes for a test of leaders: NODES of the environment.
 func nodes(t testing.TB) int {
 	t.Helper()
 	n, err := strconv.Atoi(orElse(os.Getenv("NODES"), "1"))
@@ -37,7 +37,7 @@ func orElse(value, otherwise string) string {
 	return value
 }
 
-// write stores a record under a key in one partition by a connection to its leader, and tries again while there is none.
+// write stores a record under a key in one partition by a connection to its leader, and retries while there is none.
 func write(t testing.TB, c *kafka.Cluster, topic string, partition int, key, value string) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -62,7 +62,7 @@ func firstRunning(c *kafka.Cluster) int {
 	return 0
 }
 
-// lines are a topic's records as text, by partition.
+// lines returns a topic's records as text, by partition.
 func lines(t testing.TB, c *kafka.Cluster, topic string) [][]string {
 	t.Helper()
 	partitions, err := c.Records(t.Context(), topic)
@@ -106,7 +106,7 @@ func TestClusterKeepsItsRecordsWhenNodesAreKilled(t *testing.T) {
 			t.Fatalf("node %d: process %d is still there: %v", leader, pid, err)
 		}
 		if c.Nodes() > 1 {
-			write(t, c, topic, 0, "a", fmt.Sprint("while node ", i, " is away")) // Another one leads.
+			write(t, c, topic, 0, "a", fmt.Sprint("while node ", i, " is away")) // Another node leads.
 		}
 		if err := n.Start(t.Context()); err != nil {
 			t.Fatal(err)
@@ -134,10 +134,10 @@ func TestPausedNodeDoesNotAnswer(t *testing.T) {
 	if err := n.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	// The signal reaches one thread after the other, so the first question may still be answered.
+	// The signal reaches one thread after the other, so the first request may still be answered.
 	wait.Eventually(t, time.Minute, func() error {
 		dialer := &kafkago.Dialer{Timeout: 10 * time.Second}
-		conn, err := dialer.DialContext(t.Context(), "tcp", c.Brokers()[0]) // The kernel accepts for it.
+		conn, err := dialer.DialContext(t.Context(), "tcp", c.Brokers()[0]) // The kernel accepts the connection.
 		if err != nil {
 			t.Fatal(err)
 		}

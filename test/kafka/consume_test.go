@@ -21,7 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// objectIn is the name of an object whose records are in a partition, of n.
+// objectIn returns the name of an object whose records are in a partition, of n.
 func objectIn(partition, n int) string {
 	all := make([]int, n)
 	for i := range all {
@@ -35,7 +35,7 @@ func objectIn(partition, n int) string {
 	}
 }
 
-// newTopic creates a topic that no other run of the test has.
+// newTopic creates a topic that no other run of the test uses.
 func newTopic(t *testing.T, c *kafka.Cluster, name string, partitions int) string {
 	t.Helper()
 	name = fmt.Sprintf("%s-%d.prod", name, time.Now().UnixNano())
@@ -45,7 +45,7 @@ func newTopic(t *testing.T, c *kafka.Cluster, name string, partitions int) strin
 	return name
 }
 
-// updates are versions of an object, stored at a time.
+// updates returns versions of an object, stored at a time.
 func updates(name string, from, to int, at time.Time) []kafkago.Message {
 	var ms []kafkago.Message
 	for rv := from; rv < to; rv++ {
@@ -88,7 +88,7 @@ func readKafka(t *testing.T, s *consume.Kafka, q consume.Query) consume.Reader {
 	return r
 }
 
-// next returns the ids of n events, or of all up to io.EOF where n is -1, sorted.
+// next returns the ids of n events, or of all up to io.EOF if n is -1, sorted.
 func next(t *testing.T, r consume.Reader, n int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -113,7 +113,7 @@ func next(t *testing.T, r consume.Reader, n int) []string {
 	return ids
 }
 
-// versions are the ids of versions of an object.
+// versions returns the ids of versions of an object.
 func versions(name string, from, to int) []string {
 	var ids []string
 	for rv := from; rv < to; rv++ {
@@ -206,7 +206,7 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The history of one object reads its partition only, and from a time only what was stored since.
+// The history of one object reads only its partition, and with a start time only the records since then.
 func TestConsumeOneObject(t *testing.T) {
 	t.Parallel()
 	const partitions, each, size = 12, 1000, 2_000
@@ -266,15 +266,15 @@ func recreate(t *testing.T, c *kafka.Cluster, topic string, partitions int) {
 		if err := c.CreateTopic(t.Context(), topic, partitions, nil); err != nil {
 			return err
 		}
-		if now := id(); now == before || now == "" { // it is deleted a little later
+		if now := id(); now == before || now == "" { // the deletion completes a little later
 			return fmt.Errorf("topic %s has the id %q, before it had %q", topic, now, before)
 		}
 		return nil
 	})
 }
 
-// A topic that is deleted and created again is read from its beginning, once, and the reader says so: while it reads, and after it did not, also if
-// the new topic has more records than the old one.
+// A topic that is deleted and created again is read from its beginning, once, and the reader reports that. This holds for a reader that was reading
+// and for one that was not, even if the new topic has more records than the old one.
 func TestConsumeATopicThatIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	c := lasting.get(t)
@@ -306,7 +306,8 @@ func TestConsumeATopicThatIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// Members of a group share the partitions, and continue at what was committed. Positions of another log, or beyond what was read, are not.
+// Members of a group share the partitions and continue at the committed positions. Positions of another log, or beyond the read records,
+// are not committed.
 func TestConsumeWithAGroup(t *testing.T) {
 	t.Parallel()
 	const partitions = 2
@@ -341,11 +342,11 @@ func TestConsumeWithAGroup(t *testing.T) {
 	if diff := cmp.Diff([]string{"configmaps/a/3", "configmaps/b/3"}, next(t, one, 2)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	two, _ := read(consume.Live()) // nothing is committed: the partition that it gets begins with the last record
+	two, _ := read(consume.Live()) // nothing is committed: its partition begins with the last record
 	wait.Eventually(t, time.Minute, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, _ = one.Next(ctx) // what is assigned anew comes again
+		_, _ = one.Next(ctx) // records of reassigned partitions are read again
 		ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if e, err := two.Next(ctx); err != nil || !strings.HasSuffix(e.ID, "/3") {

@@ -1,26 +1,26 @@
-// Package kafka runs Apache Kafka as local processes, for tests: one or more nodes in KRaft mode, each broker and
-// controller in one, on free ports of 127.0.0.1 with a data directory of its own. No Docker, no ZooKeeper.
+// Package kafka runs Apache Kafka as local processes, for tests: one or more nodes in KRaft mode, each a broker and a
+// controller. They use free ports of 127.0.0.1 and a data directory of their own. No Docker, no ZooKeeper.
 //
 //	cluster := kafka.Start(t, kafka.Options{Nodes: 3})
 //	cluster.CreateTopic(t, "objects", 3, nil)
 //	leader, err := cluster.Leader(t.Context(), "objects", 0)
 //	cluster.Node(leader).Kill()
 //
-// [Start] skips the test where no broker can be had ([Available]), and fails it where the environment says
-// KUBECDC_KAFKA=require; KUBECDC_KAFKA=skip skips it everywhere. [New] is the same without a test.
+// [Start] skips the test if no broker is available ([Available]). With KUBECDC_KAFKA=require in the environment it
+// fails the test instead, and with KUBECDC_KAFKA=skip it always skips it. [New] is the same without a test.
 //
 // # Jars
 //
-// The broker and Java's console tools are Maven artifacts (testdata/pom.xml), which mvn copies into the user's cache
-// directory, kubecdc/kafka-<hash>, once: seconds, and some more for an archive of loaded classes, which halves what a
-// broker takes to start (2 s instead of 4 s on two cores). Later runs need the JDK only.
+// The broker and Java's console tools are Maven artifacts (testdata/pom.xml). mvn copies them once into the user's
+// cache directory, kubecdc/kafka-<hash>, which takes seconds. An archive of loaded classes takes some more, and
+// halves the start of a broker (2 s instead of 4 s on two cores). Later runs need the JDK only.
 //
 // # Listeners
 //
-// A node listens for brokers, for controllers and for clients, in plain text. What clients are told to connect to can be
-// somebody else ([Options].Advertise): a proxy that a test can cut. The listener of the brokers answers clients too, and
-// no proxy is in its way: [Cluster.Inside], for what a test reads and asks on its own. With [Options].Secure there are
-// four more, see [Listener].
+// A node listens for brokers, for controllers and for clients, in plain text. A test can give clients another address
+// ([Options].Advertise), such as that of a proxy that it can cut. The listener of the brokers also accepts clients,
+// without a proxy: [Cluster.Inside], for the test's own reads and requests. With [Options].Secure there are four more,
+// see [Listener].
 //
 // # Invariants
 //
@@ -43,5 +43,5 @@
 //
 // One for each running process, which waits for its end. They are gone when [Cluster.Stop] returns.
 //
-// Everything is meant to be thrown away: small heaps, no fsync, an internal listener that anyone on 127.0.0.1 may use.
+// Everything is disposable: small heaps, no fsync, an internal listener that anyone on 127.0.0.1 may use.
 package kafka

@@ -17,13 +17,14 @@ import (
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
-// seen is a record as a program that others have written prints it.
+// seen is a record as printed by a foreign program.
 type seen struct {
 	Key, Value string
 	Headers    []string // name, the program's separator, value
 }
 
-// events are what is published: names that end in other partitions, values that no terminal likes.
+// events are the published events: their names spread over the partitions, and their values are unsuitable for
+// terminals.
 func events(t testing.TB, mode encode.Mode) []*encode.Event {
 	t.Helper()
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
@@ -44,7 +45,7 @@ func events(t testing.TB, mode encode.Mode) []*encode.Event {
 	return all
 }
 
-// expected is what the binding makes of events: the CloudEvents Kafka binding 1.0, sections 3.2 and 3.3.
+// expected returns the result of the binding for events: the CloudEvents Kafka binding 1.0, sections 3.2 and 3.3.
 func expected(events []*encode.Event, separator string) []seen {
 	var all []seen
 	for _, ev := range events {
@@ -59,7 +60,7 @@ func expected(events []*encode.Event, separator string) []seen {
 	return sorted(all)
 }
 
-// sorted is without the order of headers, and of keys, which lie in several partitions.
+// sorted removes the order of headers, and of keys, which are in several partitions.
 func sorted(all []seen) []seen {
 	for _, s := range all {
 		slices.Sort(s.Headers)
@@ -82,7 +83,7 @@ func parse(t testing.TB, out []byte) []seen {
 	return sorted(all)
 }
 
-// TestForeignConsumers has Java's console consumer and kcat read what the publisher wrote, in every compression and in
+// TestForeignConsumers lets Java's console consumer and kcat read the publisher's records, in every compression and in
 // both content modes.
 func TestForeignConsumers(t *testing.T) {
 	t.Parallel()
@@ -147,7 +148,7 @@ func publishAll(ctx context.Context, t *testing.T, cfg kafkabus.Config, events [
 	}
 }
 
-// TestPartitioner: a record that Java's producer sends lands in the same partition as ours of that key.
+// TestPartitioner checks that a record of Java's producer is in the same partition as our record with that key.
 func TestPartitioner(t *testing.T) {
 	t.Parallel()
 	const topic = "partitioned"
@@ -159,7 +160,7 @@ func TestPartitioner(t *testing.T) {
 	defer cancel()
 	a := runAgent(t, kafkabus.Config{Brokers: c.Inside(), Topic: topic})
 	for i := range 60 {
-		// Of all lengths modulo four, which is how murmur2 takes its input; not all are ASCII.
+		// Keys of all lengths modulo four, because murmur2 reads four bytes at a time; not all are ASCII.
 		if err := a.publish(ctx, strings.Repeat("é", i%7)+strings.Repeat("n", i%5)+fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
 		}

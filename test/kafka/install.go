@@ -30,7 +30,7 @@ const (
 	// The plugin's version is a pin like those of the jars.
 	copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-	oldestJava = 17 // what brokers of Kafka 4 run on
+	oldestJava = 17 // the minimum for brokers of Kafka 4
 
 	// layout changes whenever install leaves other files than before.
 	layout = "1"
@@ -38,8 +38,8 @@ const (
 	progressEvery = 15 * time.Second
 )
 
-// Available is nil where a broker can be started: a JDK, and where the jars are not in the cache yet, Maven. What it
-// returns otherwise says which is missing.
+// Available returns nil if a broker can be started. That needs a JDK and, unless the jars are in the cache, Maven.
+// The error names the missing one.
 func Available() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -62,7 +62,7 @@ func Available() error {
 
 var majorVersion = regexp.MustCompile(`version "(\d+)`)
 
-// javaVersion is what java says of itself.
+// javaVersion returns the version that java prints.
 func javaVersion(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "java", "-XX:-UsePerfData", "-version").CombinedOutput()
 	if err != nil {
@@ -78,7 +78,8 @@ func javaVersion(ctx context.Context) (string, error) {
 	return string(out), nil
 }
 
-// cacheDir has a name that changes with whatever its files were made from: an archive of loaded classes is of one JVM.
+// cacheDir returns a name that changes with the sources of its files: an archive of loaded classes is valid for one
+// JVM only.
 func cacheDir(java string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -96,21 +97,21 @@ type installation struct{ dir string }
 
 func (i installation) path(name string) string { return filepath.Join(i.dir, name) }
 
-// java is a command line of the JVM, complete up to the class and its arguments. Java does not read TMPDIR, and the codecs leave
-// their libraries in its temporary directory: tmp, which must exist.
+// java returns a command line of the JVM, except for the class and its arguments. Java does not read TMPDIR, and the codecs
+// leave their libraries in its temporary directory: tmp, which must exist.
 func (i installation) java(tmp string, flags ...string) []string {
 	argv := []string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + tmp}
 	argv = append(argv, flags...)
 	return append(argv, "-Dlog4j2.configurationFile="+i.path("log4j2.properties"), "-Dlog4j2.disableJmx=true", "@"+i.path("classpath"))
 }
 
-// Install copies the jars unless they are there. What it does goes to w; nothing if there is nothing to do.
+// Install copies the jars unless they are there. It writes its progress to w, and nothing if there is nothing to do.
 func Install(ctx context.Context, w io.Writer) error {
 	_, err := install(ctx, w)
 	return err
 }
 
-// install makes the directory unless it is there. Several processes may do so at once: one works, the others wait.
+// install creates the directory unless it exists. Several processes may call it at once: one works, the others wait.
 func install(ctx context.Context, w io.Writer) (installation, error) {
 	version, err := javaVersion(ctx)
 	if err != nil {
@@ -132,7 +133,7 @@ func install(ctx context.Context, w io.Writer) (installation, error) {
 		return installation{}, err
 	}
 	defer unlock()
-	if _, err := os.Stat(in.path("installed")); err == nil { // Whoever had the lock has done it.
+	if _, err := os.Stat(in.path("installed")); err == nil { // Installed by the process that held the lock.
 		return in, nil
 	}
 	start := time.Now()
@@ -143,7 +144,7 @@ func install(ctx context.Context, w io.Writer) (installation, error) {
 	return in, nil
 }
 
-// lock waits as long as another process installs.
+// lock waits while another process installs.
 func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -165,9 +166,9 @@ func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err err
 	}
 }
 
-// fill makes the files; the last one says that all are there.
+// fill creates the files; the last one marks the directory as complete.
 func (i installation) fill(ctx context.Context, w io.Writer) error {
-	if err := os.RemoveAll(i.dir); err != nil { // Of a run that was cut off.
+	if err := os.RemoveAll(i.dir); err != nil { // Left by an interrupted run.
 		return err
 	}
 	if err := os.MkdirAll(i.path("jars"), 0o755); err != nil {
@@ -178,7 +179,7 @@ func (i installation) fill(ctx context.Context, w io.Writer) error {
 			return err
 		}
 	}
-	// -q leaves only errors. From where they come is Maven's own configuration.
+	// -q prints only errors. The repository is that of Maven's own configuration.
 	err := i.run(ctx, w, "mvn", "-q", "-B", "-f", i.path("pom.xml"), copyDependencies,
 		"-DincludeScope=runtime", "-DoutputDirectory="+i.path("jars"))
 	if err != nil {
@@ -191,7 +192,7 @@ func (i installation) fill(ctx context.Context, w io.Writer) error {
 	if len(jars) == 0 {
 		return errors.New("mvn copied no jar")
 	}
-	slices.Sort(jars) // The archive of classes holds for one order only.
+	slices.Sort(jars) // The archive of classes is valid for one order only.
 	classpath := "-cp " + strconv.Quote(strings.Join(jars, string(os.PathListSeparator))) + "\n"
 	if err := os.WriteFile(i.path("classpath"), []byte(classpath), 0o644); err != nil {
 		return err
@@ -205,8 +206,8 @@ func (i installation) fill(ctx context.Context, w io.Writer) error {
 	return os.WriteFile(i.path("installed"), nil, 0o644)
 }
 
-// format keeps what Kafka's own tool writes into a new data directory, which is a second's work of a JVM: the features that
-// a new cluster begins with. What else it writes is which node's it is, see node.format.
+// format keeps the files that Kafka's own tool writes into a new data directory, which takes a JVM a second: the features
+// that a new cluster begins with. The files that differ between nodes are written by node.format.
 func (i installation) format(ctx context.Context, w io.Writer) error {
 	data, config := i.path("format"), i.path("format.properties")
 	defer func() { _ = os.RemoveAll(data) }()
@@ -226,7 +227,7 @@ func (i installation) format(ctx context.Context, w io.Writer) error {
 	return os.Rename(filepath.Join(data, bootstrap), i.path(bootstrap))
 }
 
-// archive runs a node once, which leaves an archive of the classes that it has loaded.
+// archive runs a node once and leaves an archive of the loaded classes.
 func (i installation) archive(ctx context.Context) error {
 	dir := i.path("archive")
 	defer func() { _ = os.RemoveAll(dir) }()
@@ -237,7 +238,7 @@ func (i installation) archive(ctx context.Context) error {
 	defer c.Stop()
 	c.Node(0).Stop()
 	if _, err := os.Stat(i.path(classes)); err != nil {
-		// It only saves time: a JVM that has no archives runs the broker all the same.
+		// The archive only saves time: a JVM without archives runs the broker all the same.
 		if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -245,7 +246,7 @@ func (i installation) archive(ctx context.Context) error {
 	return nil
 }
 
-// run says that it is at it when it takes longer than a second, and then every 15 seconds.
+// run reports that it is still running after a second, and then every 15 seconds.
 func (i installation) run(ctx context.Context, w io.Writer, argv ...string) error {
 	log := i.path(filepath.Base(argv[0]) + ".log")
 	// Otherwise Maven's JVM leaves hsperfdata_<user> in /tmp.
@@ -259,7 +260,7 @@ func (i installation) run(ctx context.Context, w io.Writer, argv ...string) erro
 	for {
 		select {
 		case <-child.Done():
-			return child.Stop(time.Second) // How it ended.
+			return child.Stop(time.Second) // The result.
 		case <-ctx.Done():
 			child.Kill()
 			return fmt.Errorf("%s: %w", argv[0], context.Cause(ctx))

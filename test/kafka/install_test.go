@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
-// script puts a program of that name into dir.
+// script writes a program of that name into dir.
 func script(t *testing.T, dir, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
@@ -41,7 +41,7 @@ func TestAvailableSaysWhatIsMissing(t *testing.T) {
 	if err := kafka.Available(); err != nil {
 		t.Errorf("available: %v", err)
 	}
-	// What Maven says is in the error, and nothing is left that looks installed.
+	// The error includes Maven's message, and nothing is left that looks installed.
 	if err := kafka.Install(t.Context(), new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "no such artifact") {
 		t.Errorf("install: %v, want what mvn says", err)
 	}
@@ -57,7 +57,7 @@ func TestConcurrentInstallersInstallOnce(t *testing.T) {
 		t.Skip("no mvn: the jars are of an earlier run")
 	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	t.Setenv("HOME", t.TempDir()) // where macOS has the cache
+	t.Setenv("HOME", t.TempDir()) // the cache on macOS
 	var said [3]bytes.Buffer
 	var g errgroup.Group
 	for i := range said {

@@ -26,14 +26,14 @@ const (
 
 	clusterID = "a3ViZWNkYy10ZXN0LTAwMA" // sixteen bytes, in base64url
 
-	bootstrap = "bootstrap.checkpoint" // a name that Kafka gives
+	bootstrap = "bootstrap.checkpoint" // a name of Kafka
 	classes   = "classes.jsa"
 
-	// readyTimeout bounds the wait for one node where the caller's context has no deadline. Seen: 2 s to 8 s; the rest is
-	// room for a machine that does something else at the same time.
+	// readyTimeout bounds the wait for one node if the caller's context has no deadline. Observed: 2 s to 8 s; the rest
+	// is for a machine with other work.
 	readyTimeout = 2 * time.Minute
 
-	// grace is what an orderly shutdown may take.
+	// grace is how long an orderly shutdown may take.
 	grace = 30 * time.Second
 )
 
@@ -94,7 +94,7 @@ func (n *Node) id() int { return n.index + 1 }
 
 func (n *Node) address(l Listener) string { return fmt.Sprintf("127.0.0.1:%d", n.ports[l]) }
 
-// tmp is the temporary directory of the node's JVM.
+// tmp returns the temporary directory of the node's JVM.
 func (n *Node) tmp() string { return n.file("tmp") }
 
 func (n *Node) file(name string) string { return filepath.Join(n.dir, name) }
@@ -129,11 +129,11 @@ func (n *Node) configure() error {
 		"transaction.state.log.replication.factor": replicas, "transaction.state.log.min.isr": insync,
 		"transaction.state.log.num.partitions": "4", "group.initial.rebalance.delay.ms": "0",
 
-		// A node that was killed is missed after this long, and not after nine seconds.
+		// A killed node is detected after this time, and not after nine seconds.
 		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500",
-		// The times of test data are not of today.
+		// Test data has timestamps of other days.
 		"log.retention.ms": "-1", "log.message.timestamp.after.max.ms": "9223372036854775807",
-		// The cleaner's buffer is half of the heap otherwise.
+		// By default, the cleaner's buffer is half of the heap.
 		"log.cleaner.dedupe.buffer.size": "8388608",
 		"num.network.threads":            "2", "num.io.threads": "4", "background.threads": "2",
 	}
@@ -147,7 +147,7 @@ func (n *Node) configure() error {
 	return n.format()
 }
 
-// protocolOf is what Kafka calls the security of a listener.
+// protocolOf returns Kafka's name for the security of a listener.
 func protocolOf(l Listener) string {
 	switch l {
 	case TLS, MutualTLS:
@@ -173,7 +173,7 @@ func (n *Node) format() error {
 	}
 	var id [16]byte
 	_, _ = rand.Read(id[:])
-	id[0] &= 0x7f // Kafka wants no id that begins with a dash.
+	id[0] &= 0x7f // Kafka rejects ids that begin with a dash.
 	meta := properties(map[string]string{
 		"version": "1", "cluster.id": cmp.Or(n.cluster.opts.ClusterID, clusterID), "node.id": strconv.Itoa(n.id()),
 		"directory.id": base64.RawURLEncoding.EncodeToString(id[:]),
@@ -222,7 +222,7 @@ func (n *Node) launch() error {
 	return nil
 }
 
-// running is called with the lock held.
+// running must be called with the lock held.
 func (n *Node) running() bool {
 	if n.child == nil {
 		return false
@@ -244,7 +244,7 @@ func (n *Node) current() *process.Child {
 	return n.child
 }
 
-// Start runs a node that was ended, with the data and the ports that it had, and returns when it serves again.
+// Start runs a stopped node with the same data and ports, and returns when it serves again.
 func (n *Node) Start(ctx context.Context) error {
 	if err := n.configure(); err != nil {
 		return err
@@ -255,22 +255,22 @@ func (n *Node) Start(ctx context.Context) error {
 	return n.waitReady(ctx, 1)
 }
 
-// Kill ends the node at once, as a power cut does, except that what it wrote is kept. It returns when the process is gone.
+// Kill kills the node, like a power cut that loses no writes. It returns when the process is gone.
 func (n *Node) Kill() {
 	if c := n.current(); c != nil {
 		c.Kill()
 	}
 }
 
-// Stop asks the node to hand its partitions over and end, and kills it after half a minute. It returns when the process is
-// gone.
+// Stop shuts the node down, which hands over its partitions, and kills it after half a minute. It returns when the process
+// is gone.
 func (n *Node) Stop() {
 	if c := n.current(); c != nil {
-		_ = c.Stop(grace) // It is gone either way. A JVM that was asked to end says 143.
+		_ = c.Stop(grace) // It is gone in any case. After a signal, a JVM exits with 143.
 	}
 }
 
-// Pause stops the node as it stands (SIGSTOP): its connections stay, and nothing is answered. Continue lets it run again.
+// Pause stops the node with SIGSTOP: its connections stay, and nothing is answered. Continue resumes it.
 func (n *Node) Pause() error {
 	if c := n.current(); c != nil {
 		return c.Pause()
@@ -278,7 +278,7 @@ func (n *Node) Pause() error {
 	return fmt.Errorf("pause Kafka node %d: it does not run", n.index)
 }
 
-// Continue lets a paused node run again.
+// Continue resumes a paused node.
 func (n *Node) Continue() error {
 	if c := n.current(); c != nil {
 		return c.Continue()
@@ -286,10 +286,10 @@ func (n *Node) Continue() error {
 	return fmt.Errorf("continue Kafka node %d: it does not run", n.index)
 }
 
-// Running says whether the process exists, paused or not.
+// Running reports whether the process exists, paused or not.
 func (n *Node) Running() bool { return n.current() != nil }
 
-// PID is 0 when the node does not run.
+// PID returns the process ID, or 0 if the node does not run.
 func (n *Node) PID() int {
 	if c := n.current(); c != nil {
 		return c.PID()
@@ -297,7 +297,7 @@ func (n *Node) PID() int {
 	return 0
 }
 
-// waitReady waits until the node itself knows this many nodes that serve, itself among them.
+// waitReady waits until the node has this many registered nodes that serve, including itself.
 func (n *Node) waitReady(ctx context.Context, nodes int) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -318,7 +318,7 @@ func (n *Node) waitReady(ctx context.Context, nodes int) error {
 		}
 		if err := n.ready(ctx, nodes); err == nil {
 			return nil
-		} else if ctx.Err() == nil { // Otherwise it says no more than that the time is up.
+		} else if ctx.Err() == nil { // Otherwise the error is only that of the context.
 			last = err
 		}
 	}
@@ -339,7 +339,7 @@ func (n *Node) failed(err error) error {
 	return err
 }
 
-// logTail is the end of what the last run has logged.
+// logTail returns the end of the log of the last run.
 func (n *Node) logTail() []byte {
 	n.mu.Lock()
 	name := n.file(fmt.Sprintf("log-%d", n.runs))

@@ -25,7 +25,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// startPublisher is a publisher on its own topic, which it creates.
+// startPublisher starts a publisher for its own topic, which it creates.
 func startPublisher(t *testing.T, cfg kafkabus.Config) *agent {
 	t.Helper()
 	cfg.Cluster, cfg.MaxEventBytes = "c", 512<<10
@@ -49,7 +49,7 @@ func startPublisher(t *testing.T, cfg kafkabus.Config) *agent {
 	return a
 }
 
-// version is event n of the object called key; every seventh is large and does not compress.
+// version returns event n of the object key; every seventh is large and incompressible.
 func version(key string, n int) *encode.Event {
 	body := strconv.Itoa(n)
 	if n%7 == 0 {
@@ -70,7 +70,7 @@ func version(key string, n int) *encode.Event {
 	}
 }
 
-// publishVersions publishes n versions of each of keys objects, those of one in order, and counts in done.
+// publishVersions publishes n versions of each of keys objects, in order per object, and counts them in done.
 func publishVersions(t *testing.T, a *agent, keys, n int, done *atomic.Int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -118,7 +118,7 @@ func checkVersions(t *testing.T, c *kafka.Cluster, topic string, keys, n int) {
 	}
 }
 
-// Every compression is one that the broker and librdkafka read.
+// The broker and librdkafka can read every compression.
 func TestPublisherCompresses(t *testing.T) {
 	t.Parallel()
 	c, brokers := lasting.get(t), lasting.get(t).Inside()
@@ -138,8 +138,8 @@ func TestPublisherCompresses(t *testing.T) {
 	}
 }
 
-// Answers are lost with their connections, after the broker has stored what was sent: nothing is there twice. The publisher knows the
-// address of the proxy only, and the broker sends it to the leader through the proxy.
+// Answers are lost with their connections after the broker has stored the records: nothing is there twice. The publisher has only the
+// address of the proxy, and the broker sends it to the leader through the proxy.
 func TestPublisherLosesAnswers(t *testing.T) {
 	t.Parallel()
 	c := lasting.get(t)
@@ -180,7 +180,7 @@ func TestPublisherLosesAnswers(t *testing.T) {
 	}
 }
 
-// The leader of a partition is killed again and again. With one node that is the whole cluster. LEADERS=4,400 kills four times, and
+// The leader of a partition is killed repeatedly. With one node that is the whole cluster. LEADERS=4,400 kills four times, and
 // publishes 400 versions of each object.
 func TestPublisherSurvivesItsLeaders(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,8 @@ func TestPublisherSurvivesItsLeaders(t *testing.T) {
 	checkVersions(t, c, "led", keys, versions)
 }
 
-// The broker is away for longer than the topic lets records be old. What waited is stored all the same, with another timestamp.
+// The broker is away for longer than the topic's maximum age of a record. Waiting records are stored all the same, with another
+// timestamp.
 func TestPublisherReplacesOldTimestamps(t *testing.T) {
 	t.Parallel()
 	c := mortal.holdOne(t)
@@ -255,7 +256,7 @@ func TestPublisherReplacesOldTimestamps(t *testing.T) {
 	}
 }
 
-// sizes are numbers of the environment variable, or these.
+// sizes returns the numbers in the environment variable, or these.
 func sizes(t *testing.T, variable string, otherwise ...int) []int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -276,7 +277,7 @@ func sizes(t *testing.T, variable string, otherwise ...int) []int {
 	return all
 }
 
-// Where nothing happens, a minute costs each scope a record in each partition of one topic, however many topics there are.
+// Without changes, each scope costs a record per minute in each partition of one topic, however many topics there are.
 // AT_REST=20,12,10 has 20 namespaces, 12 partitions and 10 scopes.
 func TestPublisherAtRest(t *testing.T) {
 	size := sizes(t, "AT_REST", 4, 3, 2)
@@ -342,7 +343,7 @@ func TestPublisherAtRest(t *testing.T) {
 	}
 }
 
-// deleteTopic deletes a topic and waits until the cluster has forgotten it.
+// deleteTopic deletes a topic and waits until the cluster no longer has it.
 func deleteTopic(t *testing.T, c *kafka.Cluster, topic string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -365,7 +366,7 @@ func deleteTopic(t *testing.T, c *kafka.Cluster, topic string) {
 	})
 }
 
-// A topic that is deleted is created again where the publisher may; where not, stream events do not wait for it.
+// A deleted topic is created again if the publisher may do that; otherwise stream events do not wait for it.
 func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 	t.Parallel()
 	c := lasting.get(t)

@@ -49,12 +49,12 @@ func relayEvent(typ, name string, rv int) kafkago.Message {
 	}
 }
 
-// relayLine is what a relay has written.
+// relayLine is a line of a relay's output.
 type relayLine struct {
 	ID, Type, Name, Sequence string
 }
 
-// relayProcess is a kubecdc relay that runs.
+// relayProcess is a running kubecdc relay.
 type relayProcess struct {
 	cmd    *exec.Cmd
 	stderr relayLog
@@ -100,14 +100,14 @@ func startRelay(t *testing.T, binary string, args ...string) *relayProcess {
 	return p
 }
 
-// end ends it and waits for it.
+// end sends the signal and waits for the end of the process.
 func (p *relayProcess) end(s os.Signal) {
 	if p.cmd.ProcessState != nil {
 		return
 	}
 	_ = p.cmd.Process.Signal(s)
 	<-p.ended
-	_ = p.cmd.Wait() // how it has ended, the test tells by its lines
+	_ = p.cmd.Wait() // the test checks the lines, not the exit code
 }
 
 func (p *relayProcess) got() []relayLine {
@@ -116,7 +116,7 @@ func (p *relayProcess) got() []relayLine {
 	return slices.Clone(p.lines)
 }
 
-// objects are the ids of objects' events, each once.
+// objects returns the ids of objects' events, each once.
 func (p *relayProcess) objects() map[string]bool {
 	ids := map[string]bool{}
 	for _, l := range p.got() {
@@ -138,7 +138,7 @@ func (p *relayProcess) checkOrder(t *testing.T) {
 	}
 }
 
-// A relay reads a topic, is killed and started again, and goes on: nothing is missing, and each object's versions are in order.
+// A relay reads a topic, is killed and started again, and resumes: nothing is missing, and each object's versions are in order.
 func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 	t.Parallel()
 	const relayed = "going.prod"
@@ -229,7 +229,7 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 	}
 	wait.Eventually(t, time.Minute, want)
 	second.checkOrder(t)
-	second.end(syscall.SIGTERM) // it saves how far it has come
+	second.end(syscall.SIGTERM) // it saves its position
 
 	status := func() string {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -257,7 +257,7 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 	}
 }
 
-// A live start leaves out what was there before, also where nothing was delivered before the next start.
+// A live start leaves out earlier records, even if nothing was delivered before the next start.
 func TestRelayBeginsLive(t *testing.T) {
 	t.Parallel()
 	const relayed = "live.prod"

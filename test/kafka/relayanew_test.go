@@ -23,7 +23,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// relayLog is what a relay logs.
+// relayLog is the log of a relay.
 type relayLog struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -41,7 +41,7 @@ func (l *relayLog) String() string {
 	return l.b.String()
 }
 
-// begunAnew is how often it has begun a partition anew.
+// begunAnew returns how often the relay started a partition over.
 func (l *relayLog) begunAnew(partition int) (n int) {
 	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, "log was recreated or restored") && strings.Contains(line, fmt.Sprintf(`"partition":%d,`, partition)) {
@@ -56,7 +56,7 @@ var (
 	cursorSaved   = regexp.MustCompile(`(?m)^kubecdc_relay_cursor_saved_timestamp_seconds\{.*\} (\S+)$`)
 )
 
-// cursorSaved is when the cursor was saved, or found to be still the relay's, last.
+// cursorSaved returns when the cursor was last saved, or last found to be still the relay's own.
 func (p *relayProcess) cursorSaved(t *testing.T) (unix float64, err error) {
 	address := serverAddress.FindStringSubmatch(p.stderr.String())
 	if address == nil {
@@ -83,8 +83,9 @@ func (p *relayProcess) cursorSaved(t *testing.T) (unix float64, err error) {
 	return strconv.ParseFloat(string(m[1]), 64)
 }
 
-// A topic is deleted and made again while a relay runs, and one of its partitions stays empty: the relay begins that one
-// anew once, not again and again, and what is written to it later is delivered, also by a relay that is started later.
+// A topic is deleted and created again while a relay runs, and one of its partitions stays empty. The relay starts that
+// partition over once, not repeatedly. It delivers records that are written there later, as does a relay that is started
+// later.
 func TestRelayOfATopicThatIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	const relayed = "anew.prod"
@@ -164,7 +165,7 @@ relays: [{name: anew, start: beginning, to: {stdout: {}}}]
 		}
 		return nil
 	})
-	// The offset of a partition in which nothing happens must not come back, though the relay looks after its cursor every 10 s.
+	// The offset of an idle partition must not come back, though the relay checks its cursor every 10 s.
 	var begun float64
 	wait.Eventually(t, time.Minute, func() error {
 		saved, err := first.cursorSaved(t)

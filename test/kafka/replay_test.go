@@ -26,7 +26,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
-// record is a record of an hour ago: two snapshots, a gap in which objects went unseen, objects that are deleted and created again.
+// record is a record of an hour ago: two snapshots, a gap in which changes were missed, objects that are deleted and created again.
 type record struct {
 	lines    bytes.Buffer
 	now      time.Time
@@ -83,7 +83,7 @@ func makeRecord() *record {
 	for i := range 3000 {
 		r.now = r.now.Add(40 * time.Millisecond)
 		resource := resources[i%2]
-		if i%1500 < 2 { // half of the objects went while the agent was away
+		if i%1500 < 2 { // half of the objects were deleted while the agent was away
 			if i > 2 {
 				for k := range 20 {
 					delete(r.live, resource+fmt.Sprint("/o", 2*k))
@@ -116,7 +116,7 @@ func makeRecord() *record {
 	return r
 }
 
-// judge is a consumer: it keeps a table, and notes ids and the order of first copies.
+// judge is a consumer: it keeps a table, and records ids and the order of first copies.
 type judge struct {
 	trackers map[consume.Log]*consume.Tracker
 	table    map[string]string // uid to resourceVersion
@@ -151,8 +151,8 @@ func (j *judge) take(e *consume.Event) {
 	}
 }
 
-// A table that a consumer builds from a replay is the state at its end, on each kind of target, also if the replay is killed ten times on the way. Every
-// event of the span is there, and first copies are in order per object.
+// A table that a consumer builds from a replay is the state at its end, on each kind of target. This holds even if the replay is killed ten times on
+// the way. Every event of the span is there, and first copies are in order per object.
 func TestReplayToEachTargetKilledTenTimes(t *testing.T) {
 	t.Parallel()
 	c := kafka.Start(t, kafka.Options{})
@@ -225,7 +225,7 @@ func TestReplayToEachTargetKilledTenTimes(t *testing.T) {
 	}
 }
 
-// replayFor runs a replay, and kills it after a while. 0: it runs to its end.
+// replayFor runs a replay and kills it after the duration. 0: it runs to its end.
 func replayFor(t *testing.T, d time.Duration, args ...string) []byte {
 	t.Helper()
 	ctx := t.Context()
@@ -315,7 +315,7 @@ func judgeReplay(t *testing.T, events consume.Source, r *record, from, to time.T
 	}
 }
 
-// receivedLines are received events, as a Source and as an HTTP receiver.
+// receivedLines are the received events, as a Source and as an HTTP receiver.
 type receivedLines struct {
 	mu   sync.Mutex
 	text []byte

@@ -26,7 +26,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// What tokens have to say to be taken.
+// Claims that a token must have to be accepted.
 const (
 	Issuer   = "https://issuer.example"
 	Audience = "kafka"
@@ -34,7 +34,8 @@ const (
 
 const user = "kubecdc"
 
-// Security is what clients need for the listeners of Options.Secure: files of the cluster's directory, one user, and tokens.
+// Security has the data that clients need for the listeners of Options.Secure: files of the cluster's directory, one user,
+// and tokens.
 type Security struct {
 	CAFile            string // PEM
 	CertFile, KeyFile string // of a client, PEM
@@ -44,7 +45,8 @@ type Security struct {
 	signer *rsa.PrivateKey
 }
 
-// NewSecurity makes keys of its own in a directory: those of a stranger, for a test of what a cluster must refuse.
+// NewSecurity creates its own keys in a directory. A test can use them as keys of a stranger, which a cluster must
+// reject.
 func NewSecurity(dir string) (*Security, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
@@ -75,8 +77,8 @@ func NewSecurity(dir string) (*Security, error) {
 
 func (s *Security) jwks() string { return filepath.Join(s.dir, "jwks.json") }
 
-// Renew makes a new CA, and with it new certificates and keys of the nodes and of the client, in the files that the old
-// ones were in. A node takes its own up when it is started again; what it accepts and shows until then is the old.
+// Renew replaces the CA, and the certificates and keys of the nodes and of the client, in the same files. A node uses
+// its new ones when it is started again; until then it accepts and presents the old ones.
 func (s *Security) Renew() error {
 	ca, err := newAuthority()
 	if err != nil {
@@ -94,7 +96,7 @@ func (s *Security) Renew() error {
 		s.CAFile: ca.pem, s.CertFile: clientCert, s.KeyFile: clientKey,
 		filepath.Join(s.dir, "node.pem"): append(nodeKey, nodeCert...),
 	} {
-		// Renamed into place: a client that reads at the same time sees a whole file.
+		// Renamed into place, so that a concurrent reader always gets a whole file.
 		if err := errors.Join(os.WriteFile(name+".new", text, 0o600), os.Rename(name+".new", name)); err != nil {
 			return fmt.Errorf("keys: %w", err)
 		}
@@ -126,12 +128,13 @@ func (s *Security) properties(config map[string]string) {
 	}
 }
 
-// flags of the JVM: a broker reads tokens' keys only from where it was told by one.
+// flags of the JVM: a broker reads tokens' keys only from URLs that a flag allows.
 func (s *Security) flags() []string {
 	return []string{"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://" + s.jwks()}
 }
 
-// Token is a JWT (RFC 7519) that OAUTHBEARER accepts until its lifetime, from now, is over; none is left where it is negative.
+// Token returns a JWT (RFC 7519) that OAUTHBEARER accepts for lifetime from now. If lifetime is negative, the token has
+// expired.
 func (s *Security) Token(subject string, lifetime time.Duration) (string, error) {
 	now := time.Now()
 	header, err := json.Marshal(map[string]string{"alg": "RS256", "kid": "1", "typ": "JWT"})
@@ -155,10 +158,10 @@ func (s *Security) Token(subject string, lifetime time.Duration) (string, error)
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// addScramUser stores what the nodes need of the user's password (RFC 5802) in the cluster's metadata.
+// addScramUser stores the nodes' part of the user's password (RFC 5802) in the cluster's metadata.
 func (c *Cluster) addScramUser(ctx context.Context) error {
 	salt := []byte(rand.Text())
-	const iterations = 4096 // The least that Kafka takes.
+	const iterations = 4096 // The minimum of Kafka.
 	s256, err := pbkdf2.Key(sha256.New, c.security.Password, salt, iterations, sha256.Size)
 	if err != nil {
 		return fmt.Errorf("SCRAM user: %w", err)
@@ -174,7 +177,7 @@ func (c *Cluster) addScramUser(ctx context.Context) error {
 		{Name: user, Mechanism: kafkago.ScramMechanismSha256, Iterations: iterations, Salt: salt, SaltedPassword: s256},
 		{Name: user, Mechanism: kafkago.ScramMechanismSha512, Iterations: iterations, Salt: salt, SaltedPassword: s512},
 	} {
-		// One request each: Kafka takes a user once in a request.
+		// One request each: Kafka accepts a user only once in a request.
 		err := until(ctx, "SCRAM user", func() error {
 			r, err := client.AlterUserScramCredentials(ctx, &kafkago.AlterUserScramCredentialsRequest{
 				Upsertions: []kafkago.UserScramCredentialsUpsertion{credential},
@@ -218,7 +221,7 @@ func newAuthority() (*authority, error) {
 	return &authority{cert: ca, key: key, pem: block("CERTIFICATE", der)}, nil
 }
 
-// issue returns a certificate and its key, which Java reads from PEM as PKCS #8 only.
+// issue returns a certificate and its key. Java reads PEM keys only as PKCS #8.
 func (a *authority) issue(name string, usage x509.ExtKeyUsage) (cert, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -24,13 +24,13 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// agent is a publisher as the agent has it, with its log.
+// agent is a publisher as in the agent, with its log.
 type agent struct {
 	*kafkabus.Bus
 	log *logText
 }
 
-// logText is a log that is read while it is written.
+// logText is a log that can be read while it is written.
 type logText struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -48,7 +48,8 @@ func (l *logText) String() string {
 	return l.b.String()
 }
 
-// runAgent runs a publisher for the length of the test. Its log, however detailed, must have none of the secrets.
+// runAgent runs a publisher for the duration of the test. Its log, however detailed, must not contain any of the
+// secrets.
 func runAgent(t *testing.T, cfg kafkabus.Config, secrets ...string) *agent {
 	t.Helper()
 	cfg.Cluster, cfg.MaxEventBytes = "c", 512<<10
@@ -88,7 +89,7 @@ func noSecrets(t *testing.T, text string, secrets []string) {
 	}
 }
 
-// publish hands one event over, made by the agent's encoder, and returns when the broker has acknowledged it.
+// publish sends one event of the agent's encoder, and returns when the broker has acknowledged it.
 func (a *agent) publish(ctx context.Context, name string) error {
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
 	ref := object.NewRef(pods, "shop", name, "uid-of-"+name)
@@ -117,7 +118,7 @@ func copyFile(t testing.TB, from, to string) {
 	write1(t, to, string(text))
 }
 
-// issuer is a client-credentials endpoint (RFC 6749, section 4.4) that gives tokens to who knows the secret.
+// issuer is a client-credentials endpoint (RFC 6749, section 4.4) that gives tokens to clients with the secret.
 func issuer(t *testing.T, s *kafka.Security, secret string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +129,7 @@ func issuer(t *testing.T, s *kafka.Security, secret string) *httptest.Server {
 		}
 		if id != "agent" || got != secret || r.FormValue("grant_type") != "client_credentials" || r.FormValue("scope") != "write" {
 			w.WriteHeader(http.StatusUnauthorized)
-			// Some servers repeat what they were sent.
+			// Some servers repeat the request.
 			_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_client", "error_description": "no such secret: " + got})
 			return
 		}
@@ -142,8 +143,9 @@ func issuer(t *testing.T, s *kafka.Security, secret string) *httptest.Server {
 	return server
 }
 
-// TestSecurity has the publisher refused with a wrong secret, file or certificate, and let in as soon as the file is
-// put right: no restart, a clear error in between, and no secret in the log or the error.
+// TestSecurity checks that the publisher is rejected with a wrong secret, file or certificate, and accepted as soon
+// as the file is corrected. That needs no restart. The error in between is clear, and no secret is in the log or the
+// error.
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	const topic = "secured"
@@ -159,12 +161,12 @@ func TestSecurity(t *testing.T) {
 	const wrong = "no-such-secret"
 	trust := &publish.TLS{CAFile: s.CAFile}
 
-	// A door opens when right has been called; before, wrong has. Each has files of its own.
+	// A door rejects the client after a call of wrong, and accepts it after a call of right. Each has its own files.
 	type door struct {
 		listener     kafka.Listener
 		config       kafkabus.Config
 		wrong, right func()
-		says         []string // in the log while it is wrong
+		says         []string // in the log while the client is rejected
 		secrets      []string
 	}
 	doors := map[string]func(t *testing.T, dir string) door{
@@ -274,7 +276,7 @@ func TestSecurity(t *testing.T) {
 			})
 		}
 	})
-	// They are there, once each.
+	// All records are there, once each.
 	records, err := c.Records(t.Context(), topic)
 	if err != nil {
 		t.Fatal(err)
@@ -295,8 +297,8 @@ func eventName(door string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "-", ",", "").Replace(door))
 }
 
-// TestRotatedCertificates replaces the authority, the nodes' certificates and the client's while the publisher runs, as often as
-// ROTATIONS says.
+// TestRotatedCertificates replaces the authority, the nodes' certificates and the client's while the publisher runs, ROTATIONS
+// times.
 func TestRotatedCertificates(t *testing.T) {
 	t.Parallel()
 	const topic = "rotated"

@@ -20,7 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// kubecdc tail shows the events of Kafka as it does those of NATS.
+// kubecdc tail shows the events of Kafka like those of NATS.
 func TestTailReadsKafka(t *testing.T) {
 	t.Parallel()
 	const partitions = 3

@@ -4,5 +4,5 @@ package kubelet
 
 import "errors"
 
-// Available is nil where Pods can be run; else it says what is missing.
+// Available returns nil if Pods can run; otherwise the error names what is missing.
 func Available() error { return errors.New("needs Linux, for the namespaces of the containers") }

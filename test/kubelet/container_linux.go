@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Available is nil where Pods can be run; else it says what is missing.
+// Available returns nil if Pods can run; otherwise the error names what is missing.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root, for the namespaces of the containers")
@@ -29,7 +29,7 @@ func Available() error {
 	return nil
 }
 
-// onThread runs f on a thread of its own, which ends with it, so that f may change the namespaces and rights of the thread.
+// onThread runs f on a thread that ends with it, so that f may change the namespaces and permissions of the thread.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -45,7 +45,7 @@ type mount struct {
 	readOnly       bool
 }
 
-// container is a process that was started.
+// container is a started process.
 type container struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process is gone
@@ -62,7 +62,7 @@ func (c *container) over() bool {
 	}
 }
 
-// code is the exit code once ended is closed; -1 where it was killed.
+// code returns the exit code after ended is closed; -1 if the process was killed.
 func (c *container) code() int {
 	if c.cmd.ProcessState == nil {
 		return -1
@@ -116,7 +116,7 @@ func (p *pod) start(ctx context.Context, c *corev1.Container) (*container, error
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own copy
 	cmd := &exec.Cmd{Path: argv[0], Args: argv, Env: env, Dir: "/", Stdout: log, Stderr: log}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Chroot: root, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC, Pdeathsig: syscall.SIGKILL, Setpgid: true,
@@ -124,7 +124,8 @@ func (p *pod) start(ctx context.Context, c *corev1.Container) (*container, error
 	}
 	running := &container{cmd: cmd, ended: make(chan struct{}), sys: cmd.SysProcAttr, env: env}
 	started := make(chan error, 1)
-	// Keeps its thread, for the process inherits the thread's namespaces and ends with the thread. It ends with the process.
+	// Keeps its thread, because the process inherits the thread's namespaces and ends with the thread. It ends with the
+	// process.
 	go func() {
 		runtime.LockOSThread() // and never unlocked, see onThread
 		err := p.enter(root, c, mounts)
@@ -133,7 +134,7 @@ func (p *pod) start(ctx context.Context, c *corev1.Container) (*container, error
 		}
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its state
+			_ = cmd.Wait() // the result is in its state
 		}
 		close(running.ended)
 	}()
@@ -143,9 +144,9 @@ func (p *pod) start(ctx context.Context, c *corev1.Container) (*container, error
 	return running, nil
 }
 
-// fill makes the container's root directory: the image's files, and something to mount on.
+// fill creates the container's root directory: the image's files, and mount points.
 func (p *pod) fill(root string, image *Image, mounts []mount) error {
-	if err := os.RemoveAll(root); err != nil { // of the run before
+	if err := os.RemoveAll(root); err != nil { // of the previous run
 		return err
 	}
 	for _, dir := range []string{"", "proc", "dev", "etc"} {
@@ -192,8 +193,8 @@ func mountPoint(path string, dir bool) error {
 	return f.Close()
 }
 
-// enter takes this thread into the Pod's network, a hostname and mounts of the container's own, and takes away what its
-// securityContext does not leave it.
+// enter moves this thread into the Pod's network, a hostname and mounts of the container's own, and drops the rights
+// that its securityContext does not grant.
 func (p *pod) enter(root string, c *corev1.Container, mounts []mount) error {
 	if err := p.network.enter(); err != nil {
 		return err
@@ -246,7 +247,7 @@ func (p *pod) enter(root string, c *corev1.Container, mounts []mount) error {
 	return bound(s.Capabilities)
 }
 
-// What a container runtime leaves to root.
+// Capabilities that a container runtime leaves to root.
 var runtimeDefault = map[corev1.Capability]uintptr{
 	"CHOWN": unix.CAP_CHOWN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "FSETID": unix.CAP_FSETID, "FOWNER": unix.CAP_FOWNER,
 	"SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID, "SETFCAP": unix.CAP_SETFCAP, "SETPCAP": unix.CAP_SETPCAP,
@@ -254,8 +255,8 @@ var runtimeDefault = map[corev1.Capability]uintptr{
 	"NET_RAW": unix.CAP_NET_RAW, "MKNOD": unix.CAP_MKNOD, "AUDIT_WRITE": unix.CAP_AUDIT_WRITE,
 }
 
-// bound drops from the bounding set of this thread what the container may not have: a user that is not root then has no
-// capability after the exec, and root has those that are left.
+// bound drops the capabilities that the container may not have from the bounding set of this thread. After the exec, a
+// user other than root has no capability, and root has the remaining ones.
 func bound(c *corev1.Capabilities) error {
 	left := map[uintptr]bool{}
 	for _, n := range runtimeDefault {
@@ -286,7 +287,7 @@ func bound(c *corev1.Capabilities) error {
 	return nil
 }
 
-// exec runs a command beside the container's process, with its root, network, user and environment.
+// exec runs a command in addition to the container's process, with its root, network, user and environment.
 func (c *container) exec(ctx context.Context, n *network, argv []string) ([]byte, error) {
 	var out []byte
 	err := onThread(func() error {

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// environment of a container, in the order in which later ones win.
+// environment returns the environment of a container, in the order in which later variables override earlier ones.
 func (p *pod) environment(ctx context.Context, c *corev1.Container) ([]string, map[string]string, error) {
 	values := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": p.object.Name,
@@ -88,7 +88,7 @@ func (p *pod) value(ctx context.Context, c *corev1.Container, e corev1.EnvVar, b
 
 var subscript = regexp.MustCompile(`^metadata\.(labels|annotations)\['([^']+)'\]$`)
 
-// field of the Pod, as of the downward API.
+// field returns a field of the Pod, as the downward API does.
 func (p *pod) field(path string) (string, error) {
 	o := p.object
 	if m := subscript.FindStringSubmatch(path); m != nil {
@@ -115,7 +115,7 @@ func (p *pod) field(path string) (string, error) {
 	}
 }
 
-// limit is a resource of the container in units of the divisor, rounded up; the node's where there is none.
+// limit returns a resource of the container in units of the divisor, rounded up; without one, that of the node.
 func limit(c *corev1.Container, ref *corev1.ResourceFieldSelector) string {
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	list := c.Resources.Limits
@@ -138,7 +138,7 @@ func limit(c *corev1.Container, ref *corev1.ResourceFieldSelector) string {
 
 var reference = regexp.MustCompile(`\$\$|\$\([A-Za-z_.-][A-Za-z0-9_.-]*\)`)
 
-// expand replaces $(NAME) by what is known; what is not stays as it is, and $$ is a dollar.
+// expand replaces $(NAME) by its value. Unknown names stay as they are, and $$ is a dollar.
 func expand(s string, values map[string]string) string {
 	return reference.ReplaceAllStringFunc(s, func(ref string) string {
 		if ref == "$$" {

@@ -27,17 +27,18 @@ import (
 )
 
 const (
-	// lookEvery is how often Pods are looked at, probeEvery how often they are probed, whatever their probes say.
+	// lookEvery is how often Pods are listed, and probeEvery how often they are probed, independent of their probes'
+	// settings.
 	lookEvery  = 50 * time.Millisecond
 	probeEvery = 100 * time.Millisecond
 
 	heartbeatEvery = 10 * time.Second
 )
 
-// Image is what a container is made from.
+// Image is the content of a container image.
 type Image struct {
 	Entrypoint, Cmd []string
-	User            int64             // where no securityContext says
+	User            int64             // without one in the securityContext
 	Files           map[string]string // path in the image: file or directory here
 }
 
@@ -47,10 +48,11 @@ type Options struct {
 	Nodes  []string     // at least one
 	Dir    string       // data of the nodes and Pods, removed by the caller
 
-	// Image returns what a container's image is, an error where there is none.
+	// Image returns the image of a container, or an error if there is none.
 	Image func(name string) (Image, error)
 
-	// Routes are what Pods can reach: "address:port" inside to "address:port" here. Inside, addresses of 10.0.0.0/8.
+	// Routes are the addresses that Pods can reach: "address:port" inside to "address:port" here. Inside, addresses
+	// of 10.0.0.0/8.
 	Routes map[string]string
 	// Hosts are names that Pods can resolve, to addresses inside.
 	Hosts map[string]string
@@ -58,7 +60,7 @@ type Options struct {
 	APIServerHost, APIServerPort string
 }
 
-// Termination is how a container ended that was asked to.
+// Termination describes the end of a container that was asked to end.
 type Termination struct {
 	Namespace, Pod, Container string
 	Grace, Took               time.Duration
@@ -66,7 +68,7 @@ type Termination struct {
 	ExitCode                  int
 }
 
-// Kubelet is all nodes' kubelet, and the scheduler.
+// Kubelet is the kubelet of all nodes, and the scheduler.
 type Kubelet struct {
 	opts   Options
 	client kubernetes.Interface
@@ -78,7 +80,7 @@ type Kubelet struct {
 	turn  int // of the nodes
 }
 
-// New starts nothing.
+// New returns a Kubelet without starting anything.
 func New(o Options) (*Kubelet, error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -90,8 +92,8 @@ func New(o Options) (*Kubelet, error) {
 	return &Kubelet{opts: o, client: client, pods: map[types.UID]*pod{}}, nil
 }
 
-// Run registers the nodes and runs Pods until ctx ends, which kills them. It returns an error where the API server cannot be
-// talked to at the start.
+// Run registers the nodes and runs Pods until ctx ends, which kills them. It returns an error if the API server does not
+// answer at the start.
 func (k *Kubelet) Run(ctx context.Context) error {
 	for _, name := range k.opts.Nodes {
 		if err := k.register(ctx, name); err != nil {
@@ -126,7 +128,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			}
 			for _, p := range k.look(ctx) {
 				g.Go(func() error {
-					// What a namespace that is on its way out refuses is nobody's mistake.
+					// Errors in a namespace that is being deleted are expected.
 					if err := p.run(ctx); err != nil && ctx.Err() == nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 						k.report(fmt.Errorf("pod %s/%s: %w", p.object.Namespace, p.object.Name, err))
 					}
@@ -138,11 +140,11 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// look returns the Pods that are new, and tells those that are to end.
+// look returns the new Pods, and starts the removal of deleted ones.
 func (k *Kubelet) look(ctx context.Context) []*pod {
 	list, err := k.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		return nil // asked again at once; a test that waits in vain says what for
+		return nil // retried at the next tick
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -154,7 +156,7 @@ func (k *Kubelet) look(ctx context.Context) []*pod {
 		p := k.pods[o.UID]
 		if p == nil {
 			if o.Spec.NodeName != "" && !slices.Contains(k.opts.Nodes, o.Spec.NodeName) {
-				continue // somebody else's
+				continue // not ours
 			}
 			if len(o.Spec.SchedulingGates) > 0 {
 				continue // not to be bound yet
@@ -199,7 +201,7 @@ func (k *Kubelet) heartbeat(ctx context.Context, name string) error {
 	return nil
 }
 
-// nodeFor is the node that the Pod asks for by name, as Pods of a DaemonSet do, or else the next in turn.
+// nodeFor returns the node that the Pod names, as Pods of a DaemonSet do, or else the next in turn.
 func (k *Kubelet) nodeFor(o *corev1.Pod) (string, error) {
 	if a := o.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
@@ -223,28 +225,28 @@ func (k *Kubelet) report(err error) {
 	k.errs = append(k.errs, err)
 }
 
-// Errors are why Pods could not be run.
+// Errors returns why Pods could not run.
 func (k *Kubelet) Errors() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return errors.Join(k.errs...)
 }
 
-// Forget the errors so far.
+// Forget clears the errors so far.
 func (k *Kubelet) Forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.errs = nil
 }
 
-// Terminations of containers that were asked to end, in that order.
+// Terminations returns the containers that were asked to end, in that order.
 func (k *Kubelet) Terminations() []Termination {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.ended)
 }
 
-// pod that runs here, by its name.
+// pod returns the running Pod of that name.
 func (k *Kubelet) pod(namespace, name string) (*pod, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -256,7 +258,7 @@ func (k *Kubelet) pod(namespace, name string) (*pod, error) {
 	return nil, fmt.Errorf("pod %s/%s: does not run here", namespace, name)
 }
 
-// Client is for requests to the Pod, whatever host their URL names.
+// Client returns a client for requests to the Pod, whatever host their URLs name.
 func (k *Kubelet) Client(namespace, name string) (*http.Client, error) {
 	p, err := k.pod(namespace, name)
 	if err != nil {
@@ -265,7 +267,7 @@ func (k *Kubelet) Client(namespace, name string) (*http.Client, error) {
 	return p.client(10 * time.Second), nil
 }
 
-// Exec runs a command in the namespaces of the Pod's container, as its user, and returns what it wrote.
+// Exec runs a command in the namespaces of the Pod's container, as its user, and returns its output.
 func (k *Kubelet) Exec(ctx context.Context, namespace, name string, argv ...string) ([]byte, error) {
 	p, err := k.pod(namespace, name)
 	if err != nil {
@@ -274,7 +276,7 @@ func (k *Kubelet) Exec(ctx context.Context, namespace, name string, argv ...stri
 	return p.exec(ctx, argv)
 }
 
-// Signal the Pod's containers.
+// Signal sends a signal to the Pod's containers.
 func (k *Kubelet) Signal(namespace, name string, s syscall.Signal) error {
 	p, err := k.pod(namespace, name)
 	if err != nil {
@@ -283,7 +285,7 @@ func (k *Kubelet) Signal(namespace, name string, s syscall.Signal) error {
 	return p.signal(s)
 }
 
-// Log is the end of what the Pod's containers wrote, also those before.
+// Log returns the end of the output of the Pod's containers, including earlier ones.
 func (k *Kubelet) Log(namespace, name string) string {
 	files, _ := filepath.Glob(filepath.Join(k.opts.Dir, "logs", namespace+"_"+name+"_*"))
 	var b strings.Builder
@@ -294,12 +296,12 @@ func (k *Kubelet) Log(namespace, name string) string {
 	return b.String()
 }
 
-// HostPath is where the node has the path.
+// HostPath returns the local path of a path of the node.
 func (k *Kubelet) HostPath(node, path string) string {
 	return filepath.Join(k.opts.Dir, "nodes", node, filepath.Clean("/"+path))
 }
 
-// Dial a port of the Pod.
+// Dial connects to a port of the Pod.
 func (k *Kubelet) Dial(ctx context.Context, namespace, name string, port int) (net.Conn, error) {
 	p, err := k.pod(namespace, name)
 	if err != nil {

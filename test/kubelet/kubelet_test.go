@@ -32,7 +32,7 @@ import (
 
 const namespace = "kubelet"
 
-// hostImage has the shell of this machine.
+// hostImage returns an image with the shell of this machine.
 func hostImage(string) (kubelet.Image, error) {
 	image := kubelet.Image{Entrypoint: []string{"/bin/sh", "-c"}, User: 65532, Files: map[string]string{}}
 	for _, dir := range []string{"/bin", "/usr", "/lib", "/lib64"} {
@@ -68,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	if w.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	// A Pod reaches the API server at the address that its certificate is for, and nothing else.
+	// A Pod reaches the API server at the address of its certificate, and nothing else.
 	api := strings.TrimPrefix(cluster.APIServerURL(0), "https://")
 	w.Kubelet, err = kubelet.New(kubelet.Options{
 		Config: config, Nodes: []string{"node-1"}, Dir: t.TempDir(), Image: hostImage,
@@ -99,7 +99,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// create a Pod that runs the script.
+// create creates a Pod that runs the script.
 func (w *world) create(t *testing.T, name, script string, change func(*corev1.Pod)) {
 	t.Helper()
 	yes, no, user := true, false, int64(65532)
@@ -146,7 +146,7 @@ func TestKubelet(t *testing.T) {
 	t.Run("ends", func(t *testing.T) { testEnds(t, w) })
 }
 
-// testRestricted shows that what a securityContext takes away is gone.
+// testRestricted checks that the rights removed by a securityContext are gone.
 func testRestricted(t *testing.T, w *world) {
 	w.create(t, "restricted", `id -u; id -g; hostname; echo $$$$
 touch /made 2>&1
@@ -223,7 +223,7 @@ func testVolumes(t *testing.T, w *world) {
 	}
 }
 
-// testReady has a Pod that answers its probe from here: only the Pod's own network has the address that is probed.
+// testReady has a Pod whose probe is answered by the test: only the Pod's own network has the probed address.
 func testReady(t *testing.T, w *world) {
 	answer := httptest.NewServer(http.NotFoundHandler()) // on an address of this machine, not of the Pod
 	defer answer.Close()
@@ -242,7 +242,7 @@ func testReady(t *testing.T, w *world) {
 	if _, err := w.Dial(t.Context(), namespace, "ready", 443); err == nil || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a port of the Pod on which nobody listens: %v", err)
 	}
-	// Ended without being asked to, the container is started again.
+	// A container that ends by itself is started again.
 	if err := w.Signal(namespace, "ready", syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func testReady(t *testing.T, w *world) {
 	}
 }
 
-// testEnds has one Pod that ends when it is asked to, and one that does not.
+// testEnds has one Pod that ends when asked, and one that does not.
 func testEnds(t *testing.T, w *world) {
 	for name, script := range map[string]string{
 		"willing": `trap "exit 3" TERM; while :; do sleep 0.05; done`, "unwilling": `trap "" TERM; while :; do sleep 0.05; done`,

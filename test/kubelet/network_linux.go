@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is a Pod's: a namespace with a loopback interface and what is forwarded.
+// network is the network of a Pod: a namespace with a loopback interface and forwarded routes.
 type network struct {
 	namespace *os.File
 	listeners []net.Listener
@@ -24,7 +24,7 @@ type network struct {
 	closed bool
 }
 
-// newNetwork makes the namespace and forwards each route, in goroutines of g that end with close.
+// newNetwork creates the namespace and forwards each route, in goroutines of g that end with close.
 func newNetwork(ctx context.Context, g *errgroup.Group, routes map[string]string) (_ *network, err error) {
 	n := &network{conns: map[net.Conn]struct{}{}}
 	defer func() {
@@ -85,7 +85,7 @@ func newNetwork(ctx context.Context, g *errgroup.Group, routes map[string]string
 	return n, nil
 }
 
-// loopback sets the interface up, with addresses besides 127.0.0.0/8.
+// loopback sets the interface up, with addresses in addition to 127.0.0.0/8.
 func loopback(addresses []string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -122,7 +122,7 @@ func loopback(addresses []string) error {
 	return nil
 }
 
-// enter takes this thread into the namespace.
+// enter moves this thread into the namespace.
 func (n *network) enter() error {
 	if err := unix.Setns(int(n.namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter the Pod's network: %w", err)
@@ -130,7 +130,7 @@ func (n *network) enter() error {
 	return nil
 }
 
-// dial connects from inside.
+// dial connects from inside the namespace.
 func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := onThread(func() error {
@@ -144,7 +144,7 @@ func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	return conn, err
 }
 
-// forward copies both ways until both have ended.
+// forward copies in both directions until both have ended.
 func (n *network) forward(ctx context.Context, in net.Conn, outside string) {
 	defer in.Close()
 	if !n.keep(in) {
@@ -153,7 +153,7 @@ func (n *network) forward(ctx context.Context, in net.Conn, outside string) {
 	defer n.drop(in)
 	out, err := new(net.Dialer).DialContext(ctx, "tcp", outside)
 	if err != nil {
-		return // as a Service without an endpoint: the connection ends
+		return // like a Service without an endpoint: the connection ends
 	}
 	defer out.Close()
 	if !n.keep(out) {
@@ -189,7 +189,7 @@ func (n *network) drop(c net.Conn) {
 	delete(n.conns, c)
 }
 
-// close ends what is forwarded. The namespace goes with the last process in it.
+// close ends the forwarding. The namespace ends with the last process in it.
 func (n *network) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

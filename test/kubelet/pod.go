@@ -26,10 +26,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// pod is a Pod that was seen. Fields without a comment belong to run.
+// pod is a Pod from its first listing on. Fields without a comment belong to run.
 type pod struct {
 	k       *Kubelet
-	object  *corev1.Pod // as it was first seen
+	object  *corev1.Pod // as first listed
 	node    string
 	ip      string
 	dir     string
@@ -53,7 +53,7 @@ func newPod(k *Kubelet, o *corev1.Pod) *pod {
 	}
 }
 
-// remove has the Pod end. Later calls change nothing.
+// remove makes the Pod end. Later calls have no effect.
 func (p *pod) remove(grace int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func (p *pod) over() bool {
 	}
 }
 
-// run is the life of the Pod. It returns when its containers are gone and the API server has been told.
+// run runs the Pod. It returns when the Pod's containers are gone and the API server has its status.
 func (p *pod) run(ctx context.Context) error {
 	defer close(p.done)
 	if err := p.bind(ctx); err != nil {
@@ -112,7 +112,7 @@ func (p *pod) run(ctx context.Context) error {
 	return err
 }
 
-// bind is the scheduler's part.
+// bind does the scheduler's part.
 func (p *pod) bind(ctx context.Context) error {
 	if p.node = p.object.Spec.NodeName; p.node != "" {
 		return nil
@@ -126,7 +126,7 @@ func (p *pod) bind(ctx context.Context) error {
 		Target:     corev1.ObjectReference{Kind: "Node", Name: p.node},
 	}, metav1.CreateOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && p.isRemoved() {
-		return nil // deleted meanwhile; live notices
+		return nil // deleted meanwhile; live checks that
 	}
 	return err
 }
@@ -144,13 +144,13 @@ func (p *pod) live(ctx context.Context) error {
 	if p.network, err = newNetwork(ctx, g, p.routes()); err != nil {
 		return errors.Join(fmt.Errorf("network: %w", err), g.Wait())
 	}
-	// Whatever ends first ends the forwarding too.
+	// The end of the containers also ends the forwarding.
 	err = p.containers(ctx)
 	p.network.close()
 	return errors.Join(err, g.Wait())
 }
 
-// routes of the Pod: those whose port it listens on itself, on every address, are not for it.
+// routes returns the routes of the Pod, except those to a port on which the Pod itself listens on every address.
 func (p *pod) routes() map[string]string {
 	out := maps.Clone(p.k.opts.Routes)
 	for i := range p.object.Spec.Containers {
@@ -183,8 +183,8 @@ func (p *pod) containers(ctx context.Context) error {
 	return g.Wait()
 }
 
-// initialise runs a container to its end. One that fails is an error here, where a kubelet would try again: a chart's has to
-// work at the first try.
+// initialise runs a container to its end. A failure is an error here, while a kubelet would retry: a chart's init containers
+// must work at the first try.
 func (p *pod) initialise(ctx context.Context, c *corev1.Container) error {
 	if p.isRemoved() {
 		return nil
@@ -207,13 +207,13 @@ func (p *pod) initialise(ctx context.Context, c *corev1.Container) error {
 	return nil
 }
 
-// keep runs the container, again when it ends.
+// keep runs the container, and restarts it when it ends.
 func (p *pod) keep(ctx context.Context, c *corev1.Container) error {
 	wait := 100 * time.Millisecond
 	for !p.isRemoved() && ctx.Err() == nil {
 		running, err := p.start(ctx, c)
 		if err != nil && p.isRemoved() {
-			return nil // what it needs may be gone too
+			return nil // its dependencies may be gone too
 		}
 		if err != nil {
 			return fmt.Errorf("container %s: %w", c.Name, err)
@@ -299,7 +299,7 @@ func (p *pod) probe(ctx context.Context, c *corev1.Container) error {
 	}
 }
 
-// asked is nil where the probe's request is answered as it has to be.
+// asked returns nil if the answer to the probe's request is a success.
 func (p *pod) asked(ctx context.Context, client *http.Client, c *corev1.Container, probe *corev1.Probe) error {
 	if probe == nil {
 		return nil
@@ -331,7 +331,7 @@ func (p *pod) asked(ctx context.Context, client *http.Client, c *corev1.Containe
 	return nil
 }
 
-// client is for requests to the Pod, whatever host their URL names.
+// client returns a client for requests to the Pod, whatever host their URLs name.
 func (p *pod) client(timeout time.Duration) *http.Client {
 	return &http.Client{Timeout: timeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -348,7 +348,7 @@ func (p *pod) client(timeout time.Duration) *http.Client {
 	}}
 }
 
-// status tells the API server how the Pod is.
+// status writes the Pod's status to the API server.
 func (p *pod) status(ctx context.Context, phase corev1.PodPhase, message string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -418,7 +418,7 @@ func (p *pod) exec(ctx context.Context, argv []string) ([]byte, error) {
 	return running.exec(ctx, p.network, argv)
 }
 
-// user of the container: its own, the Pod's, or the image's.
+// user returns the user of the container: its own, the Pod's, or the image's.
 func (p *pod) user(c *corev1.Container, image *Image) (uid, gid int64, groups []uint32, err error) {
 	uid = image.User
 	var nonRoot *bool

@@ -22,14 +22,14 @@ func unlessOptional(err error, optional *bool) error {
 	return err
 }
 
-// file of a volume.
+// file is a file of a volume.
 type file struct {
 	text string
 	mode os.FileMode
-	user int64 // who owns it
+	user int64 // the owner
 }
 
-// volume makes the volume's directory and returns it.
+// volume creates the volume's directory and returns it.
 func (p *pod) volume(ctx context.Context, v *corev1.Volume) (string, error) {
 	dir := filepath.Join(p.dir, "volumes", v.Name)
 	if v.HostPath != nil {
@@ -42,7 +42,7 @@ func (p *pod) volume(ctx context.Context, v *corev1.Volume) (string, error) {
 	var err error
 	switch {
 	case v.EmptyDir != nil:
-		// As a kubelet makes it, whatever the umask is.
+		// With the permissions of a kubelet, whatever the umask is.
 		if err := os.Chmod(dir, 0o777); err != nil {
 			return "", err
 		}
@@ -105,7 +105,7 @@ func (p *pod) group(path string, mode os.FileMode) error {
 	return nil
 }
 
-// items are the files of a ConfigMap's or Secret's data: all keys, or those that are named.
+// items returns the files of a ConfigMap's or Secret's data: all keys, or the named ones.
 func items(files map[string]file, data map[string]string, keys []corev1.KeyToPath, mode *int32, optional *bool) error {
 	if len(keys) == 0 {
 		for key, text := range data {
@@ -159,7 +159,7 @@ func (p *pod) project(ctx context.Context, files map[string]file, s *corev1.Volu
 			return err
 		}
 		f := file{text: token, mode: fileMode(mode)}
-		// For its user alone, where all containers have the same.
+		// For its user alone, if all containers have the same.
 		if sc := p.object.Spec.SecurityContext; sc != nil && sc.RunAsUser != nil {
 			f.mode, f.user = 0o600, *sc.RunAsUser
 		}
@@ -184,7 +184,7 @@ func (p *pod) project(ctx context.Context, files map[string]file, s *corev1.Volu
 	}
 }
 
-// token of the Pod's ServiceAccount, bound to the Pod.
+// token returns a token of the Pod's ServiceAccount, bound to the Pod.
 func (p *pod) token(ctx context.Context, s *corev1.ServiceAccountTokenProjection) (string, error) {
 	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: s.ExpirationSeconds,
@@ -201,7 +201,7 @@ func (p *pod) token(ctx context.Context, s *corev1.ServiceAccountTokenProjection
 	return answer.Status.Token, nil
 }
 
-// hostPath on the Pod's node.
+// hostPath returns a path on the Pod's node.
 func (p *pod) hostPath(s *corev1.HostPathVolumeSource) (string, error) {
 	path := p.k.HostPath(p.node, s.Path)
 	kind := corev1.HostPathUnset
@@ -219,7 +219,7 @@ func (p *pod) hostPath(s *corev1.HostPathVolumeSource) (string, error) {
 	}
 }
 
-// mounts of a container: where in it, and what.
+// mounts returns the mounts of a container.
 func (p *pod) mounts(ctx context.Context, c *corev1.Container, values map[string]string) ([]mount, error) {
 	var out []mount
 	for i := range c.VolumeMounts {

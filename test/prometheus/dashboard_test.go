@@ -12,13 +12,13 @@ import (
 
 const dashboardFile = "../../charts/kubecdc/monitoring/dashboard.json"
 
-// source is where a query of the dashboard goes.
+// source is the data source of a query of the dashboard.
 type source struct {
 	Type string `json:"type"`
 	UID  string `json:"uid"`
 }
 
-// variable is one that is chosen at the top of the dashboard.
+// variable is a selection at the top of the dashboard.
 type variable struct {
 	Name       string `json:"name"`
 	Type       string `json:"type"`
@@ -50,7 +50,7 @@ type panel struct {
 	} `json:"fieldConfig"`
 }
 
-// dashboard is what of Grafana's model matters here.
+// dashboard has the fields of Grafana's model that matter here.
 type dashboard struct {
 	UID           string `json:"uid"`
 	SchemaVersion int    `json:"schemaVersion"`
@@ -73,10 +73,10 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// TestDashboard looks at what Grafana needs of it, and a person.
+// TestDashboard checks that the dashboard has everything that Grafana and a person need.
 func TestDashboard(t *testing.T) {
 	d := readDashboard(t)
-	if d.UID != "kubecdc" || d.SchemaVersion < 36 { // Grafana 10 writes 36 to 39, and moves what is older
+	if d.UID != "kubecdc" || d.SchemaVersion < 36 { // Grafana 10 writes 36 to 39, and migrates older versions
 		t.Errorf("uid %q, schemaVersion %d", d.UID, d.SchemaVersion)
 	}
 	var names []string
@@ -116,7 +116,7 @@ func TestDashboard(t *testing.T) {
 				t.Errorf("panel %q: query %s twice, or data source %v", p.Title, target.RefID, target.Datasource)
 			}
 			refs[target.RefID] = true
-			// Each selector goes by what was chosen.
+			// Each selector uses the selected values.
 			selectors := strings.Count(target.Expr, "{")
 			if selectors == 0 || strings.Count(target.Expr, `{namespace=~"$namespace", job=~"$job", instance=~"$instance"`) != selectors {
 				t.Errorf("panel %q: %s does not select by namespace, job and instance", p.Title, target.Expr)
@@ -125,10 +125,10 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// leftover is a variable that was not replaced.
+// leftover matches a variable that was not replaced.
 var leftover = regexp.MustCompile(`\$\w+|\$\{`)
 
-// substitute does to a query what Grafana does, where the dashboard shows an hour and everything is chosen.
+// substitute replaces variables in a query as Grafana does for a dashboard of one hour with everything selected.
 func substitute(expr string, chosen map[string]string) (string, error) {
 	pairs := []string{"$__rate_interval", "15s", "$__range", "1h", "$__interval", "5s"}
 	for name, value := range chosen {

@@ -1,6 +1,6 @@
 // Package prometheus runs Prometheus as a local process, for tests: on a free port of 127.0.0.1, with a data directory of
-// its own, scraping what it is told to. What the chart brings along to watch the agent by (charts/kubecdc/monitoring) is
-// tested with it: alerts by rule unit tests (promtool), each panel of the dashboard by its queries against a real agent.
+// its own and the given targets. Its tests cover the chart's monitoring of the agent (charts/kubecdc/monitoring): alerts
+// by rule unit tests (promtool), each panel of the dashboard by its queries against a real agent.
 //
 //	p := prometheus.Start(t, prometheus.Options{Scrape: []prometheus.Scrape{{Job: "kubecdc", Targets: []string{"127.0.0.1:8080"}}}})
 //	samples, err := p.Query(t.Context(), `sum(kubecdc_queue_events)`)
@@ -9,11 +9,11 @@
 //
 // prometheus and promtool are those of Debian's package prometheus, which apt-get downloads (19 MB) and dpkg-deb unpacks
 // into the user's cache directory, kubecdc/prometheus-<version>, once. Nothing is installed, and nothing outside of that
-// directory is written. What is there is used from then on, also without a network. Where there is no apt, or it has no
-// such package, the two are looked for on PATH.
+// directory is written. Later runs use these files, also without a network. If there is no apt, or it has no such
+// package, the two are looked up on PATH.
 //
-// [Require] skips the test where neither can be had, and fails it where the environment says KUBECDC_PROMETHEUS=require;
-// KUBECDC_PROMETHEUS=skip skips it everywhere.
+// [Require] skips the test if neither is available. With KUBECDC_PROMETHEUS=require in the environment it fails the test
+// instead, and with KUBECDC_PROMETHEUS=skip it always skips it.
 //
 // # Invariants
 //

@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// Env says what becomes of tests that need Prometheus: "require" fails them where it cannot be had, "skip" skips them
-// everywhere. Anything else skips them where it cannot be had.
+// Env says what to do with tests that need Prometheus: "require" fails them if it is not available, "skip" always
+// skips them. Any other value skips them if it is not available.
 const Env = "KUBECDC_PROMETHEUS"
 
 const (
@@ -32,7 +32,7 @@ type Tools struct {
 	Promtool   string
 }
 
-// Require skips or fails the test where it cannot have Prometheus, see Env.
+// Require skips or fails the test if Prometheus is not available, see Env.
 func Require(t testing.TB) Tools {
 	t.Helper()
 	wish := os.Getenv(Env)
@@ -50,8 +50,8 @@ func Require(t testing.TB) Tools {
 	return tools
 }
 
-// Install downloads the programs unless they are there. What it does goes to w; nothing if there is nothing to do. Several
-// processes may do so at once: one works, the others wait.
+// Install downloads the programs unless they are there. It writes its progress to w, and nothing if there is nothing to
+// do. Several processes may call it at once: one works, the others wait.
 func Install(ctx context.Context, w io.Writer) (Tools, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -71,7 +71,7 @@ func Install(ctx context.Context, w io.Writer) (Tools, error) {
 	return Tools{}, err
 }
 
-// installed finds what an earlier call left, the newest by name.
+// installed finds the installation of an earlier call, the newest by name.
 func installed(cache string) (Tools, bool) {
 	found, err := filepath.Glob(filepath.Join(cache, pkg+"-*", "installed"))
 	if err != nil || len(found) == 0 {
@@ -94,7 +94,7 @@ func lookPath() (Tools, bool) {
 // uri is a line of apt-get's --print-uris: 'http://…/prometheus_2.42.0%2bds-5_amd64.deb' prometheus_2.42.0+ds-5_amd64.deb 19257088 SHA256:…
 var uri = regexp.MustCompile(`(?m)^'[^']*' (prometheus_([^_/\s]+)_[^_/\s]+\.deb) \d+`)
 
-// candidate is what apt would download.
+// candidate returns the package that apt would download.
 func candidate(ctx context.Context) (file, version string, err error) {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -112,7 +112,8 @@ func candidate(ctx context.Context) (file, version string, err error) {
 	return string(m[1]), string(m[2]), nil
 }
 
-// aptOptions keep apt from writing caches of its own, and from leaving root's rights, with which it could not write ours.
+// aptOptions keep apt from writing caches of its own, and from dropping root's rights, without which it could not write
+// to our directory.
 func aptOptions() []string {
 	return []string{"-q", "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "APT::Sandbox::User=root"}
 }
@@ -130,7 +131,7 @@ func download(ctx context.Context, cache string, w io.Writer) (Tools, error) {
 		return Tools{}, err
 	}
 	defer unlock()
-	if tools, ok := installed(cache); ok { // Whoever had the lock has done it.
+	if tools, ok := installed(cache); ok { // Installed by the process that held the lock.
 		return tools, nil
 	}
 	begin, dir := time.Now(), filepath.Join(cache, pkg+"-"+version)
@@ -141,7 +142,7 @@ func download(ctx context.Context, cache string, w io.Writer) (Tools, error) {
 	return toolsIn(dir), nil
 }
 
-// lock waits as long as another process installs.
+// lock waits while another process installs.
 func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -163,9 +164,9 @@ func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err err
 	}
 }
 
-// fill makes the files; the last one says that all are there.
+// fill creates the files; the last one marks the directory as complete.
 func fill(ctx context.Context, dir, file string, w io.Writer) error {
-	if err := os.RemoveAll(dir); err != nil { // Of a run that was cut off.
+	if err := os.RemoveAll(dir); err != nil { // Left by an interrupted run.
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -180,7 +181,7 @@ func fill(ctx context.Context, dir, file string, w io.Writer) error {
 	if err := os.Remove(filepath.Join(dir, file)); err != nil {
 		return err
 	}
-	// That they run here: of the right architecture, with all that they are linked with.
+	// The programs must run here: they need the right architecture and their libraries.
 	tools := toolsIn(dir)
 	for _, program := range []string{tools.Prometheus, tools.Promtool} {
 		if err := run(ctx, dir, w, program, "--version"); err != nil {
@@ -190,7 +191,7 @@ func fill(ctx context.Context, dir, file string, w io.Writer) error {
 	return os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644)
 }
 
-// run runs a program in dir. It says that it is at it when it takes longer than a second, and then every 15 seconds.
+// run runs a program in dir. It reports that it is still running after a second, and then every 15 seconds.
 func run(ctx context.Context, dir string, w io.Writer, argv ...string) error {
 	name := filepath.Base(argv[0])
 	child, err := process.Start(process.Spec{Name: name, Argv: argv, Dir: dir, Log: filepath.Join(dir, name+".log")})
@@ -202,7 +203,7 @@ func run(ctx context.Context, dir string, w io.Writer, argv ...string) error {
 	for {
 		select {
 		case <-child.Done():
-			return child.Stop(time.Second) // How it ended.
+			return child.Stop(time.Second) // The result.
 		case <-ctx.Done():
 			child.Kill()
 			return fmt.Errorf("%s: %w", name, context.Cause(ctx))

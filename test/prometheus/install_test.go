@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/prometheus"
 )
 
-// script puts a program of that name into dir.
+// script writes a program of that name into dir.
 func script(t *testing.T, dir, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
@@ -20,11 +20,11 @@ func script(t *testing.T, dir, name, text string) {
 	}
 }
 
-// emptyCache has the test find nothing that others left.
+// emptyCache hides earlier installations from the test.
 func emptyCache(t *testing.T) {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	t.Setenv("HOME", t.TempDir()) // where macOS has the cache
+	t.Setenv("HOME", t.TempDir()) // the cache on macOS
 }
 
 func TestInstallSaysWhatIsMissing(t *testing.T) {
@@ -56,7 +56,7 @@ func TestInstallSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Three installers at once, with a package that comes as slowly as a network has it.
+// Three installers at once, with a package that arrives as slowly as from a network.
 func TestConcurrentInstallersInstallOnce(t *testing.T) {
 	emptyCache(t)
 	dir, downloads := t.TempDir(), filepath.Join(t.TempDir(), "downloads")

@@ -20,11 +20,11 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// patience is for how long something may take, on a machine that is slow and busy besides.
+// The limit for any wait, on a machine that is slow and busy.
 const patience = 3 * time.Minute
 
-// TestMonitoring has a real Prometheus scrape real agents: at work nothing alerts and every panel has data, and each trouble
-// that is made has its alert.
+// TestMonitoring lets a real Prometheus scrape real agents. In normal operation nothing alerts and every panel has data.
+// Each injected fault fires its alert.
 func TestMonitoring(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a control plane, two agents and a Prometheus")
@@ -57,19 +57,19 @@ func TestMonitoring(t *testing.T) {
 		{"forbidden", forbid},
 	} {
 		if !t.Run(trouble.name, func(t *testing.T) { trouble.make(t, w) }) {
-			return // the next begins with a world that is well
+			return // the next one must begin in normal operation
 		}
 	}
 }
 
-// refuseARecord has the relay's receiver refuse what it gets for good.
+// refuseARecord lets the relay's receiver reject a record for good.
 func refuseARecord(t *testing.T, w *world) {
 	w.receiver.refuses.Store(true)
 	alerts(t, w, "KubecdcRelaySkipped")
 	w.receiver.refuses.Store(false)
 }
 
-// fillTheStream has the stream take no more.
+// fillTheStream fills the stream, so that it rejects further records.
 func fillTheStream(t *testing.T, w *world) {
 	conn, err := nats.Connect(w.bus.url())
 	if err != nil {
@@ -99,7 +99,7 @@ func fillTheStream(t *testing.T, w *world) {
 	limit(-1)
 }
 
-// stopTheBus lets the agents be without their bus until it alerts.
+// stopTheBus stops the bus until the alerts fire.
 func stopTheBus(t *testing.T, w *world) {
 	w.bus.stop()
 	want := []string{"KubecdcBusUnreachable", "KubecdcNotReady", "KubecdcOldestUnacknowledged"}
@@ -108,7 +108,7 @@ func stopTheBus(t *testing.T, w *world) {
 	passes(t, w, want...)
 }
 
-// loseHistory has etcd compacted while no agent is there.
+// loseHistory compacts etcd while no agent runs.
 func loseHistory(t *testing.T, w *world) {
 	w.stopAgents(t)
 	known, err := w.cluster.Revision(t.Context())
@@ -117,7 +117,7 @@ func loseHistory(t *testing.T, w *world) {
 	}
 	alerts(t, w, "KubecdcAbsent", "KubecdcDown")
 	var now int64
-	wait.Eventually(t, patience, func() error { // the load goes on: there is something to lose
+	wait.Eventually(t, patience, func() error { // the load continues: there is something to lose
 		if now, err = w.cluster.Revision(t.Context()); err != nil {
 			return err
 		}
@@ -126,7 +126,8 @@ func loseHistory(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	// The API server's cache has all of it still, and agents that go on from there miss nothing: it has to forget too.
+	// The API server's cache still has all revisions, and agents that resume from there miss nothing: it must be
+	// cleared, too.
 	if err := w.cluster.Compact(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func loseHistory(t *testing.T, w *world) {
 	passes(t, w, "KubecdcAbsent", "KubecdcDown", "KubecdcNoLeader")
 }
 
-// leadElsewhere has somebody hold the Lease who does nothing.
+// leadElsewhere lets an idle holder keep the Lease.
 func leadElsewhere(t *testing.T, w *world) {
 	w.stopAgents(t)
 	lease, err := w.leases().Get(t.Context(), "kubecdc", metav1.GetOptions{})
@@ -157,7 +158,7 @@ func leadElsewhere(t *testing.T, w *world) {
 	passes(t, w, "KubecdcNoLeader", "KubecdcAbsent")
 }
 
-// forbid lets the agents read nothing but what has no group.
+// forbid restricts the agents to the core group of Kubernetes.
 func forbid(t *testing.T, w *world) {
 	w.stopAgents(t)
 	w.permit(t, "")
@@ -167,7 +168,7 @@ func forbid(t *testing.T, w *world) {
 	passes(t, w, "KubecdcForbidden")
 }
 
-// everyPanelHasData asks each query of the dashboard as Grafana would.
+// everyPanelHasData runs each query of the dashboard as Grafana would.
 func everyPanelHasData(t *testing.T, w *world) {
 	d := readDashboard(t)
 	chosen := map[string]string{}
@@ -187,7 +188,7 @@ func everyPanelHasData(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	// What panels show while all is well. Nobody could tell no data from nothing wrong.
+	// Values of panels in normal operation. An empty panel would be ambiguous: no data, or nothing wrong.
 	well := map[string]float64{
 		"Agents": 2, "Not ready": 0, "Not captured": 0, "Gaps, 24 h": 0, "Dead letters, 24 h": 0,
 		"Dead letters": 0, "Too large": 0, "Gaps": 0, "Missed": 0, "Up": 1, "Not captured, by reason": 0,
@@ -244,7 +245,7 @@ var shownLabel = regexp.MustCompile(`\{\{(\w+)\}\}`)
 
 var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
 
-// valuesOf are what there is to choose from.
+// valuesOf returns the values to choose from.
 func valuesOf(ctx context.Context, s *prometheus.Server, v variable, chosen map[string]string) ([]string, error) {
 	m := labelValues.FindStringSubmatch(v.Definition)
 	if m == nil {
@@ -273,13 +274,13 @@ func valuesOf(ctx context.Context, s *prometheus.Server, v variable, chosen map[
 var (
 	// metricName is the name of a metric in an expression.
 	metricName = regexp.MustCompile(`\b(?:kubecdc|process|go)_\w+`)
-	// selector is a metric with what its labels have to be.
+	// selector is a metric with its label matchers.
 	selector = regexp.MustCompile(`\b(kubecdc_\w+)\{([^}]*)\}`)
 	matcher  = regexp.MustCompile(`(\w+)\s*(=|=~|!=|!~)\s*"([^"]*)"`)
 )
 
-// everyMetricIsThere looks in what the agents say of themselves for each metric, and each value of a label, that rules and
-// dashboard name: a query for what does not exist has no data, and an alert on it never fires.
+// everyMetricIsThere checks that the agents export each metric, and each value of a label, that rules and dashboard name.
+// A query for a missing metric has no data, and an alert on it never fires.
 func everyMetricIsThere(t *testing.T, w *world) {
 	exprs := map[string]string{}
 	for name, r := range allRules(t) {
@@ -302,7 +303,7 @@ func everyMetricIsThere(t *testing.T, w *world) {
 			if strings.HasPrefix(name, "kubecdc_") && !regexp.MustCompile(`\b`+family+`\b`).Match(documented) {
 				t.Errorf("%s: docs/reference/metrics.md knows no metric %s", where, family)
 			}
-			// What comes with the first failure is not there yet.
+			// These metrics appear only after the first failure.
 			if name == "kubecdc_informer_errors_total" || name == "kubecdc_informer_expired_retries_total" {
 				continue
 			}
@@ -313,7 +314,7 @@ func everyMetricIsThere(t *testing.T, w *world) {
 		for _, s := range selector.FindAllStringSubmatch(expr, -1) {
 			for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
 				if strings.Contains(m[3], "$") || m[1] == "scope" || m[1] == "job" {
-					continue // chosen at the top; scopes and jobs are as somebody configures them
+					continue // selected at the top; scopes and jobs depend on the configuration
 				}
 				for value := range strings.SplitSeq(m[3], "|") {
 					query := fmt.Sprintf("count(%s{%s=%q})", s[1], m[1], value)
@@ -329,7 +330,7 @@ func everyMetricIsThere(t *testing.T, w *world) {
 	}
 }
 
-// rulesAreEvaluated sees that Prometheus takes each rule.
+// rulesAreEvaluated checks that Prometheus accepts each rule.
 func rulesAreEvaluated(t *testing.T, w *world) {
 	wait.Eventually(t, time.Minute, func() error {
 		rules, err := w.Rules(t.Context())
@@ -371,7 +372,7 @@ func nothingAlerts(t *testing.T, w *world) {
 	})
 }
 
-// names of the alerts that are pending or firing.
+// names returns the alerts that are pending or firing.
 func names(t *testing.T, w *world) []string {
 	t.Helper()
 	all, err := w.Alerts(t.Context())
@@ -388,7 +389,7 @@ func names(t *testing.T, w *world) []string {
 	return out
 }
 
-// alerts waits until the alerts are pending or firing; for how long each is pending, the rule unit tests see to.
+// alerts waits until the alerts are pending or firing. The rule unit tests check for how long each is pending.
 func alerts(t *testing.T, w *world, want ...string) {
 	t.Helper()
 	wait.Eventually(t, patience, func() error {

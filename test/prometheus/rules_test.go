@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/prometheus"
 )
 
-// rulesFiles are those of the chart: for all, and for where agents elect a leader.
+// rulesFiles are the rules of the chart: for all agents, and for agents that elect a leader.
 var rulesFiles = []string{"../../charts/kubecdc/monitoring/rules.yaml", "../../charts/kubecdc/monitoring/rules-election.yaml"}
 
 // rule is one of the rules, as Prometheus reads it.
@@ -35,7 +35,7 @@ type group struct {
 	Rules []rule `json:"rules"`
 }
 
-// readRules are the rules of the chart. A key that is not of rule is an error.
+// readRules returns the rules of the chart. A key that rule does not have is an error.
 func readRules(t *testing.T) []group {
 	t.Helper()
 	var groups []group
@@ -55,7 +55,7 @@ func readRules(t *testing.T) []group {
 	return groups
 }
 
-// allRules are the rules by the name of their alert.
+// allRules returns the rules by the name of their alert.
 func allRules(t *testing.T) map[string]rule {
 	t.Helper()
 	all := map[string]rule{}
@@ -112,7 +112,7 @@ func TestRulesAreValid(t *testing.T) {
 	}
 }
 
-// TestRulesTellWhatToDo looks at what an alert brings along for the one who is woken by it.
+// TestRulesTellWhatToDo checks the information that an alert has for the person on call.
 func TestRulesTellWhatToDo(t *testing.T) {
 	for name, r := range allRules(t) {
 		want := rule{
@@ -137,7 +137,7 @@ func TestRulesTellWhatToDo(t *testing.T) {
 	}
 }
 
-// TestRunbookHasEveryAlert looks for the page that an alert's runbook_url leads to, and for its row in the index.
+// TestRunbookHasEveryAlert checks the page of an alert's runbook_url, and its row in the index.
 func TestRunbookHasEveryAlert(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/runbook/Kubecdc*.md")
 	if err != nil {
@@ -167,8 +167,8 @@ func TestRunbookHasEveryAlert(t *testing.T) {
 	}
 }
 
-// TestRulesAreTested sees that each alert has a test in which it fires and one in which it does not though its metrics are
-// there, and that what its annotations show are labels that the alert has.
+// TestRulesAreTested checks that each alert has a test in which it fires and one in which it does not, although its
+// metrics are there. Its annotations may show only labels that the alert has.
 func TestRulesAreTested(t *testing.T) {
 	rules := allRules(t)
 	fires, silent := map[string]bool{}, map[string]bool{}
@@ -210,14 +210,14 @@ func TestRulesFire(t *testing.T) {
 	}
 }
 
-// TestRuleTestsFail has the unit tests run against rules that are wrong: for each alert one of them has to notice.
+// TestRuleTestsFail runs the unit tests against wrong rules: for each alert, at least one must fail.
 func TestRuleTestsFail(t *testing.T) {
 	t.Parallel()
 	rules := allRules(t)
 	for _, tc := range []struct {
 		name   string
 		change func(*rule)
-		notice string // what promtool says then, behind the alert's name
+		notice string // promtool's message then, after the alert's name
 		of     func(rule) bool
 	}{
 		{"never fires", func(r *rule) { r.Expr = "vector(0) > 1" }, `\s+exp:\[\n[^\]]+\],\s+got:\[\]`, func(rule) bool { return true }},
@@ -238,8 +238,8 @@ func TestRuleTestsFail(t *testing.T) {
 	}
 }
 
-// runRuleTests runs the unit tests against the rules, each changed, and returns what promtool says. Annotations are left
-// out: a test would have to repeat them.
+// runRuleTests runs the unit tests against the rules, each changed, and returns promtool's output. Annotations are left
+// out, because a test would have to repeat them.
 func runRuleTests(t *testing.T, change func(*rule)) ([]byte, error) {
 	t.Helper()
 	if testing.Short() {

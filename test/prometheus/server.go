@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// readyTimeout bounds the wait where the caller's context has no deadline. Seen: 0.3 s.
+	// readyTimeout bounds the wait if the caller's context has no deadline. Observed: 0.3 s.
 	readyTimeout = time.Minute
 
-	// starts is how often it is tried to find a port that nobody takes before the server binds it.
+	// starts is how often the start is tried if another process takes the port before the server binds it.
 	starts = 3
 
 	grace = 20 * time.Second
@@ -33,12 +33,12 @@ const (
 type Scrape struct {
 	Job     string            `json:"job_name"`
 	Targets []string          `json:"-"` // as host:port
-	Labels  map[string]string `json:"-"` // of all targets, as an operator's monitors add them
+	Labels  map[string]string `json:"-"` // of all targets, as added by an operator's monitors
 }
 
-// Options say what a server scrapes and evaluates.
+// Options has the targets and rules of a server.
 type Options struct {
-	Dir    string // data, configuration and log. It has to be the server's alone
+	Dir    string // data, configuration and log. No other process may use it
 	Scrape []Scrape
 	Rules  []string      // paths of files with rules
 	Every  time.Duration // between scrapes, and between evaluations; 0: 1 s
@@ -66,8 +66,8 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// New runs a server and returns when it answers. ctx bounds the start only; the server runs until Stop. An error carries
-// the end of its log; nothing is left running then.
+// New runs a server and returns when it answers. ctx bounds the start only; the server runs until Stop. An error
+// includes the end of its log. Nothing is left running then.
 func New(ctx context.Context, tools Tools, o Options) (*Server, error) {
 	config := filepath.Join(o.Dir, "prometheus.json") // JSON is YAML
 	text, err := json.Marshal(o.config())
@@ -128,7 +128,7 @@ func start(ctx context.Context, tools Tools, dir, config string) (_ *Server, err
 	}
 	s := &Server{
 		url: "http://" + address, child: child,
-		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, // nothing of it outlives a request
+		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, // no connection outlives a request
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -148,25 +148,25 @@ func start(ctx context.Context, tools Tools, dir, config string) (_ *Server, err
 		if err == nil {
 			return s, nil
 		}
-		if ctx.Err() == nil { // Otherwise it says no more than that the time is up.
+		if ctx.Err() == nil { // Otherwise the error is only that of the context.
 			last = err
 		}
 	}
 }
 
-// URL of the server, http://127.0.0.1:<port>.
+// URL returns the URL of the server, http://127.0.0.1:<port>.
 func (s *Server) URL() string { return s.url }
 
 // Stop ends the server, and kills it after 20 s. It returns when the process is gone.
 func (s *Server) Stop() { _ = s.child.Stop(grace) }
 
-// Sample is one series of an answer, at one moment.
+// Sample is one series of an answer at one time.
 type Sample struct {
 	Metric map[string]string
 	Value  float64
 }
 
-// Query evaluates an expression now. An answer without a series is no error.
+// Query evaluates an expression now. An answer without a series is not an error.
 func (s *Server) Query(ctx context.Context, expr string) ([]Sample, error) {
 	var answer struct {
 		ResultType string          `json:"resultType"`
@@ -205,7 +205,7 @@ func (s *Server) Query(ctx context.Context, expr string) ([]Sample, error) {
 	return samples, nil
 }
 
-// Finite tells if the value is a number that can be drawn.
+// Finite reports whether the value is a number that can be drawn.
 func (s Sample) Finite() bool { return !math.IsNaN(s.Value) && !math.IsInf(s.Value, 0) }
 
 // Alert is one that is pending or firing.
@@ -215,7 +215,7 @@ type Alert struct {
 	State       string            `json:"state"` // pending or firing
 }
 
-// Alerts are those that are pending or firing now.
+// Alerts returns the alerts that are pending or firing now.
 func (s *Server) Alerts(ctx context.Context) ([]Alert, error) {
 	var answer struct {
 		Alerts []Alert `json:"alerts"`
@@ -224,7 +224,7 @@ func (s *Server) Alerts(ctx context.Context) ([]Alert, error) {
 	return answer.Alerts, err
 }
 
-// Rule is how the last evaluation of a rule went.
+// Rule is the result of the last evaluation of a rule.
 type Rule struct {
 	Name      string `json:"name"`
 	Type      string `json:"type"`   // alerting or recording
@@ -232,7 +232,7 @@ type Rule struct {
 	LastError string `json:"lastError"`
 }
 
-// Rules are all rules of the server.
+// Rules returns all rules of the server.
 func (s *Server) Rules(ctx context.Context) ([]Rule, error) {
 	var answer struct {
 		Groups []struct {
@@ -249,7 +249,7 @@ func (s *Server) Rules(ctx context.Context) ([]Rule, error) {
 	return rules, nil
 }
 
-// api asks the server's HTTP API and decodes the data of its answer.
+// api calls the server's HTTP API and decodes the data of its answer.
 func (s *Server) api(ctx context.Context, path string, values url.Values, data any) error {
 	text, err := s.get(ctx, path, values)
 	if err != nil {

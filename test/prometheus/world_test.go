@@ -34,8 +34,8 @@ const (
 	job       = "kubecdc-agent"
 )
 
-// world is all that there is to watch: a cluster, a JetStream, two agents of which one leads, with a relay and its receiver,
-// and a Prometheus that scrapes them and has the chart's rules.
+// world is everything to monitor: a cluster, a JetStream, and two agents, one of which leads, with a relay and its receiver.
+// It also has a Prometheus that scrapes them and evaluates the chart's rules.
 type world struct {
 	*prometheus.Server
 
@@ -60,14 +60,14 @@ type busServer struct {
 	server  *server.Server
 }
 
-// receiver takes what the relay sends, or refuses it.
+// receiver accepts the relay's requests, or rejects them.
 type receiver struct {
 	*httptest.Server
 
 	refuses atomic.Bool
 }
 
-// newWorld starts all of it; it ends with the test.
+// newWorld starts everything; it ends with the test.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	prometheus.Require(t)
@@ -96,7 +96,7 @@ func newWorld(t *testing.T) *world {
 		w.agents = append(w.agents, a)
 		o.Scrape[0].Targets = append(o.Scrape[0].Targets, a.address)
 	}
-	election, err := filepath.Abs(rulesFiles[1]) // Prometheus looks for it from its own directory
+	election, err := filepath.Abs(rulesFiles[1]) // Prometheus resolves it against its own directory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// soonRules is a copy of the chart's rules by which an event is old sooner.
+// soonRules is a copy of the chart's rules in which an event is old sooner.
 func soonRules(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(rulesFiles[0])
@@ -152,8 +152,8 @@ func (w *world) bind(t *testing.T) {
 	})
 }
 
-// permit says what the agents may read in the API groups, "" for those of Kubernetes without a name; besides it there is
-// what they need for themselves.
+// permit sets the API groups that the agents may read, "" for the core group of Kubernetes. They also get the rights for
+// their own objects.
 func (w *world) permit(t *testing.T, groups ...any) {
 	t.Helper()
 	rule := func(groups, resources, verbs []any) any {
@@ -184,7 +184,7 @@ func newBus(t *testing.T) *busServer {
 
 func (b *busServer) url() string { return "nats://127.0.0.1:" + strconv.Itoa(b.options.Port) }
 
-// start starts the server, or starts it again with what it had.
+// start starts the server, or restarts it with its data.
 func (b *busServer) start(t *testing.T) {
 	t.Helper()
 	o := b.options
@@ -208,7 +208,7 @@ func newReceiver(t *testing.T) *receiver {
 	t.Helper()
 	r := &receiver{}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		_, _ = io.Copy(io.Discard, req.Body) // whoever has gone gets no answer
+		_, _ = io.Copy(io.Discard, req.Body) // a client that has gone needs no answer
 		if r.refuses.Load() {
 			w.WriteHeader(http.StatusBadRequest)
 		}
@@ -249,7 +249,7 @@ server: {address: %q}
 	a.spec = process.Spec{
 		Name: "kubecdc " + a.address, Log: filepath.Join(dir, "log"), Dir: dir,
 		Argv: []string{binary, "run", "--config", file, "--kubeconfig", w.kubeconfig},
-		Env:  []string{"GOMEMLIMIT=460MiB", "XDG_RUNTIME_DIR=" + dir}, // the limit as the chart sets it
+		Env:  []string{"GOMEMLIMIT=460MiB", "XDG_RUNTIME_DIR=" + dir}, // the limit of the chart
 	}
 	t.Cleanup(func() {
 		if a.child == nil {
@@ -336,8 +336,8 @@ func (w *world) write(ctx context.Context, n int) error {
 	return err
 }
 
-// load changes objects, some thirty times a second, until ctx ends. While the API server is away, it goes on trying. The error
-// is that of the last write, where none has succeeded.
+// load changes objects, about thirty times a second, until ctx ends. While the API server is away, it keeps trying. If no
+// write has succeeded, it returns the error of the last one.
 func (w *world) load(ctx context.Context) error {
 	tick := time.NewTicker(30 * time.Millisecond)
 	defer tick.Stop()

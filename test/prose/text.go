@@ -106,7 +106,7 @@ func (b block) sentences() []sentence {
 		starts = append(starts, joined.Len())
 		joined.WriteString(l.text + " ")
 	}
-	// Replacements keep the length, so that an offset still leads to its line.
+	// Replacements keep the length, so that the line can be computed from an offset.
 	text := codeSpan.ReplaceAllStringFunc(joined.String(), func(s string) string { return "CODE" + strings.Repeat("\x00", max(0, len(s)-4)) })
 	text = linkText.ReplaceAllStringFunc(text, func(s string) string {
 		inner := linkText.FindStringSubmatch(s)[1]

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/text/width"
 )
 
-// style is how a run of text looks. The zero value is plain.
+// style is the style of a run of text. The zero value is plain.
 type style struct {
 	foreground                   int // 30-37 or 90-97, as in SGR; 0: the default
 	bold, dim, italic, underline bool
@@ -17,14 +17,13 @@ type style struct {
 // span is text of one style within one line.
 type span struct {
 	text   string
-	column int // where it begins, from 0
-	cells  int // how many columns it takes
+	column int // the column of its beginning, from 0
+	cells  int // its width in columns
 	style
 }
 
-// parse cuts the output of a command into lines of spans. It knows what the commands of kubecdc write: text and SGR
-// (ECMA-48, 8.3.117). Everything else, from a tab to a cursor movement, is an error, so that an image is never wrong
-// in silence.
+// parse splits the output of a command into lines of spans. It supports the output of kubecdc: text and SGR (ECMA-48,
+// 8.3.117). Everything else, from a tab to a cursor movement, is an error, so that an image is never silently wrong.
 func parse(output string) ([][]span, error) {
 	var lines [][]span
 	var s style
@@ -38,7 +37,7 @@ func parse(output string) ([][]span, error) {
 	return lines, nil
 }
 
-// parseLine continues with the style s and leaves in it the one at the end of the line.
+// parseLine starts with style s, and sets it to the style at the end of the line.
 func parseLine(line string, s *style) ([]span, error) {
 	var spans []span
 	column := 0
@@ -70,7 +69,7 @@ func parseLine(line string, s *style) ([]span, error) {
 	return spans, nil
 }
 
-// measure is how many columns text takes at a terminal.
+// measure returns the width of text in columns of a terminal.
 func measure(text string) (int, error) {
 	cells := 0
 	for _, r := range text {

@@ -1,6 +1,6 @@
-// Command screenshots draws what the commands of kubecdc write to a terminal: it runs the binary with the files of
-// testdata and renders the colours that come out of it as SVG, for README.md and docs/. `make screenshots` writes the
-// files of docs/images; a test compares them with what the binary writes now.
+// Command screenshots draws the terminal output of kubecdc's commands. It runs the binary with the files of testdata
+// and renders the colours of its output as SVG, for README.md and docs/. `make screenshots` writes the files of
+// docs/images; a test compares them with the current output of the binary.
 //
 // testdata/*.jsonl are records of the demo, taken with
 //

@@ -45,7 +45,7 @@ type shot struct {
 	shown   string   // the command line in the image
 	args    []string // of kubecdc
 	columns int
-	exit    int // the exit code that the command ends with
+	exit    int // the exit code of the command
 }
 
 func shots() []shot {
@@ -62,7 +62,7 @@ func shots() []shot {
 	}
 }
 
-// draw runs the command as in a terminal of so many columns, and renders what a person would see.
+// draw runs the command as in a terminal with the given number of columns, and renders its output.
 func (s *shot) draw(ctx context.Context, binary, testdata string) ([]byte, error) {
 	binary, err := filepath.Abs(binary)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/build"
 )
 
-// TestImagesAreCurrent draws every image again, with the binary as it is built now.
+// TestImagesAreCurrent draws every image again, with the current binary.
 func TestImagesAreCurrent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the agent")
@@ -38,7 +38,7 @@ func TestImagesAreCurrent(t *testing.T) {
 	}
 }
 
-// TestImagesStandAlone holds the images to what GitHub shows: SVG without scripts, and without anything from elsewhere.
+// TestImagesStandAlone checks that GitHub can show the images: SVG without scripts and without external references.
 func TestImagesStandAlone(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "docs", "images", "*.svg"))
 	if err != nil || len(files) < len(shots()) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The geometry of a window, in pixels. An advance of 0.6 em is what the usual monospaced fonts have; textLength
-// stretches the others to it, so that columns stand below each other in any font.
+// The geometry of a window, in pixels. The usual monospaced fonts have an advance of 0.6 em. textLength stretches
+// others to it, so that columns are aligned in any font.
 const (
 	fontSize   = 14
 	cellWidth  = 8.4
@@ -17,8 +17,8 @@ const (
 	titleBar   = 36
 )
 
-// theme is a dark window on either page: its colours have a contrast of 4.5:1 or more against the background (WCAG AA),
-// and the border sets it off from a page that is dark as well.
+// theme is a dark window that fits light and dark pages. Its colours have a contrast of 4.5:1 or more against the
+// background (WCAG AA). The border separates it from a dark page.
 const theme = `
   .window{fill:#0d1117;stroke:#3d444d}
   .bar{fill:#1c2128}
@@ -29,8 +29,8 @@ const theme = `
   .c90{fill:#8b949e} .c91{fill:#ffa198} .c92{fill:#a5f3ab} .c93{fill:#f2cc60} .c94{fill:#a5d6ff} .c95{fill:#e2c5ff} .c96{fill:#b3f0ff} .c97{fill:#f0f6fc}
 `
 
-// render draws lines as a terminal window of so many columns. The SVG has no script, no font and no reference to
-// anything outside of it, which is what GitHub shows.
+// render draws lines as a terminal window with the given number of columns. The SVG has no script, no font and no
+// external reference, so that GitHub shows it.
 func render(title string, lines [][]span, columns int) ([]byte, error) {
 	w := 2*padding + int(float64(columns)*cellWidth+0.5)
 	h := titleBar + 2*padding + len(lines)*lineHeight
@@ -56,7 +56,7 @@ func render(title string, lines [][]span, columns int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// drawSpan leaves out the spaces around the text: XML readers differ in what they make of them.
+// drawSpan leaves out the spaces around the text, because XML readers treat them differently.
 func drawSpan(b *bytes.Buffer, s span, y int) {
 	text := strings.TrimLeft(s.text, " ")
 	s.column += len(s.text) - len(text)
@@ -69,7 +69,7 @@ func drawSpan(b *bytes.Buffer, s span, y int) {
 		padding+float64(s.column)*cellWidth, y, float64(s.cells)*cellWidth, s.class(), escape(text))
 }
 
-// class is the attribute with the classes of theme, "" for plain text.
+// class returns the attribute with the classes of theme, "" for plain text.
 func (s style) class() string {
 	var names []string
 	for _, c := range []struct {

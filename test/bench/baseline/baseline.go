@@ -22,7 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/bench/record"
 )
 
-// pending is how many records may wait for their acknowledgement.
+// pending is the number of records that may wait for their acknowledgement.
 const pending = 4000
 
 type event struct {
@@ -46,15 +46,15 @@ type change struct {
 	After  map[string]any `json:"after"`
 }
 
-// Run publishes changes of pods until ctx ends, then waits for what is under way.
+// Run publishes changes of pods until ctx ends, then waits for outstanding acknowledgements.
 func Run(ctx context.Context, config *rest.Config, busURL string) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	return run(ctx, config, busURL, []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, func() error { return nil })
 }
 
-// RunGroups publishes changes of all resources in the groups whose name ends in suffix until ctx ends, then waits for what is
-// under way. The client is configured as it comes: with client-go's limits. synced is called once all of them are known.
+// RunGroups publishes changes of all resources in the groups whose name ends in suffix until ctx ends, then waits for
+// outstanding acknowledgements. The client has client-go's default limits. synced is called once all informers are synced.
 func RunGroups(ctx context.Context, config *rest.Config, busURL, suffix string, synced func() error) error {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -92,7 +92,7 @@ func run(ctx context.Context, config *rest.Config, busURL string, resources []sc
 		return fmt.Errorf("connect to the bus: %w", err)
 	}
 	defer nc.Close()
-	failures := make(chan error, 1) // the first one ends Run; further ones say nothing new
+	failures := make(chan error, 1) // the first one ends Run; further ones add no information
 	fail := func(err error) {
 		select {
 		case failures <- err:
@@ -175,7 +175,7 @@ func send(ctx context.Context, js jetstream.JetStream, r schema.GroupVersionReso
 		if !errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
 			return err
 		}
-		if err := ctx.Err(); err != nil { // the bus does not answer: wait on, as long as we may
+		if err := ctx.Err(); err != nil { // the bus does not answer: keep waiting until the deadline
 			return err
 		}
 	}

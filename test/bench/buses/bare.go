@@ -23,7 +23,7 @@ const (
 	batched    = "application/cloudevents-batch+json"
 
 	partitions  = 3    // of a topic
-	asyncFlight = 4000 // messages of nats.go on their way at once, its default
+	asyncFlight = 4000 // messages that nats.go has in flight at once, its default
 )
 
 // Bare sends the workload's events with the client alone and returns how long that took, from the first event until the
@@ -199,7 +199,7 @@ func post(ctx context.Context, client *http.Client, s *Server, events []Event) e
 	return nil
 }
 
-// Count is how many records there are now, of those that a receiver was sent since it was last asked.
+// Count returns the number of records on the bus. For an HTTP receiver, it is the number since the last call.
 func Count(ctx context.Context, s *Server) (int, error) {
 	switch {
 	case s.NATS != "":

@@ -1,11 +1,11 @@
-// Package buses measures what the agent's way to a bus costs beside the same client used bare: the same records with the
-// same keys and headers, acknowledged in the same way, by the same server, in one run.
+// Package buses compares the agent's publishing path with a bare client. Both send the same records, with the same keys
+// and headers and the same acknowledgements, to the same server in one run.
 //
-// [Bare] sends events that were encoded beforehand, as many at once as is usual for its client. [Ours] is what the agent
-// does behind its queue: deltas whose objects are compressed, the encoder, the pump and the publisher, with one event at a
-// time of each object. So ours has more to do, and a bound that bare has not.
+// [Bare] sends events that were encoded beforehand, with as many in flight as is usual for its client. [Ours] runs the
+// part of the agent after its queue: deltas of compressed objects, the encoder, the pump and the publisher, with one event
+// in flight per object. So Ours does more work, and has a limit that Bare does not have.
 //
-// [Publisher] is what of it is the publisher's part: it has the encoded events, too.
+// [Publisher] measures only the publisher of that path. Its events are encoded beforehand, too.
 //
-// All run in the process of the caller, one after the other; the servers are processes of their own.
+// All run one after the other in the caller's process. The servers are separate processes.
 package buses

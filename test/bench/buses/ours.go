@@ -21,18 +21,19 @@ import (
 // maxEventBytes is the agent's default.
 const maxEventBytes = 900 << 10
 
-// Server is where to publish to.
+// Server is the destination.
 type Server struct {
 	NATS  string   // URL
 	Kafka []string // brokers
 	HTTP  string   // URL
-	// Name is that of the stream or topic, which must not exist.
+	// Name is the name of the stream or topic, which must not exist.
 	Name string
 	// Batch is how many events an HTTP request may hold.
 	Batch int
 }
 
-// inFlight is how many requests of HTTP are on their way at once: with batches fewer, so that there is something to batch.
+// inFlight is the number of HTTP requests in flight at once. With batches it is lower, so that there is something to
+// batch.
 func (s *Server) inFlight() int {
 	if s.Batch > 1 {
 		return 4
@@ -66,7 +67,7 @@ func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	})
 }
 
-// Publisher is Ours with events that were encoded beforehand, as Bare has them: what is left is the publisher.
+// Publisher is Ours with events that were encoded beforehand, as for Bare. So it measures only the publisher.
 func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	return withBus(ctx, s, func(ctx context.Context, b publish.Bus) error {
 		src := newSource(w)
@@ -91,7 +92,7 @@ func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, erro
 	})
 }
 
-// withBus measures how long send takes once there is a bus that is ready.
+// withBus runs a publisher, waits until it is ready, and measures how long send takes.
 func withBus(ctx context.Context, s *Server, send func(context.Context, publish.Bus) error) (took time.Duration, err error) {
 	b, err := s.bus(slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -120,7 +121,7 @@ func withBus(ctx context.Context, s *Server, send func(context.Context, publish.
 	return took, nil
 }
 
-// ready waits until the bus is.
+// ready waits until the bus is ready.
 func ready(ctx context.Context, b publish.Bus) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -26,7 +26,7 @@ type Workload struct {
 	objects int
 }
 
-// Event is one as it lies on the bus, for clients that know no deltas.
+// Event is an event as it is on the bus, for clients without deltas.
 type Event struct {
 	ID, Key, Namespace, Name string
 	Body                     []byte // in structured mode
@@ -86,7 +86,7 @@ func NewWorkload(n int) (*Workload, error) {
 	return w, nil
 }
 
-// deployment has about what one in a cluster has: little that is new in each version, and some that does not compress.
+// deployment is a typical one: each version has little new content, and some content does not compress.
 func deployment(name, uid string, rv uint64, rng *rand.Rand) []byte {
 	digest := make([]byte, 32)
 	for i := range digest {
@@ -108,12 +108,13 @@ func deployment(name, uid string, rv uint64, rng *rand.Rand) []byte {
 		name, uid, rv, rv, name, rv%9, name, name, hex.EncodeToString(digest), env.String(), rv, rv%9, rv%7)
 }
 
-// source hands out the deltas in their order, but none of an object before Done of the one before it, as the queue does.
+// source returns the deltas in their order. Like the queue, it returns the next delta of an object only after Done of
+// the previous one.
 type source struct {
-	idle chan int // objects of which none is out; room for all. Never closed.
+	idle chan int // objects without a delta in flight; room for all. Never closed.
 	w    *Workload
-	next []int        // index into the deltas of each object's next one; belongs to who has the object
-	left atomic.Int64 // not handed out
+	next []int        // index into the deltas of each object's next one; belongs to the owner of the object
+	left atomic.Int64 // not returned yet
 
 	slots   chan struct{} // room for those in flight
 	undone  atomic.Int64
@@ -165,10 +166,10 @@ func (s *source) Get(ctx context.Context) (item, error) {
 	}
 }
 
-// Resize implements publish.Source. Nothing is bounded here.
+// Resize implements publish.Source. This source is unbounded.
 func (*source) Resize(item, int64) {}
 
-// Suspend and Resume implement publish.Source: the buses here take all that they get.
+// Suspend and Resume implement publish.Source: the buses here accept every event.
 func (*source) Suspend(item) { panic("not taken") }
 
 // Resume implements publish.Source.

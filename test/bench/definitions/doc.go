@@ -1,9 +1,9 @@
-// Package definitions is a cluster with many resources of its own: a real control plane with a thousand CustomResourceDefinitions
-// and some objects of each, for what an agent costs at its start where hundreds of operators are installed. It tells of each user
-// what the API server was asked, by its audit log.
+// Package definitions runs a cluster with many custom resources: a real control plane with a thousand CustomResourceDefinitions
+// and some objects of each. It measures what an agent's start costs in a cluster with hundreds of installed operators. The API
+// server's audit log shows the requests of each user.
 //
-// Users are ServiceAccounts as far as the API server can tell, so that API Priority and Fairness holds for them as it does in a
-// cluster. Everything is made by an administrator, who is exempt from it.
+// For the API server, users are ServiceAccounts, so API Priority and Fairness applies to them as in a cluster. Everything is
+// created by an administrator, who is exempt from it.
 //
-// Goroutines: while definitions and objects are made, some that make them; all have ended when Start returns.
+// Goroutines: some that create the definitions and objects; all have ended when Start returns.
 package definitions

@@ -25,7 +25,7 @@ func resourcePath(n int) string {
 	return "/apis/" + group(n) + "/" + version + "/namespaces/" + namespace + "/" + plural(n)
 }
 
-// schemaOf a thing: small, as that of many operators.
+// schemaOf returns the schema of a thing, as small as those of many operators.
 const schemaOf = `{"type":"object","properties":{"spec":{"type":"object","properties":{` +
 	`"replicas":{"type":"integer"},"class":{"type":"string"},` +
 	`"parameters":{"type":"object","additionalProperties":{"type":"string"}},` +
@@ -77,7 +77,7 @@ func (w *World) define(ctx context.Context) error {
 	}
 }
 
-// fill creates the objects. Each resource is warm afterwards: the API server has a watch cache of it.
+// fill creates the objects. Afterwards the API server has a warm watch cache of each resource.
 func (w *World) fill(ctx context.Context) error {
 	note := strings.Repeat("text that says what this is for; ", 12)
 	return w.each(ctx, "objects", w.o.Definitions*w.o.Objects, fillers, func(ctx context.Context, n int) error {
@@ -91,7 +91,7 @@ func (w *World) fill(ctx context.Context) error {
 	})
 }
 
-// each does n things, some at a time, and says how far it is.
+// each does n things, several at a time, and reports its progress.
 func (w *World) each(ctx context.Context, what string, n, atOnce int, do func(ctx context.Context, i int) error) error {
 	var done, next atomic.Int64
 	workers, ctx := errgroup.WithContext(ctx)
@@ -99,7 +99,7 @@ func (w *World) each(ctx context.Context, what string, n, atOnce int, do func(ct
 		workers.Go(func() error {
 			for {
 				i := int(next.Add(1)) - 1
-				if i >= n || ctx.Err() != nil { // the cause of a context that lives is nil
+				if i >= n || ctx.Err() != nil { // the cause is nil while the context is alive
 					return context.Cause(ctx)
 				}
 				if err := do(ctx, i); err != nil {

@@ -10,10 +10,11 @@ import (
 // Seats that our users share after Limit.
 const Seats = 10
 
-// Limit has the API server work on few requests of our users at a time, and refuse the others with 429, as a cluster does that is
-// busy or that keeps its agents short (API Priority and Fairness: a priority level that rejects). It holds within a second.
+// Limit makes the API server execute few requests of our users at a time and reject the others with 429. A busy cluster does the
+// same, as does one that limits its agents (API Priority and Fairness: a priority level that rejects). Limit takes effect within
+// a second.
 func (w *World) Limit(ctx context.Context) error {
-	// Of the 245 shares that there are; rounded up to seats.
+	// A part of the 245 shares in total; rounded up to seats.
 	const shares = 4
 	var subjects []string
 	for _, name := range w.o.Users {

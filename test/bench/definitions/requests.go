@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// Requests are what a user has asked the API server.
+// Requests are the requests of a user to the API server.
 type Requests struct {
 	Lists   int `json:"lists"`   // of a page each
-	Watches int `json:"watches"` // opened, those included that send the objects first
+	Watches int `json:"watches"` // opened, including those that send the objects first
 	Others  int `json:"others"`  // discovery, mostly
-	// Refused were answered with 429.
+	// Refused is the number of requests that were answered with 429.
 	Refused int `json:"refused"`
-	// AtOnce is how many were under way at a time, at most: a list from when it came until it was answered, a watch until it was
-	// open. API Priority and Fairness has them wait in between where there are too many.
+	// AtOnce is the highest number of requests in progress at a time: a list until it was answered, a watch until it was open.
+	// API Priority and Fairness queues them if there are too many.
 	AtOnce int `json:"atOnce"`
-	// Busiest is how many came within one second, at most.
+	// Busiest is the highest number of requests within one second.
 	Busiest int `json:"busiest"`
 	// Open watches of our resources, at the end.
 	Open int `json:"open"`
-	// Watched is when the last resource got its first watch.
+	// Watched is the time of the first watch of the last resource.
 	Watched time.Time `json:"watched"`
 	// Resources that have been watched.
 	Resources int `json:"resources"`
-	// Early is how many that were refused came again before they were asked to: Retry-After is a second or more.
+	// Early is the number of refused requests that were repeated before Retry-After, a second or more.
 	Early int `json:"early"`
 }
 
-// record is what is used of an audit event (audit.k8s.io/v1).
+// record has the fields used of an audit event (audit.k8s.io/v1).
 type record struct {
 	AuditID    string                    `json:"auditID"`
 	Stage      string                    `json:"stage"`
@@ -49,7 +49,7 @@ type record struct {
 	At         time.Time          `json:"stageTimestamp"`
 }
 
-// Requests of a user whose requests began at from or later.
+// Requests returns the requests of a user from the time from on.
 func (w *World) Requests(name string, from time.Time) (Requests, error) {
 	file, err := os.Open(w.audit)
 	if err != nil {
@@ -59,14 +59,14 @@ func (w *World) Requests(name string, from time.Time) (Requests, error) {
 	return read(file, User(name), from)
 }
 
-// read an audit log.
+// read reads an audit log.
 func read(log io.Reader, user string, from time.Time) (Requests, error) {
 	var records []record
 	lines := bufio.NewReaderSize(log, 1<<20)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return count(records), nil // a line without an end is being written
+			return count(records), nil // a line without an end is still being written
 		}
 		if err != nil {
 			return Requests{}, err
@@ -81,7 +81,7 @@ func read(log io.Reader, user string, from time.Time) (Requests, error) {
 	}
 }
 
-// count the requests that records tell of.
+// count counts the requests in the records.
 func count(records []record) (q Requests) {
 	var came []time.Time
 	type edge struct {
@@ -153,7 +153,7 @@ func count(records []record) (q Requests) {
 	return q
 }
 
-// request is the path of a request and what kind of it, so that one that is made again is known.
+// request returns the path of a request and whether it is a watch. A repeated request has the same result.
 func request(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil {

@@ -30,7 +30,7 @@ func TestRequests(t *testing.T) {
 	l.event("too-early", "RequestReceived", "list", list, "a", 0, -10, -10)
 	l.event("1", "RequestReceived", "list", list, "a", 0, 0, 0)
 	l.event("1", "ResponseComplete", "list", list, "a", 200, 0, 30)
-	// Refused, again at once, and again when it was asked to.
+	// Refused, repeated at once, and repeated after Retry-After.
 	for i, at := range []int{40, 50, 1100} {
 		id, code := fmt.Sprint("w", i), 429
 		l.event(id, "RequestReceived", "watch", watch, "a", 0, at, at)
@@ -41,7 +41,7 @@ func TestRequests(t *testing.T) {
 		}
 		l.event(id, "ResponseComplete", "watch", watch, "a", code, at, at+1)
 	}
-	// Two at once, of which one has ended since.
+	// Two at the same time, one of which has ended since.
 	l.event("x", "RequestReceived", "watch", other, "b", 0, 1200, 1200)
 	l.event("y", "RequestReceived", "watch", other, "b", 0, 1201, 1201)
 	l.event("x", "ResponseStarted", "watch", other, "b", 200, 1200, 1210)

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// groups that the definitions are spread over.
+	// groups is the number of groups of the definitions.
 	groups    = 20
 	namespace = "bench"
 	// Suffix of all groups.
 	Suffix  = ".bench.kubecdc.dev"
 	version = "v1"
-	// upstreamInflight is what an API server works on at a time unless it is told otherwise.
+	// upstreamInflight is the default number of requests that an API server executes at a time.
 	upstreamInflight = 600
 )
 
@@ -54,10 +54,10 @@ func (w *World) Groups() []string {
 	return names
 }
 
-// User is the name under which a service account is known.
+// User returns the user name of a service account.
 func User(name string) string { return "system:serviceaccount:" + namespace + ":" + name }
 
-// Start makes all of it, which takes a minute for a thousand definitions. Stop ends it.
+// Start creates the control plane and all objects, which takes a minute for a thousand definitions. Stop ends it.
 func Start(ctx context.Context, o Options) (_ *World, err error) {
 	w := &World{o: o, audit: filepath.Join(o.Dir, "audit.log")}
 	policy := filepath.Join(o.Dir, "audit-policy.yaml")
@@ -97,7 +97,7 @@ func Start(ctx context.Context, o Options) (_ *World, err error) {
 	return w, w.fill(ctx)
 }
 
-// policy logs when a request came, when it was answered and how, of our users alone.
+// policy logs when a request of our users came, when it was answered, and how.
 func (w *World) policy() string {
 	text := "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  users:\n"
 	for _, name := range w.o.Users {
@@ -106,7 +106,7 @@ func (w *World) policy() string {
 	return text + "- level: None\n"
 }
 
-// permit lets our users do everything. They are not exempt from API Priority and Fairness by that.
+// permit lets our users do everything, but does not exempt them from API Priority and Fairness.
 func (w *World) permit(ctx context.Context) error {
 	err := w.make(ctx, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, namespace))
 	for _, name := range w.o.Users {
@@ -117,7 +117,7 @@ func (w *World) permit(ctx context.Context) error {
 	return err
 }
 
-// make creates an object. What is there already is as good.
+// make creates an object. It is not an error if the object exists already.
 func (w *World) make(ctx context.Context, path, body string) error {
 	for {
 		status, text, err := w.ask(ctx, http.MethodPost, path, body)

@@ -17,19 +17,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// URL of the API server.
+// URL returns the URL of the API server.
 func (s *Server) URL() string { return s.url }
 
-// ControlURL is where POST /start?updates=M[&rate=R] and GET /status are answered, always by plain HTTP.
+// ControlURL returns the URL of POST /start?updates=M[&rate=R] and GET /status, always by plain HTTP.
 func (s *Server) ControlURL() string { return "http://" + s.control.Addr().String() }
 
-// CA is the certificate to trust, in PEM; nil over plain HTTP.
+// CA returns the certificate to trust, in PEM; nil over plain HTTP.
 func (s *Server) CA() []byte { return s.ca }
 
-// Token is the bearer token to send; empty over plain HTTP.
+// Token returns the bearer token to send; empty over plain HTTP.
 func (s *Server) Token() string { return s.token }
 
-// History of the server, for tests.
+// History returns the history of the server, for tests.
 func (s *Server) History() *History { return s.history }
 
 // Kubeconfig is all of it in a file's form.
@@ -42,8 +42,8 @@ func (s *Server) Kubeconfig() ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// credentials makes a certificate authority, a server certificate for 127.0.0.1 and a token. The authority's key is
-// forgotten at once.
+// credentials creates a certificate authority, a server certificate for 127.0.0.1 and a token. The authority's key is
+// not kept.
 func credentials() (ca []byte, server *tls.Certificate, token string, err error) {
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

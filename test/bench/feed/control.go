@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// start is the order to let updates happen.
+// start is a request to release updates.
 type start struct {
 	updates int
 	rate    float64 // per second; 0: all at once
 }
 
-// Status is what GET /status of the control address answers.
+// Status is the answer to GET /status at the control address.
 type Status struct {
 	Released int   `json:"released"` // updates that have happened
-	Planned  bool  `json:"planned"`  // some that were ordered are still to happen
-	Frames   int64 `json:"frames"`   // updates written to watches, all of them together
+	Planned  bool  `json:"planned"`  // some requested updates are still to happen
+	Frames   int64 `json:"frames"`   // updates written to all watches together
 	Watches  int64 `json:"watches"`  // open now
 }
 
@@ -53,7 +53,7 @@ func (s *Server) controller() http.Handler {
 	return mux
 }
 
-// release lets updates happen as ordered, one order after the other.
+// release releases updates as requested, one request after the other.
 func (s *Server) release(ctx context.Context) error {
 	for {
 		select {
@@ -79,7 +79,7 @@ func (s *Server) releaseAt(ctx context.Context, order start) {
 			return
 		case <-tick.C:
 		}
-		// By the clock, so that a late tick is made up for and the rate holds.
+		// Based on the clock, so that a late tick does not lower the rate.
 		if due := min(order.updates, int(time.Since(begun).Seconds()*order.rate)); due > done {
 			s.history.release(due - done)
 			done = due

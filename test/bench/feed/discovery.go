@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// aggregated is the media type of aggregated discovery (KEP-3352), as a client asks for it and gets it back.
+// aggregated is the media type of aggregated discovery (KEP-3352), in requests and answers.
 const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 var (
 	readWrite = []string{"create", "delete", "get", "update"}
 	watched   = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-	// Only pods can be listed and watched: a contestant that watches everything finds just them.
+	// Only pods can be listed and watched, so a contestant that watches everything finds only them.
 	coreGroups = group("", "v1",
 		served("pods", "pod", "Pod", "", watched, "po"),
 		served("configmaps", "configmap", "ConfigMap", "", readWrite, "cm"),
@@ -48,7 +48,7 @@ func group(name, version string, resources ...apidiscovery.APIResourceDiscovery)
 	}
 }
 
-// discovery answers /api or /apis, in the aggregated form where the client asks for it.
+// discovery answers /api or /apis, in the aggregated form if the client accepts it.
 func discovery(groups *apidiscovery.APIGroupDiscoveryList, legacy any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.Header.Get("Accept"), aggregated) {

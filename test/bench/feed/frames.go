@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// frames collects watch frames and writes them many at a time: like an API server, which flushes when it has nothing
-// further to say.
+// frames collects watch frames and writes them many at a time: like an API server, which flushes when no further
+// frame is ready.
 type frames struct {
 	w       http.ResponseWriter
 	flush   func() error
@@ -15,7 +15,7 @@ type frames struct {
 	count   *atomic.Int64
 }
 
-// add takes the buffer back with a frame more in it.
+// add takes back the buffer, which has one more frame.
 func (f *frames) add(buf []byte) error {
 	f.buf = buf
 	if len(f.buf) < batch {
@@ -31,7 +31,7 @@ func (f *frames) write() error {
 	return err
 }
 
-// send writes what there is and flushes it to the client. It also sends the headers.
+// send writes the collected frames and flushes them to the client. It also sends the headers.
 func (f *frames) send() error {
 	if len(f.buf) > 0 {
 		if err := f.write(); err != nil {

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// beginning is the resourceVersion of the first list: the history that can be read starts here.
-// With it every resourceVersion of a run has nine digits.
+// beginning is the resourceVersion of the first list, where the readable history starts. With it every
+// resourceVersion of a run has nine digits.
 const beginning = 200_000_000
 
-// MaxPods is how many pods the resourceVersions below the beginning, and the addresses, are enough for.
+// MaxPods is the number of pods for which there are resourceVersions below the beginning, and addresses.
 const MaxPods = 1_000_000
 
-// History is what the API server knows: the pods as they were in the beginning, and the updates so far.
+// History is the state of the API server: the pods at the beginning, and the updates so far.
 type History struct {
 	pods      int
-	stride    int // update j is of pod j*stride mod pods
+	stride    int // update j changes pod j*stride mod pods
 	inverse   int // of stride
 	templates [workloads][2]*template
 
 	mu       sync.Mutex
-	total    int           // updates that are going to be
+	total    int           // planned updates
 	sent     []int64       // when each released update was released, in nanoseconds since 1970
 	released chan struct{} // closed, and replaced, when there are more
 }
@@ -44,7 +44,7 @@ func newHistory(n, padding int) (*History, error) {
 			h.templates[w][variant] = t
 		}
 	}
-	// The golden section spreads neighbours on the watch over the workloads; the next coprime number makes it a
+	// The golden section spreads adjacent updates on the watch over the workloads. The next coprime number makes it a
 	// permutation, so that every pod is updated equally often.
 	h.stride = max(1, int(float64(n)*0.618))
 	for {
@@ -72,23 +72,23 @@ func invert(a, n int) (int, bool) {
 // Pods is the number of pods.
 func (h *History) Pods() int { return h.pods }
 
-// Order is the pod that update j changes.
+// Order returns the pod that update j changes.
 func (h *History) Order(j int) int {
 	return int(uint64(j%h.pods) * uint64(h.stride) % uint64(h.pods))
 }
 
-// Version is the resourceVersion that update j writes.
+// Version returns the resourceVersion that update j writes.
 func (h *History) Version(j int) uint64 { return beginning + 1 + uint64(j) }
 
-// Update is the number of the update that wrote version; ok is false where version is from before all updates.
+// Update returns the number of the update that wrote version. ok is false if version is from before all updates.
 func (h *History) Update(version uint64) (j int, ok bool) {
 	return int(version - beginning - 1), version > beginning
 }
 
-// Initial is the resourceVersion of a pod that has not been updated yet.
+// Initial returns the resourceVersion of a pod that has not been updated yet.
 func (h *History) Initial(pod int) uint64 { return beginning - uint64(h.pods) + uint64(pod) }
 
-// Previous is the resourceVersion that the pod of update j had before it.
+// Previous returns the resourceVersion of the pod before update j.
 func (h *History) Previous(j int) uint64 {
 	if j < h.pods {
 		return h.Initial(h.Order(j))
@@ -96,7 +96,7 @@ func (h *History) Previous(j int) uint64 {
 	return h.Version(j - h.pods)
 }
 
-// At is the resourceVersion of a pod as of resourceVersion asOf, which is not from before the beginning.
+// At returns the resourceVersion of a pod as of resourceVersion asOf, which is not from before the beginning.
 func (h *History) At(pod int, asOf uint64) uint64 {
 	position := int(uint64(pod) * uint64(h.inverse) % uint64(h.pods))
 	updates := int(asOf - beginning)
@@ -126,7 +126,7 @@ func (h *History) UID(pod int) string {
 
 func (h *History) workload(pod int) int { return pod * workloads / h.pods }
 
-// AppendObject appends the pod's JSON as it was at version, one of its own: as a watch shows it.
+// AppendObject appends the pod's JSON at version, which must be one of its own, as a watch shows it.
 func (h *History) AppendObject(b []byte, pod int, version uint64) []byte {
 	return h.appendMembers(append(b, "{"+typeMeta...), pod, version)
 }
@@ -180,7 +180,7 @@ func (h *History) sentAt(j int) int64 {
 	return 0
 }
 
-// Released is how many updates there are so far, whether these are all, and a channel that is closed when there are
+// Released returns the number of updates so far, whether these are all, and a channel that is closed when there are
 // more.
 func (h *History) Released() (n int, all bool, more <-chan struct{}) {
 	h.mu.Lock()
@@ -188,14 +188,14 @@ func (h *History) Released() (n int, all bool, more <-chan struct{}) {
 	return len(h.sent), len(h.sent) == h.total, h.released
 }
 
-// plan says how many updates there are going to be; more than are known already.
+// plan sets the number of planned updates, which must be higher than before.
 func (h *History) plan(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.total = max(h.total, len(h.sent)+n)
 }
 
-// release makes up to n more of the planned updates happen, now.
+// release releases up to n more of the planned updates.
 func (h *History) release(n int) {
 	now := time.Now().UnixNano()
 	h.mu.Lock()
@@ -207,7 +207,7 @@ func (h *History) release(n int) {
 	h.released = make(chan struct{})
 }
 
-// current is the newest resourceVersion.
+// current returns the newest resourceVersion.
 func (h *History) current() uint64 {
 	n, _, _ := h.Released()
 	return beginning + uint64(n)

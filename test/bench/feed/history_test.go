@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/bench/feed"
 )
 
-// A pod is what the API server would serve: its types take every byte of it, and it is as large as a real one.
+// A pod is what the API server would serve: it decodes without unknown fields, and it is as large as a real one.
 func TestPodsAreRealAndDistinct(t *testing.T) {
 	const pods = 1000
 	h := history(t, pods)

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// batch is how much is written at once: more saves little, and a small one would measure system calls.
+	// batch is the size of a write: a larger one saves little, and a small one would measure system calls.
 	batch = 64 << 10
-	// bookmarkEvery is what an API server does.
+	// bookmarkEvery is the interval of an API server.
 	bookmarkEvery = time.Minute
 )
 
@@ -32,7 +32,7 @@ func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
 	s.list(w, r)
 }
 
-// list answers a LIST. As an API server it ignores limit where resourceVersion is "0".
+// list answers a LIST. Like an API server, it ignores limit if resourceVersion is "0".
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	q, h := r.URL.Query(), s.history
 	asOf, from, limit := h.current(), 0, 0
@@ -115,8 +115,8 @@ func expired(w http.ResponseWriter, version uint64) {
 	fail(w, http.StatusGone, metav1.StatusReasonExpired, fmt.Sprintf("too old resource version: %d", version))
 }
 
-// watch sends every update behind the given resourceVersion, a bookmark when it has caught up with the last one, and
-// further bookmarks each minute.
+// watch sends every update after the given resourceVersion and a bookmark when it has caught up with the last one. It
+// sends further bookmarks each minute.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	q, h := r.URL.Query(), s.history
 	bookmarks, _ := strconv.ParseBool(q.Get("allowWatchBookmarks"))

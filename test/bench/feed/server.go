@@ -19,12 +19,12 @@ import (
 // Options of a Server.
 type Options struct {
 	Pods int
-	// Padding is by how many bytes of text, which compresses to almost nothing, each pod is larger than usual.
+	// Padding is the number of additional bytes of each pod, text that compresses to almost nothing.
 	Padding int
 	TLS     bool // HTTPS, which offers HTTP/2; else plain HTTP/1.1
 }
 
-// Server is the stand-in API server, and beside it, on an address of its own, what controls it.
+// Server is the stand-in API server and, on an address of its own, its control server.
 type Server struct {
 	history *History
 	url     string
@@ -33,13 +33,13 @@ type Server struct {
 
 	api, control net.Listener
 	certificate  *tls.Certificate
-	starts       chan start // one at a time: a second one waits until the first is under way
+	starts       chan start // one at a time: a second one waits until the first has begun
 	frames       atomic.Int64
 	watches      atomic.Int64
 	state        state
 }
 
-// New binds two ports of 127.0.0.1 and makes the certificates. Nothing is served before Run, which also closes the
+// New binds two ports of 127.0.0.1 and creates the certificates. Nothing is served before Run, which also closes the
 // ports.
 func New(o Options) (*Server, error) {
 	h, err := newHistory(o.Pods, o.Padding)
@@ -116,7 +116,7 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// authenticated asks for the bearer token, as an API server does. Not over plain HTTP, where clients send none.
+// authenticated requires the bearer token, as an API server does, except over plain HTTP, where clients send none.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	if s.token == "" {
 		return next

@@ -122,7 +122,7 @@ func TestListPaging(t *testing.T) {
 			if left := *page.GetRemainingItemCount(); left != int64(pods-seen) {
 				t.Errorf("after %d pods %d remain", seen, left)
 			}
-			// What happens in between must not show on later pages.
+			// Updates between two pages must not show on later pages.
 			start(t, s, "updates=5")
 		}
 		if seen != pods {
@@ -142,7 +142,7 @@ func TestWatchResumesAndExpires(t *testing.T) {
 		start(t, s, "updates=50")
 		h, version := s.History(), list.GetResourceVersion()
 		for j := 0; j < updates; {
-			// A new watch every 7 updates, each from where the one before it ended.
+			// A new watch every 7 updates, each from the end of the previous one.
 			w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 			if err != nil {
 				t.Fatal(err)
@@ -172,7 +172,7 @@ func TestWatchResumesAndExpires(t *testing.T) {
 	})
 }
 
-// A stock reflector, with a WatchList and without, has the pods' last states in the end.
+// A stock reflector, with a WatchList and without, ends with the pods' last states.
 func TestReflector(t *testing.T) {
 	const pods, updates = 200, 1000
 	over(t, pods, func(t *testing.T, s *feed.Server, config *rest.Config) {
@@ -211,7 +211,8 @@ func TestReflector(t *testing.T) {
 			return nil
 		})
 		<-synced
-		// At a rate, so that a handler that keeps up sees each one: an informer may not, a benchmark's contestant must.
+		// At a limited rate, a handler that keeps up gets each update. An informer may skip some, but a contestant must
+		// not.
 		start(t, s, fmt.Sprintf("updates=%d&rate=%d", updates, 5*updates))
 		select {
 		case <-done:

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// state holds the ConfigMaps and Leases that agents write: where to resume, who leads. With optimistic locking, as an
-// agent relies on it.
+// state holds the ConfigMaps and Leases of agents: checkpoints and leadership. It has optimistic locking, on which
+// agents rely.
 type state struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
@@ -79,7 +79,7 @@ func (s *state) remove(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// put stores under the lock of its caller.
+// put must be called with the lock held.
 func (s *state) put(w http.ResponseWriter, code int, path string, object, meta map[string]any) {
 	s.version++
 	meta["resourceVersion"] = strconv.FormatUint(s.version, 10)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// template is one pod's JSON, from its metadata on, and where the holes in it are.
+// template is one pod's JSON, from its metadata on, and the positions of its holes.
 type template struct {
 	text  []byte
 	holes map[string][]int // offsets in text, by placeholder
 }
 
-// occurrences is how often each placeholder stands in a pod. One that hit the text by accident would go unnoticed.
+// occurrences is how often each placeholder is in a pod. An accidental one in the text would otherwise go undetected.
 var occurrences = map[string]int{
 	holeSuffix: 1, holeUID: 1, holeVersion: 1, holeAddress: 3, holeHost: 1, holeContainer: 2, holeChanged: 3, holeSent: 1,
 }
@@ -47,7 +47,7 @@ func newTemplate(w int, ready bool, padding int) (*template, error) {
 	return t, nil
 }
 
-// values is what goes into the holes.
+// values are the values for the holes.
 type values struct {
 	pod     int
 	version uint64

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// workloads is how many Deployments the pods belong to: enough that neighbours on the watch differ in more than
-// digits, as in a cluster, and not only in the few fields that are patched.
+// workloads is the number of Deployments that the pods belong to. With several, adjacent objects on the watch differ
+// in more than digits and the few patched fields, as in a cluster.
 const workloads = 12
 
-// Placeholders that a template is cut at. All have the width of what replaces them.
+// Placeholders at which a template is cut. Each has the width of its replacement.
 const (
 	holeSuffix    = "NNNNN"
 	holeUID       = "UUUUUUUU-UUUU-UUUU-UUUU-UUUUUUUUUUUU"
@@ -29,10 +29,11 @@ const (
 	holeSent      = "1234567890123456789"
 )
 
-// SentAnnotation holds when the update was released, in nanoseconds since 1970: a subscriber at the far end subtracts.
+// SentAnnotation has the time at which the update was released, in nanoseconds since 1970. A subscriber computes the
+// latency from it.
 const SentAnnotation = "bench.kubecdc.dev/sent"
 
-// paddingAnnotation makes a pod as large as Options.Padding asks for.
+// paddingAnnotation enlarges a pod by Options.Padding.
 const paddingAnnotation = "bench.kubecdc.dev/padding"
 
 var (
@@ -210,7 +211,7 @@ func status(w int, ready bool, born, changed metav1.Time) corev1.PodStatus {
 	}
 }
 
-// managedFields is a third of a real pod, as everybody knows who has ever read one.
+// managedFields is a third of a real pod.
 func managedFields(w int, born, changed metav1.Time) []metav1.ManagedFieldsEntry {
 	created := fmt.Sprintf(`{"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{},"f:prometheus.io/port":{},`+
 		`"f:prometheus.io/scrape":{}},"f:generateName":{},"f:labels":{".":{},"f:app.kubernetes.io/name":{},`+

@@ -66,7 +66,7 @@ func versions(t *testing.T, history []byte) int {
 	return len(h.Versions)
 }
 
-// The server sends what a question asks for, and the answers are those of the record.
+// The server sends only the records that a question needs, and the answers match the record.
 func TestJetStreamSendsWhatIsAskedFor(t *testing.T) {
 	o := options()
 	r := newRecord(t, o)
@@ -129,7 +129,7 @@ func TestKafkaSendsWhatIsAskedFor(t *testing.T) {
 	}
 	const partitions = 12
 	o := options()
-	o.Events, o.Begin = 30_000, o.End.Add(-12*time.Hour) // so much that what is asked beside the records does not count
+	o.Events, o.Begin = 30_000, o.End.Add(-12*time.Hour) // enough that requests other than those for records do not matter
 	var w *past.Wire
 	c := kafka.Start(t, kafka.Options{Advertise: func(_ int, _ kafka.Listener, addr string) (string, error) {
 		w = newWire(t, addr)

@@ -55,10 +55,10 @@ type Event struct {
 	Time    time.Time
 }
 
-// Of names an object of the record, or, without a name, the stream events of a resource.
+// An Of identifies an object of the record or, without a name, the stream events of a resource.
 type Of struct{ Resource, Namespace, Name string }
 
-// Size says what has been written of an Of.
+// Size is the amount of data written for an Of.
 type Size struct {
 	Versions int   // of objects that had the name, deletions included; of stream events all
 	Bytes    int64 // as JetStream has them, with subjects and headers
@@ -128,7 +128,7 @@ func (r *Record) Write(put func(Event) error) error {
 			}
 		}
 	}
-	for range 2 { // what is observed up to the end is known to be whole
+	for range 2 { // so that the observations are complete up to the end
 		if err := r.progress(); err != nil {
 			return err
 		}
@@ -244,7 +244,7 @@ func (r *Record) write(d *object.Delta) error {
 		size = &Size{}
 		r.sizes[of] = size
 	}
-	if d.Op != object.Read || size.Versions == 0 { // a later snapshot reads versions that are known
+	if d.Op != object.Read || size.Versions == 0 { // a later snapshot reads versions that were counted
 		size.Versions++
 	}
 	size.Bytes += int64(len(e.Body) + len(e.Subject) + len(e.ID) + headers)

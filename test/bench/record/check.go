@@ -11,12 +11,12 @@ import (
 	"github.com/kubecdc/kubecdc/test/bench/feed"
 )
 
-// sampleEvery is how many records go by for each one that is decoded and compared in full. A prime, so that no cycle
-// of pods stays unseen.
+// sampleEvery is the sampling interval: one of sampleEvery records is decoded and compared in full. It is prime, so that
+// the samples include all pods of a cycle.
 const sampleEvery = 23
 
-// Check reads all records of a run and holds them against the feed's history: every update exactly once, in order per
-// pod, and in samples the true object before and after. So no contestant can win by losing.
+// Check compares all records of a run with the feed's history. Every update must be there exactly once and in order
+// per pod, and samples must have the true object before and after. So no contestant can win by losing records.
 type Check struct {
 	history *feed.History
 	seen    []bool // by update
@@ -25,12 +25,12 @@ type Check struct {
 	result Result
 }
 
-// Result of a Check. Complete says whether it is as it has to be.
+// Result is the outcome of a Check.
 type Result struct {
 	Updates    int    `json:"updates"`    // distinct ones seen
 	Missing    int    `json:"missing"`    // of those that were released
 	Duplicates int    `json:"duplicates"` // in the stream, so not those that the bus itself has dropped
-	Disordered int    `json:"disordered"` // updates of a pod behind a later one of it
+	Disordered int    `json:"disordered"` // updates that come after a later one of the same pod
 	Invalid    int    `json:"invalid"`    // records that are not what they should be
 	Reads      int    `json:"reads"`      // pods of the first sync
 	Others     int    `json:"others"`     // stream events
@@ -38,7 +38,7 @@ type Result struct {
 	Example    string `json:"example,omitempty"`
 }
 
-// Complete says that nothing is wrong.
+// Complete reports whether nothing is wrong.
 func (r Result) Complete() bool {
 	return r.Missing == 0 && r.Duplicates == 0 && r.Disordered == 0 && r.Invalid == 0
 }
@@ -60,17 +60,17 @@ func NewCheck(h *feed.History, n int) *Check {
 	return &Check{history: h, seen: make([]bool, n), last: make([]int, h.Pods()), result: Result{Missing: n}}
 }
 
-// Result so far.
+// Result returns the result so far.
 func (c *Check) Result() Result { return c.result }
 
-// Add takes one record in the order of the stream. The subject tells objects from stream events.
+// Add takes the next record of the stream. The subject distinguishes objects from stream events.
 func (c *Check) Add(subject string, record []byte) {
 	if !strings.HasPrefix(subject, strings.TrimSuffix(Objects, ">")) {
 		c.result.Others++
 		return
 	}
-	// Attributes stand before data, and no pod has a member of this spelling: a search does, and costs a hundredth of
-	// decoding. The samples check that it found the right ones.
+	// Attributes precede data, and no pod has a member of the same name. So a search is sufficient, and costs a
+	// hundredth of decoding. The samples check that it found the right members.
 	op := member(record, `"op":"`)
 	version, err := strconv.ParseUint(member(record, `"resourceversion":"`), 10, 64)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *Check) Add(subject string, record []byte) {
 		return
 	}
 	switch op {
-	case "r", "c": // a stock informer cannot tell a listed object from a new one
+	case "r", "c": // a stock informer cannot distinguish a listed object from a new one
 		c.result.Reads++
 		if c.result.Reads%sampleEvery == 1 {
 			c.sample(record, version, 0)
@@ -157,8 +157,7 @@ func (c *Check) same(got map[string]any, pod int, version uint64) bool {
 	return reflect.DeepEqual(stripped(got), stripped(want))
 }
 
-// stripped leaves out what the agent strips, and the time of sending, which the feed's history knows only in the
-// feed's process.
+// stripped removes the fields that the agent strips, and the time of sending, which only the feed's process has.
 func stripped(object map[string]any) map[string]any {
 	meta, _ := object["metadata"].(map[string]any)
 	delete(meta, "managedFields")
@@ -174,8 +173,8 @@ func (c *Check) invalid(record []byte, why string) {
 	}
 }
 
-// Sent is when the newest object in the record was released, in nanoseconds since 1970: that of after, which may be
-// anywhere in the record; before and a patch hold older ones or the same.
+// Sent returns when the newest object in the record was released, in nanoseconds since 1970. That is the object of
+// after, which may be anywhere in the record. before and a patch have the same object or older ones.
 func Sent(record []byte) (newest int64) {
 	const width = 19
 	for rest := record; ; {

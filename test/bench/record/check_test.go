@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/bench/record"
 )
 
-// The check is what keeps the benchmark honest, so each kind of cheating has to be noticed.
+// The check keeps the benchmark honest, so it has to detect each kind of cheating.
 func TestCheckNotices(t *testing.T) {
 	const pods, updates = 10, 100
 	h, err := feed.NewHistory(pods)

@@ -1,6 +1,6 @@
 package record
 
-// Stream is the JetStream that all records go to, and Subjects what it takes.
+// Stream is the JetStream for all records, and Subjects are its subjects.
 const (
 	Stream   = "KUBECDC"
 	Subjects = "kubecdc.>"
@@ -11,12 +11,12 @@ const (
 // Objects are the subjects of all pods, without those of stream events.
 const Objects = "kubecdc." + Cluster + ".object.core.pods.>"
 
-// Subject of a pod's records: the agent's default template.
+// Subject is the subject of a pod's records, by the agent's default template.
 func Subject(namespace, name string) string {
 	return "kubecdc." + Cluster + ".object.core.pods." + namespace + "." + name
 }
 
-// SubjectOf an object's records; group is empty for pods and their like.
+// SubjectOf returns the subject of an object's records; group is empty for the core group.
 func SubjectOf(group, resource, namespace, name string) string {
 	if group == "" {
 		group = "core"
@@ -24,7 +24,7 @@ func SubjectOf(group, resource, namespace, name string) string {
 	return "kubecdc." + Cluster + ".object." + group + "." + resource + "." + namespace + "." + name
 }
 
-// IDOf a version of any object that was seen on a watch.
+// IDOf returns the id of a version of an object that was seen on a watch.
 func IDOf(group, resource, uid, version string) string {
 	if group != "" {
 		resource += "." + group
@@ -32,7 +32,7 @@ func IDOf(group, resource, uid, version string) string {
 	return resource + "/" + uid + "/" + version
 }
 
-// ID names a version of a pod; op is 'u' for an update, 'r' for one that was listed.
+// ID returns the id of a version of a pod. op is 'u' for an update, 'r' for a listed pod.
 func ID(uid, version string, op byte) string {
 	id := "pods/" + uid + "/" + version
 	if op == 'r' {

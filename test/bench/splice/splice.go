@@ -25,7 +25,7 @@ const (
 	typeMeta = `"kind":"Pod","apiVersion":"v1",` // lists leave it out
 )
 
-// Server is where the pods are.
+// Server is the address of the pods.
 type Server struct {
 	URL   string
 	CA    []byte // PEM; nil over plain HTTP
@@ -39,7 +39,7 @@ type splicer struct {
 	last   map[string][]byte // by uid
 }
 
-// Run publishes changes of pods until ctx ends, then waits for what is under way.
+// Run publishes changes of pods until ctx ends, then waits for outstanding acknowledgements.
 func Run(ctx context.Context, server Server, busURL string) error {
 	nc, err := nats.Connect(busURL, nats.MaxReconnects(-1))
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *splicer) publish(ctx context.Context, op byte, object []byte) error {
 	}
 }
 
-// member is the value behind key, and what follows it.
+// member returns the value after key, and the rest after it.
 func member(text []byte, key string) (value string, rest []byte) {
 	_, rest, _ = bytes.Cut(text, []byte(key))
 	head, rest, _ := bytes.Cut(rest, []byte(`"`))

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// auditLog is what the API server writes about the requests of ServiceAccounts.
+// auditLog is the API server's log of the requests of ServiceAccounts.
 type auditLog struct{ path string }
 
 type request struct {
@@ -24,7 +24,7 @@ type request struct {
 	} `json:"responseStatus"`
 }
 
-// of the user, all that were asked so far. The API server writes a line before the client has the answer.
+// of returns all requests of the user so far. The API server writes a line before the client has the answer.
 func (l *auditLog) of(t testing.TB, user string) []request {
 	t.Helper()
 	f, err := os.Open(l.path)
@@ -50,7 +50,7 @@ func (l *auditLog) of(t testing.TB, user string) []request {
 	return out
 }
 
-// refused are the user's requests that were refused, each once, and how many there were of all.
+// refused returns the user's refused requests, each once, and the number of all requests.
 func (l *auditLog) refused(t testing.TB, namespace, account string) (refused []string, asked int) {
 	t.Helper()
 	all := l.of(t, fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account))
@@ -63,7 +63,7 @@ func (l *auditLog) refused(t testing.TB, namespace, account string) (refused []s
 	return slices.Compact(refused), len(all)
 }
 
-// nothingRefused fails the test unless the user has asked for something and was refused nothing.
+// nothingRefused fails the test unless the user has sent requests and none was refused.
 func (l *auditLog) nothingRefused(t testing.TB, namespace, account string) {
 	t.Helper()
 	refused, asked := l.refused(t, namespace, account)

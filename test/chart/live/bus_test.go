@@ -29,10 +29,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// secretMark is in no place that anyone can read.
+// secretMark must not be in any place that others can read.
 const secretMark = "hunter2-kubecdc-chart"
 
-// TestRunSecrets has the agent's credentials in Secrets: a password, and the authority of the bus.
+// TestRunSecrets stores the agent's credentials in Secrets: a password, and the authority of the bus.
 func TestRunSecrets(t *testing.T) {
 	certificate, authority := certificateFor(t, "nats.messaging")
 	trusted := x509.NewCertPool()
@@ -95,7 +95,7 @@ secrets:
 // TestRunTrial installs the chart with its own NATS server.
 func TestRunTrial(t *testing.T) {
 	const namespace, natsHost = "kubecdc-trial", "10.96.0.30"
-	// The Service of that server: what Pods connect to is passed on to its Pod.
+	// The Service of that server forwards the connections of Pods to its Pod.
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -147,13 +147,13 @@ func TestRunTrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.wholeAt(t, "nats://"+l.Addr().String(), written)
-	w.scale(t, namespace, "try-kubecdc", 0) // The server is removed with the agents, which would wait for it for their grace.
+	w.scale(t, namespace, "try-kubecdc", 0) // Otherwise the server goes with the agents, and they wait for it until their grace period ends.
 	w.ready(t, namespace, "agent", 0)
 	w.mustHelm(t, "uninstall", "try", "--namespace", namespace, "--wait", "--timeout", "120s")
 	w.ready(t, namespace, "agent", 0)
 }
 
-// nats is a NATS server's binary, built from its module when it is first asked for.
+// nats returns the path of a NATS server's binary, which is built from its module on first use.
 func (w *world) nats() (string, error) {
 	w.natsOnce.Do(func() {
 		w.natsPath = filepath.Join(w.dir, "nats-server")
@@ -167,7 +167,7 @@ func (w *world) nats() (string, error) {
 	return w.natsPath, w.natsErr
 }
 
-// certificateFor the name, and the authority to trust for it.
+// certificateFor returns a certificate for the name, and the authority to trust for it.
 func certificateFor(t *testing.T, name string) (tls.Certificate, []byte) {
 	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

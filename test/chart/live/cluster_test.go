@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// TestRunCluster installs the chart as its README says, and nothing else, and sees its two agents at work: through an
+// TestRunCluster installs the chart as its README says, and nothing else. It observes the two agents through an
 // upgrade, a rollback and to the end.
 func TestRunCluster(t *testing.T) {
 	before := w.everything(t)
@@ -28,7 +28,7 @@ func TestRunCluster(t *testing.T) {
 	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--set", defaultURL, "--wait", "--timeout", "120s")
 	pods := w.ready(t, "kubecdc-run", "agent", 2)
 	leader := n.leader(t, pods)
-	// The standby looks at the Lease each second.
+	// The standby checks the Lease each second.
 	wait.Eventually(t, 30*time.Second, func() error {
 		status, err := n.ask(t, &pods[1-leader], "/readyz?verbose")
 		if err == nil && !strings.Contains(status, pods[leader].Name) {
@@ -40,7 +40,7 @@ func TestRunCluster(t *testing.T) {
 		t.Errorf("/metrics: %v\n%.300s", err, metrics)
 	}
 	account := pods[0].Spec.ServiceAccountName
-	// As NOTES.txt has it.
+	// As in NOTES.txt.
 	table, err := n.Exec(t.Context(), "kubecdc-run", pods[leader].Name, "/kubecdc", "status")
 	if err != nil || !strings.Contains(string(table), "configmaps") {
 		t.Errorf("kubecdc status in the pod: %v\n%s", err, table)
@@ -75,19 +75,19 @@ func TestRunCluster(t *testing.T) {
 	}
 	n.whole(t, written)
 
-	// As the chart's README has it: the agents end before what they may do is taken from them.
+	// As in the chart's README: the agents end before their permissions are removed.
 	w.scale(t, "kubecdc-run", "kubecdc", 0)
 	w.ready(t, "kubecdc-run", "agent", 0)
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
 	n.ended(t, "kubecdc-run", 6, true)
 	w.audit.nothingRefused(t, "kubecdc-run", account)
-	// What the agent itself has made stays.
+	// Objects that the agent itself created remain.
 	left := []string{
 		"ConfigMap kubecdc-run/kubecdc-checkpoint", "Lease.coordination.k8s.io kubecdc-run/kubecdc", "ConfigMap shop-run/written",
 	}
 	w.nothingLeft(t, before, left)
 
-	// The next release goes on where this one has ended.
+	// The next release resumes where this one ended.
 	meanwhile, stop := context.WithCancel(t.Context())
 	ticks := time.AfterFunc(time.Second, stop)
 	defer ticks.Stop()
@@ -100,16 +100,16 @@ func TestRunCluster(t *testing.T) {
 	n.whole(t, between)
 	n.whole(t, written)
 
-	// Uninstalled while they run, the agents lose their roles before they can save and say so, but they end in time, and a
-	// new release misses nothing.
+	// When uninstalled while they run, the agents lose their roles before they can save, and report that. They still end
+	// in time, and a new release misses nothing.
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
 	w.ready(t, "kubecdc-run", "agent", 0)
 	n.ended(t, "kubecdc-run", 8, false)
 	w.nothingLeft(t, before, append(left, "ConfigMap shop-run/between"))
 }
 
-// TestRunWithoutRule takes one rule from the chart's role before the agent runs: what the other tests look for in the audit
-// log is found there, and the agent says what it lacks.
+// TestRunWithoutRule removes one rule from the chart's role before the agent runs. The audit log must show the refused
+// requests, which other tests look for, and the agent must report the missing permission.
 func TestRunWithoutRule(t *testing.T) {
 	const namespace = "kubecdc-rule"
 	w.namespace(t, namespace, "restricted")
@@ -137,7 +137,8 @@ func TestRunWithoutRule(t *testing.T) {
 		deployments := false
 		for _, what := range refused {
 			deployments = deployments || strings.Contains(what, "/apis/apps/v1/deployments")
-			// Where the whole is refused, the agent asks which namespaces there are: in some of them it may be allowed.
+			// If the request for all namespaces is refused, the agent lists the namespaces: it may be allowed in some
+			// of them.
 			if !strings.HasPrefix(what, "403: ") || !strings.Contains(what, "/apis/apps/v1/deployments") && !strings.Contains(what, "/api/v1/namespaces?") {
 				t.Errorf("refused: %s; want deployments alone", what)
 			}
@@ -161,7 +162,7 @@ func TestRunWithoutRule(t *testing.T) {
 	w.ready(t, namespace, "agent", 0)
 }
 
-// scale the Deployment of a release.
+// scale scales the Deployment of a release.
 func (w *world) scale(t *testing.T, namespace, deployment string, replicas int) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)

@@ -41,7 +41,7 @@ func (w *world) mustHelm(t testing.TB, args ...string) string {
 	return out
 }
 
-// objects of a text with YAML documents.
+// objects returns the objects of a text with YAML documents.
 func objects(t testing.TB, text string) []*unstructured.Unstructured {
 	t.Helper()
 	var out []*unstructured.Unstructured
@@ -59,7 +59,7 @@ func objects(t testing.TB, text string) []*unstructured.Unstructured {
 	}
 }
 
-// namespace makes one that enforces the pod security level, and has it removed when the test ends.
+// namespace creates a namespace that enforces the pod security level, and removes it when the test ends.
 func (w *world) namespace(t testing.TB, name, level string) {
 	t.Helper()
 	_, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -76,12 +76,12 @@ func (w *world) namespace(t testing.TB, name, level string) {
 	})
 }
 
-// key of an object.
+// key returns the key of an object.
 func key(o *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s %s/%s", o.GroupVersionKind().GroupKind(), o.GetNamespace(), o.GetName())
 }
 
-// get the object as it is in the cluster.
+// get returns the object as it is in the cluster.
 func (w *world) get(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	client, err := w.resource(o)
 	if err != nil {

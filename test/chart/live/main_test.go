@@ -27,7 +27,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/suite"
 )
 
-// world is what all tests share.
+// world is shared by all tests.
 type world struct {
 	*controlplane.Cluster
 	dir        string
@@ -49,7 +49,7 @@ type world struct {
 var w *world
 
 func TestMain(m *testing.M) {
-	// What client-go has to say about requests that end with their test is of no interest.
+	// Discard client-go's messages about requests that end with their test.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	if err := suite.Begin(4); err != nil {
 		panic(err)
@@ -147,7 +147,7 @@ func (w *world) stop() {
 	_ = os.RemoveAll(w.dir)
 }
 
-// poll is how often a condition is looked at.
+// poll is the interval at which a condition is checked.
 const poll = 50 * time.Millisecond
 
 func ignoreExists(err error) error {

@@ -25,7 +25,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// matrix is the files of ../values.
+// matrix returns the files of ../values.
 func matrix(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../values/*.yaml")
@@ -38,8 +38,8 @@ func matrix(t *testing.T) []string {
 	return files
 }
 
-// TestManifests applies everything that the chart renders: an unknown field, a value that validation refuses, a Pod that
-// admission refuses, fails. What is applied is deleted again.
+// TestManifests applies everything that the chart renders. It fails on an unknown field, a value that validation
+// rejects, or a Pod that admission rejects. The applied objects are deleted again.
 func TestManifests(t *testing.T) {
 	var mu sync.Mutex
 	kinds := map[string]int{}
@@ -67,7 +67,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// manifests of the file's values, which were applied in the namespace.
+// manifests applies the manifests of the file's values in the namespace and returns them.
 func (w *world) manifests(t *testing.T, file, namespace string) []*unstructured.Unstructured {
 	t.Helper()
 	name := strings.TrimSuffix(filepath.Base(file), ".yaml")
@@ -95,8 +95,8 @@ func (w *world) manifests(t *testing.T, file, namespace string) []*unstructured.
 	return rendered
 }
 
-// filesResolve looks for every file that the configuration of the object's Pod names: it has to be on a volume that is
-// mounted, of a Secret among the keys that are taken from it.
+// filesResolve checks every file that the configuration of the object's Pod names. The file must be on a mounted
+// volume. If that volume has selected keys of a Secret, the file must be one of them.
 func filesResolve(t *testing.T, o *unstructured.Unstructured, rendered []*unstructured.Unstructured) {
 	t.Helper()
 	template := podTemplate(t, o)
@@ -136,7 +136,7 @@ func filesResolve(t *testing.T, o *unstructured.Unstructured, rendered []*unstru
 
 var fileKey = regexp.MustCompile(`(?m)^\s*(?:- )?[A-Za-z]*File: (\S+)$`)
 
-// TestManifestsAreRefused shows that the check of TestManifests can fail.
+// TestManifestsAreRefused proves that the check of TestManifests can fail.
 func TestManifestsAreRefused(t *testing.T) {
 	w.namespace(t, "refused", "restricted")
 	o := &unstructured.Unstructured{Object: map[string]any{
@@ -168,7 +168,7 @@ func (w *world) resource(o *unstructured.Unstructured) (dynamic.ResourceInterfac
 	return w.dynamic.Resource(m.Resource).Namespace(o.GetNamespace()), nil
 }
 
-// apply is a server-side apply that refuses unknown and repeated fields.
+// apply is a server-side apply that rejects unknown and duplicate fields.
 func (w *world) apply(ctx context.Context, o *unstructured.Unstructured) error {
 	client, err := w.resource(o)
 	if err != nil {
@@ -204,7 +204,7 @@ func (w *world) applyStrictly(t *testing.T, o *unstructured.Unstructured) {
 	})
 }
 
-// podTemplate of the object, nil where it has none.
+// podTemplate returns the Pod template of the object, or nil if it has none.
 func podTemplate(t *testing.T, o *unstructured.Unstructured) *corev1.PodTemplateSpec {
 	t.Helper()
 	if !slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet"}, o.GetKind()) {
@@ -218,7 +218,7 @@ func podTemplate(t *testing.T, o *unstructured.Unstructured) *corev1.PodTemplate
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(raw, template, true); err != nil {
 		t.Fatalf("%s: template: %v", key(o), err)
 	}
-	// What a StatefulSet claims for each of its Pods is among their volumes.
+	// The volumes include the volume claims of a StatefulSet.
 	claims, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
 	for _, c := range claims {
 		name, _, _ := unstructured.NestedString(c.(map[string]any), "metadata", "name")
@@ -235,8 +235,8 @@ func usesHostPath(t *testing.T, o *unstructured.Unstructured) bool {
 	return template != nil && slices.ContainsFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
 }
 
-// podOf creates a Pod from the object's template, in its namespace and, where that has to be a privileged one, in one which is
-// not, where it has to be refused. Whatever else does not use a hostPath has to do with a restricted namespace.
+// podOf creates a Pod from the object's template in the namespace, which enforces level. If that is not the restricted level,
+// it also tries a restricted namespace, which must reject a Pod with a hostPath and accept any other Pod.
 func (w *world) podOf(t *testing.T, o *unstructured.Unstructured, namespace, level string) {
 	t.Helper()
 	template := podTemplate(t, o)
@@ -251,7 +251,7 @@ func (w *world) podOf(t *testing.T, o *unstructured.Unstructured, namespace, lev
 			t.Fatal(err)
 		}
 	}
-	// A Pod needs its ServiceAccount, which the values may leave to somebody else.
+	// A Pod needs its ServiceAccount, which the values may expect to exist.
 	_, err := w.client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: template.Spec.ServiceAccountName},
 	}, metav1.CreateOptions{})
@@ -293,7 +293,8 @@ func (w *world) createPod(ctx context.Context, namespace string, template *corev
 	return w.client.CoreV1().Pods(namespace).Delete(ctx, made.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
-// someNamespace makes a restricted namespace that may be there, or still be on its way out, and stays.
+// someNamespace creates a restricted namespace unless it exists. It waits while an earlier one is being deleted, and
+// does not delete it.
 func (w *world) someNamespace(t *testing.T, name string) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {

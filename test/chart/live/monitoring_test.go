@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The definitions of ServiceMonitor, PodMonitor and PrometheusRule come with the operator's Go module.
+// The operator's Go module has the definitions of ServiceMonitor, PodMonitor and PrometheusRule.
 const (
 	operatorModule = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 	operatorSum    = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="

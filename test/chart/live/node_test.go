@@ -24,7 +24,7 @@ func TestRunNode(t *testing.T) {
 	for _, c := range []struct {
 		name, level string
 		args        []string
-		checkpoints []string // what is left of the agents on the nodes
+		checkpoints []string // leftovers of the agents on the nodes
 	}{
 		{"both", "privileged", []string{"--set", "mode=both"}, nil},
 		{
@@ -55,7 +55,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	for _, node := range on {
 		_, err := os.Stat(n.HostPath(node, fmt.Sprintf("/var/lib/kubecdc/%s/kubecdc/checkpoint.json", namespace)))
 		if level == "privileged" && err != nil {
-			// It is saved when it has changed, every few seconds.
+			// The checkpoint is saved after changes, every few seconds.
 			wait.Eventually(t, 30*time.Second, func() error {
 				_, err := os.Stat(n.HostPath(node, fmt.Sprintf("/var/lib/kubecdc/%s/kubecdc/checkpoint.json", namespace)))
 				return err
@@ -63,7 +63,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 		}
 	}
 
-	// A Pod without a node, which then gets one.
+	// A Pod without a node, which is then bound to one.
 	pods := w.client.CoreV1().Pods(shop)
 	yes, no, user := true, false, int64(65532)
 	made, err := pods.Create(t.Context(), &corev1.Pod{
@@ -99,7 +99,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 		t.Fatal(err)
 	}
 	ops := n.operations(t, shop, made.Name)
-	// Each of the two tells in order; what one tells may be on the bus before what the other has told first.
+	// Each of the two agents publishes in order, but their records may interleave.
 	for _, of := range []string{"cl", "ed"} { // the central agent, the agent on the node
 		first, last := strings.Index(ops, of[:1]), strings.Index(ops, of[1:])
 		if strings.Count(ops, of[:1]) != 1 || strings.Count(ops, of[1:]) != 1 || first > last {
@@ -130,7 +130,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	w.audit.nothingRefused(t, namespace, central[0].Spec.ServiceAccountName)
 
 	if checkpoints != nil {
-		// As the chart's README has it, for those that need a role for their checkpoint.
+		// As in the chart's README, for agents that need a role for their checkpoint.
 		w.scale(t, namespace, "kubecdc", 0)
 		foreground := metav1.DeletePropagationForeground
 		err := w.client.AppsV1().DaemonSets(namespace).Delete(t.Context(), "kubecdc-node", metav1.DeleteOptions{PropagationPolicy: &foreground})
@@ -152,7 +152,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	w.nothingLeft(t, before, left)
 }
 
-// operations on the Pod, in the order in which they are on the bus, up to its deletion.
+// operations returns the operations on the Pod in the order on the bus, up to its deletion.
 func (n *nodes) operations(t *testing.T, namespace, name string) string {
 	t.Helper()
 	sub := n.subscribe(t, n.bus.ClientURL(), fmt.Sprintf("kubecdc.*.object.core.pods.%s.%s", namespace, name))

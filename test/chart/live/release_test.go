@@ -18,7 +18,7 @@ import (
 
 const defaultURL = "bus.nats.url=nats://nats.messaging:4222"
 
-// TestRelease takes a release through its life, and a second one in another namespace beside it.
+// TestRelease takes a release through its life, and a second one in another namespace at the same time.
 func TestRelease(t *testing.T) {
 	before := w.everything(t)
 	for _, namespace := range []string{"left-shop", "right-shop"} {
@@ -45,7 +45,7 @@ func TestRelease(t *testing.T) {
 	if again := w.checksum(t, w.deployed(t, "right-shop")); again != other {
 		t.Errorf("the other release has changed from %s to %s", other, again)
 	}
-	// Nothing changed: nothing is restarted.
+	// Nothing changed, so nothing is restarted.
 	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "right-shop", "--reuse-values", "--set", "podDisruptionBudget.enabled=false")
 	if again := w.checksum(t, w.deployed(t, "right-shop")); again != other {
 		t.Errorf("an upgrade that leaves the configuration alone restarts the pods: %s, %s before", again, other)
@@ -68,7 +68,7 @@ func TestRelease(t *testing.T) {
 	w.nothingLeft(t, before, nil)
 }
 
-// deployed is what helm says is in the release, as it is in the cluster.
+// deployed returns the objects of the release, by helm, as they are in the cluster.
 func (w *world) deployed(t *testing.T, namespace string) []*unstructured.Unstructured {
 	t.Helper()
 	var out []*unstructured.Unstructured
@@ -111,7 +111,7 @@ func (w *world) configText(t *testing.T, release []*unstructured.Unstructured) s
 	return ""
 }
 
-// everything in the cluster but what comes and goes by itself, by key.
+// everything returns the keys of all objects in the cluster except those that come and go by themselves.
 func (w *world) everything(t *testing.T) map[string]bool {
 	t.Helper()
 	d, err := discovery.NewDiscoveryClientForConfig(w.config)
@@ -152,7 +152,8 @@ func (w *world) everything(t *testing.T) map[string]bool {
 	return out
 }
 
-// nothingLeft of a release that was uninstalled, but what is expected; what every namespace has does not count.
+// nothingLeft fails the test if an uninstalled release left unexpected objects. Objects of every namespace do not
+// count.
 func (w *world) nothingLeft(t *testing.T, before map[string]bool, expected []string) {
 	t.Helper()
 	everywhere := func(k string) bool {

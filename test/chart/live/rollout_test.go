@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// TestRolloutThatCannotLead gives the cluster another name, with which no agent can go on from the checkpoint that there is. The update
-// stops at its first pod, which says why, and the leader works on; after a rollback all is as it was.
+// TestRolloutThatCannotLead renames the cluster, so that no agent can resume from the existing checkpoint. The update stops at its
+// first pod, which reports the reason, and the leader keeps working. After a rollback everything is as before.
 func TestRolloutThatCannotLead(t *testing.T) {
 	const namespace = "kubecdc-rollout"
 	n := w.startNodes(t, site{})

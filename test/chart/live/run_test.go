@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// Where Pods find the API server, which has a certificate for it, and the bus.
+	// Addresses at which Pods reach the API server, whose certificate includes it, and the bus.
 	serviceHost, servicePort = "10.96.0.1", "443"
 	busHost                  = "10.96.0.20"
 )
@@ -43,13 +43,13 @@ type nodes struct {
 	login []nats.Option
 }
 
-// site is what differs between the nodes of the tests.
+// site has the settings that differ between the nodes of the tests.
 type site struct {
 	nodes  []string              // nil: node-1 and node-2
-	bus    func(*server.Options) // nil: as they are
+	bus    func(*server.Options) // nil: unchanged
 	login  []nats.Option         // for the bus
-	routes map[string]string     // besides those to the API server and the bus
-	hosts  map[string]string     // besides nats.messaging
+	routes map[string]string     // in addition to those to the API server and the bus
+	hosts  map[string]string     // in addition to nats.messaging
 }
 
 // startNodes runs Pods on nodes until the test ends; they can reach the API server and a NATS server, nats.messaging.
@@ -128,8 +128,7 @@ func (w *world) startNodes(t *testing.T, s site) *nodes {
 	return n
 }
 
-// image is what the name of one stands for here: the agent as its recipe puts it into an image. A release's tag and registry are
-// for whoever pulls it.
+// image returns the image for a name: the agent as in its image recipe, or a NATS server. The tag is ignored.
 func (w *world) image(name string) (kubelet.Image, error) {
 	if strings.HasPrefix(name, "ghcr.io/kubecdc/kubecdc:") {
 		return kubelet.Image{
@@ -146,7 +145,7 @@ func (w *world) image(name string) (kubelet.Image, error) {
 	return kubelet.Image{}, fmt.Errorf("no image %s here", name)
 }
 
-// ready are the namespace's Pods of the component, once there are as many and all are ready.
+// ready returns the namespace's Pods of the component when the number is right and all are ready.
 func (w *world) ready(t *testing.T, namespace, component string, count int) []corev1.Pod {
 	t.Helper()
 	var pods []corev1.Pod
@@ -172,7 +171,7 @@ func (w *world) ready(t *testing.T, namespace, component string, count int) []co
 	return pods
 }
 
-// ask the Pod over HTTP, at the port that its readiness probe names.
+// ask sends an HTTP request to the Pod, at the port of its readiness probe.
 func (n *nodes) ask(t *testing.T, pod *corev1.Pod, path string) (string, error) {
 	t.Helper()
 	client, err := n.Client(pod.Namespace, pod.Name)
@@ -197,7 +196,7 @@ func (n *nodes) ask(t *testing.T, pod *corev1.Pod, path string) (string, error) 
 	return string(body), err
 }
 
-// leader is the index of the one Pod that leads; the others say that they stand by, and for whom.
+// leader returns the index of the one Pod that leads. The others must report that they are on standby.
 func (n *nodes) leader(t *testing.T, pods []corev1.Pod) int {
 	t.Helper()
 	leader := -1
@@ -224,13 +223,13 @@ func (n *nodes) leader(t *testing.T, pods []corev1.Pod) int {
 	return leader
 }
 
-// writer changes a ConfigMap over and over and remembers the versions.
+// writer changes a ConfigMap repeatedly and records the versions.
 type writer struct {
 	namespace, name string
 	versions        map[string]bool // resourceVersions
 }
 
-// write until ctx ends.
+// write writes until ctx ends.
 func (w *world) write(ctx context.Context, namespace, name string) (*writer, error) {
 	out := &writer{namespace: namespace, name: name, versions: map[string]bool{}}
 	client := w.client.CoreV1().ConfigMaps(namespace)
@@ -245,7 +244,7 @@ func (w *world) write(ctx context.Context, namespace, name string) (*writer, err
 		case <-tick.C:
 		}
 		patch := fmt.Sprintf(`{"data":{"n":"%d"}}`, i)
-		// Not ctx: a write that was cut off would be one that nobody knows of.
+		// Not ctx: the result of a canceled write would be unknown.
 		o, err = client.Patch(context.WithoutCancel(ctx), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	}
 	return nil, err
@@ -254,7 +253,7 @@ func (w *world) write(ctx context.Context, namespace, name string) (*writer, err
 // subscribe reads the stream's records on the subject from the first one.
 func (n *nodes) subscribe(t *testing.T, url, subject string) *nats.Subscription {
 	t.Helper()
-	// An error of the connection shows in what is read from it.
+	// Connection errors show up when the test reads from the connection.
 	options := append([]nats.Option{nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, n.login...)
 	conn, err := nats.Connect(url, options...)
 	if err != nil {
@@ -272,7 +271,7 @@ func (n *nodes) subscribe(t *testing.T, url, subject string) *nats.Subscription 
 	return sub
 }
 
-// whole waits until the bus has every version of the writer, and fails the test if it has one twice.
+// whole waits until the bus has every version of the writer, and fails the test on a duplicate.
 func (n *nodes) whole(t *testing.T, wr *writer) {
 	t.Helper()
 	n.wholeAt(t, n.bus.ClientURL(), wr)
@@ -306,7 +305,7 @@ func (n *nodes) wholeAt(t *testing.T, url string, wr *writer) {
 	t.Logf("%d versions of %s/%s are on the bus, each once", len(wr.versions), wr.namespace, wr.name)
 }
 
-// ended looks at how containers of the namespace ended: when asked, in time and, where that is wanted, with exit code 0.
+// ended checks that containers of the namespace ended when asked and in time and, if well is set, with exit code 0.
 func (n *nodes) ended(t *testing.T, namespace string, atLeast int, well bool) {
 	t.Helper()
 	count, longest := 0, time.Duration(0)

@@ -1,5 +1,5 @@
-// Command manager is a manager of controller-runtime with one controller: it prints the name and the resourceVersion of each Pod that it
-// reconciles, or "gone", and tries to update the first one.
+// Command manager is a manager of controller-runtime with one controller. For each Pod that it reconciles, it prints the name and the
+// resourceVersion, or "gone". It tries to update the first one.
 package main
 
 import (

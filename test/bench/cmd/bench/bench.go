@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// bench is what was asked for on the command line.
+// bench is the configuration from the command line.
 type bench struct {
 	self, agent string // programs
 	quick, keep bool
@@ -35,7 +35,7 @@ func (b *bench) progress(format string, args ...any) {
 	fmt.Fprintf(b.stderr, "%4.0fs %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// all runs the sections. The report holds what there is, also where an error ends them early.
+// all runs the sections. The report has the results so far, even if an error ends them early.
 func (b *bench) all(ctx context.Context) (*Report, error) {
 	report := &Report{Updates: b.updates, Repeat: b.repeat}
 	run := map[string]func(context.Context, *Report) error{
@@ -55,7 +55,7 @@ func (b *bench) all(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// throughput: contestants take turns, so that a busy minute of the machine does not hit one of them alone.
+// throughput alternates the contestants, so that a busy minute of the machine does not affect only one of them.
 func (b *bench) throughput(ctx context.Context, report *Report) error {
 	for i := range b.repeat {
 		for _, tls := range []bool{false, true} {
@@ -74,7 +74,7 @@ func (b *bench) throughput(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// scale: more pods; what the first sync takes, and whether updates cost more.
+// scale runs with more pods. It measures the first sync, and whether updates cost more.
 func (b *bench) scale(ctx context.Context, report *Report) error {
 	sizes := []int{1_000, 10_000, 100_000}
 	available, err := process.Available()
@@ -108,7 +108,8 @@ func (b *bench) scale(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// heap: what is kept of each pod. Apart from the others, because collecting often makes everything slower.
+// heap measures the memory kept for each pod. It is a separate section because frequent collections slow everything
+// down.
 func (b *bench) heap(ctx context.Context, report *Report) error {
 	const updates = 5_000 // a few seconds: enough for some collections
 	for _, pods := range []int{1_000, 10_000, 100_000} {
@@ -126,7 +127,7 @@ func (b *bench) heap(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// blocked: the bus stops as it stands while updates go on.
+// blocked measures runs in which the bus is stopped while updates continue.
 func (b *bench) blocked(ctx context.Context, report *Report) error {
 	const updates = 50_000
 	for range b.repeat {
@@ -144,7 +145,7 @@ func (b *bench) blocked(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// latency: what a subscriber of the bus sees at a moderate rate.
+// latency measures the latency for a subscriber of the bus at a moderate rate.
 func (b *bench) latency(ctx context.Context, report *Report) error {
 	const updates = 5_000 // ten seconds
 	for range b.repeat {
@@ -159,7 +160,7 @@ func (b *bench) latency(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// median of what counts; ok is false where nothing does.
+// median returns the median of the runs that count. ok is false if there is none.
 func median(runs []*Run, figure func(*Run) float64) (m float64, ok bool) {
 	var values []float64
 	for _, r := range runs {

@@ -21,7 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// wantBus is how much of the bare client's throughput the way to a bus has to reach.
+// wantBus is the share of the bare client's throughput that the agent has to reach.
 const wantBus = 0.6
 
 // busNames in the order in which they run.
@@ -39,7 +39,7 @@ type BusReport struct {
 	Buses  []BusResult `json:"buses"`
 }
 
-// BusRun is one of one client.
+// BusRun is one run of one client.
 type BusRun struct {
 	Bus       string  `json:"bus"`
 	Client    string  `json:"client"` // bare, kubecdc, or publisher: kubecdc without the encoder
@@ -47,13 +47,13 @@ type BusRun struct {
 	CPU       float64 `json:"cpu"` // microseconds of the client's process per event, user and system
 }
 
-// BusResult is what the runs of one bus say, by their medians.
+// BusResult is the result for one bus, by the medians of its runs.
 type BusResult struct {
 	Bus   string  `json:"bus"`
 	Bare  float64 `json:"bare"` // events a second
 	Ours  float64 `json:"kubecdc"`
 	Ratio float64 `json:"ratio"` // median of the ratios of two runs in a row
-	// Publisher is that of the publisher alone, with events that were encoded beforehand.
+	// Publisher is the ratio of the publisher alone, with events that were encoded beforehand.
 	Publisher float64 `json:"publisherRatio"`
 	BareCPU   float64 `json:"bareCPU"` // microseconds an event
 	OursCPU   float64 `json:"kubecdcCPU"`
@@ -62,7 +62,7 @@ type BusResult struct {
 	NotSince  string  `json:"reason,omitempty"`
 }
 
-// buses measures the way to each bus beside its client used bare, in turns.
+// buses compares the agent with a bare client on each bus, in turns.
 func (b *bench) buses(ctx context.Context, names []string) (*BusReport, error) {
 	b.progress("encoding %s events", grouped(b.updates))
 	w, err := buses.NewWorkload(b.updates)
@@ -99,7 +99,7 @@ func (b *bench) bus(ctx context.Context, name string, w *buses.Workload, report 
 	}{{"bare", buses.Bare}, {"kubecdc", buses.Ours}, {"publisher", buses.Publisher}}
 	var runs []BusRun
 	for i := range b.repeat {
-		if i%2 == 1 { // What comes first finds the machine otherwise than what comes second.
+		if i%2 == 1 { // The first client finds the machine in another state than the last one.
 			slices.Reverse(clients)
 		}
 		for _, c := range clients {
@@ -124,7 +124,7 @@ func (b *bench) bus(ctx context.Context, name string, w *buses.Workload, report 
 	}
 	rate, cpu := func(r BusRun) float64 { return r.PerSecond }, func(r BusRun) float64 { return r.CPU }
 	bare, ours := of("bare", rate), of("kubecdc", rate)
-	// Of runs that are neighbours in time: whoever else is at work on the machine hits both alike.
+	// Each ratio is of two adjacent runs: other load on the machine affects both alike.
 	against := func(values []float64) float64 {
 		ratios := make([]float64, len(bare))
 		for i := range bare {
@@ -151,7 +151,7 @@ func middle(values []float64) float64 {
 	return (sorted[half-1] + sorted[half]) / 2
 }
 
-// measureBus sends the workload once and checks that all of it is there.
+// measureBus sends the workload once and checks that all events are there.
 func measureBus(
 	ctx context.Context, server *buses.Server, w *buses.Workload,
 	send func(context.Context, *buses.Server, *buses.Workload) (time.Duration, error),
@@ -175,7 +175,7 @@ func measureBus(
 	return BusRun{PerSecond: float64(n) / took.Seconds(), CPU: float64(used.Microseconds()) / float64(n)}, nil
 }
 
-// ownCPU is what this process has used.
+// ownCPU returns the CPU time of this process.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -184,7 +184,7 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// busServer starts the server of a bus, as a process of its own.
+// busServer starts the server of a bus as a separate process.
 func (b *bench) busServer(ctx context.Context, name string) (_ *buses.Server, stop func() error, err error) {
 	dir, err := os.MkdirTemp(b.dir, "kubecdc-bench-*")
 	if err != nil {
@@ -245,7 +245,7 @@ func (r *BusReport) print(w io.Writer) error {
 	return t.Flush()
 }
 
-// chooseBuses is the buses that were asked for: "all", or some of them.
+// chooseBuses returns the requested buses: "all", or some of them.
 func chooseBuses(text string) ([]string, error) {
 	if text == "all" {
 		return busNames, nil

@@ -19,7 +19,7 @@ func collectBaseline(ctx context.Context, r *definitionsRig) error {
 
 // collectOnOrder collects garbage whenever collectBaseline asks for it, until ctx ends.
 func collectOnOrder(ctx context.Context) error {
-	orders := make(chan os.Signal, 1) // an order more while one waits says nothing new
+	orders := make(chan os.Signal, 1) // one waiting order is enough
 	signal.Notify(orders, syscall.SIGUSR1)
 	defer signal.Stop(orders)
 	for {

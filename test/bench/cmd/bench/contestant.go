@@ -56,7 +56,7 @@ func (b *bench) choose(names string) ([]contestant, error) {
 	return chosen, nil
 }
 
-// agentCommand runs the agent with its defaults. The stream is there already, the same for every contestant.
+// agentCommand runs the agent with its defaults. The stream exists already, the same for every contestant.
 func (b *bench) agentCommand(r *rig) ([]string, error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -73,8 +73,7 @@ func freeAddress() (string, error) {
 	return listener.Addr().String(), listener.Close()
 }
 
-// agentArguments are the agent's command line. Its configuration, with no more than has to be said, is written to dir. extra goes
-// below the rule.
+// agentArguments returns the agent's command line, and writes a minimal configuration to dir. extra is added below the rule.
 func (b *bench) agentArguments(dir, kubeconfig, sinkURL, address string, resources []string, extra string) ([]string, error) {
 	config := filepath.Join(dir, "kubecdc.yaml")
 	text := fmt.Sprintf(`apiVersion: kubecdc.dev/v1

@@ -21,10 +21,10 @@ import (
 // objectsEach is how many objects each definition has.
 const objectsEach = 10
 
-// rests is how long a contestant that has all is left alone, to see what it takes then.
+// rests is how long a contestant is left idle after it has all objects, to measure its consumption at rest.
 const rests = 20 * time.Second
 
-// allThere is how long a contestant may take to have all.
+// allThere is how long a contestant may take until it has all objects.
 const allThere = 5 * time.Minute
 
 // DefinitionsReport is the outcome of --only crds.
@@ -37,18 +37,18 @@ type DefinitionsReport struct {
 // DefinitionsRun is one start of a contestant.
 type DefinitionsRun struct {
 	Contestant string `json:"contestant"`
-	Refusing   bool   `json:"refusing"` // the API server had few seats and refused what was more
-	// Failure says what was not there in time, or what else went wrong: figures of times then mean nothing.
+	Refusing   bool   `json:"refusing"` // the API server had few seats and rejected further requests
+	// Failure says what was missing at the timeout, or what else failed. Times are meaningless then.
 	Failure string `json:"failure,omitempty"`
 
-	Loaded  float64 `json:"loaded"`  // seconds until all objects are known
+	Loaded  float64 `json:"loaded"`  // seconds until all objects are loaded
 	Watched float64 `json:"watched"` // seconds until the last resource is watched
 	Sent    float64 `json:"sent"`    // seconds until all objects are on the bus
 
 	Requests definitions.Requests `json:"requests"`
 
-	CPU       float64        `json:"cpu"`       // seconds until all of that
-	ServerCPU float64        `json:"serverCPU"` // of the API server meanwhile
+	CPU       float64        `json:"cpu"`       // seconds of CPU until then
+	ServerCPU float64        `json:"serverCPU"` // seconds of CPU of the API server until then
 	Rest      float64        `json:"rest"`      // milliseconds of CPU per second afterwards
 	Memory    process.Memory `json:"memory"`
 	HeapKept  int64          `json:"heapKept"` // bytes that a garbage collection kept
@@ -58,9 +58,9 @@ type DefinitionsRun struct {
 type starter struct {
 	name string
 	spec func(b *bench, r *definitionsRig) (process.Spec, error)
-	// loaded returns when all objects are known.
+	// loaded returns when all objects are loaded.
 	loaded func(ctx context.Context, r *definitionsRig) error
-	// collect has the process collect garbage.
+	// collect makes the process collect garbage.
 	collect func(ctx context.Context, r *definitionsRig) error
 }
 
@@ -70,7 +70,7 @@ type definitionsRig struct {
 	child                             *process.Child
 }
 
-// definitions measures what it takes to begin where there are many definitions, in turns.
+// definitions measures starts in a cluster with many definitions, in turns.
 func (b *bench) definitions(ctx context.Context) (_ *DefinitionsReport, err error) {
 	dir, err := os.MkdirTemp(b.dir, "kubecdc-bench-*")
 	if err != nil {
@@ -95,9 +95,9 @@ func (b *bench) definitions(ctx context.Context) (_ *DefinitionsReport, err erro
 	}
 	defer world.Stop()
 	report := &DefinitionsReport{Definitions: b.crds, Objects: objectsEach}
-	var failed error // the last one that did not get there
+	var failed error // the last failure of a run
 	for i := range b.repeat + 1 {
-		refusing := i == b.repeat // once, after all others: what is made for it stays
+		refusing := i == b.repeat // once, after all others: the limit stays
 		if refusing {
 			if err := world.Limit(ctx); err != nil {
 				return report, err
@@ -119,8 +119,8 @@ func (b *bench) definitions(ctx context.Context) (_ *DefinitionsReport, err erro
 	return report, failed
 }
 
-// start runs a contestant until it has all, and a little longer. What goes wrong with it is in the run; an error is one of the
-// benchmark's own.
+// start runs a contestant until it has all objects, and a little longer. A failure of the contestant is in the run; an error
+// is one of the benchmark itself.
 func (b *bench) start(ctx context.Context, world *definitions.World, s starter, dir string, refusing bool) (run *DefinitionsRun, err error) {
 	run = &DefinitionsRun{Contestant: s.name, Refusing: refusing}
 	r := &definitionsRig{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), groups: world.Groups()}
@@ -176,7 +176,7 @@ func (b *bench) start(ctx context.Context, world *definitions.World, s starter, 
 	return run, r.child.Stop(time.Minute)
 }
 
-// begin waits until a contestant has all.
+// begin waits until a contestant has all objects.
 func (b *bench) begin(
 	ctx context.Context, world *definitions.World, s starter, r *definitionsRig, bus *definitionsBus, began time.Time, run *DefinitionsRun,
 ) (err error) {
@@ -192,7 +192,7 @@ func (b *bench) begin(
 	return b.watched(ctx, world, s.name, began, run)
 }
 
-// rested leaves a contestant alone and sees what it takes then. used is the CPU time that it had before.
+// rested leaves a contestant idle and measures its consumption. used is its CPU time before.
 func (b *bench) rested(ctx context.Context, s starter, r *definitionsRig, used time.Duration, run *DefinitionsRun) error {
 	if err := rest(ctx, r.child, rests); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (b *bench) rested(ctx context.Context, s starter, r *definitionsRig, used t
 		if err := s.collect(ctx, r); err != nil {
 			return r.child.Failed(err)
 		}
-		run.HeapKept, _ = heapKept(r.child.Log, log.Size()) // an error: nothing was collected yet
+		run.HeapKept, _ = heapKept(r.child.Log, log.Size()) // an error means that nothing was collected yet
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func (b *bench) watched(ctx context.Context, world *definitions.World, name stri
 	}
 }
 
-// rest leaves a process alone.
+// rest leaves a process idle.
 func rest(ctx context.Context, child *process.Child, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -335,7 +335,7 @@ func (d *definitionsBus) close() error {
 	return d.child.Stop(10 * time.Second)
 }
 
-// traced has the Go runtime write what each collection kept.
+// traced makes the Go runtime log the live heap of each collection.
 func traced() []string { return []string{"GODEBUG=gctrace=1"} }
 
 func baselineSpec(b *bench, r *definitionsRig) (process.Spec, error) {
@@ -363,7 +363,8 @@ func agentSpec(b *bench, r *definitionsRig) (process.Spec, error) {
 	return process.Spec{Name: agent, Argv: argv, Log: filepath.Join(r.dir, "contestant.log"), Env: traced()}, err
 }
 
-// ready waits for the agent's readiness: every first list is loaded then. To be asked costs the agent something, of a thousand scopes.
+// ready waits until the agent is ready, that is, all first lists are loaded. With a thousand scopes each query costs the agent
+// something.
 func ready(ctx context.Context, r *definitionsRig) error {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -393,7 +394,7 @@ func get(ctx context.Context, url string) (status int, err error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// collectAgent asks the agent for its metrics, until what that leaves behind is collected.
+// collectAgent requests the agent's metrics. Repeated requests leave enough garbage for a collection.
 func collectAgent(ctx context.Context, r *definitionsRig) error {
 	_, err := get(ctx, "http://"+r.address+"/metrics")
 	return err

@@ -4,8 +4,8 @@
 //
 //	go run ./bench/cmd/bench --buses all
 //
-// Each run starts a JetStream, a stand-in API server and one contestant, as processes of their own; lets the contestant
-// read the pods, then a number of updates; and checks every record on the bus before its figures count. Contestants
-// alternate, and of several repetitions the median counts. On a busy machine only ratios mean anything, which is why
-// the goals are ratios where they can be.
+// Each run starts a JetStream, a stand-in API server and one contestant as separate processes. The contestant reads the
+// pods and then a number of updates. Every record on the bus is checked before the run's figures count. Contestants
+// alternate, and the median of several repetitions counts. On a busy machine only ratios are meaningful, so the goals
+// are ratios where possible.
 package main

@@ -19,7 +19,7 @@ type FilterReport struct {
 	Runs  []*Run       `json:"runs"`
 }
 
-// FilterCost is what a filter takes per event, by the benchmarks of internal/filter. Medians.
+// FilterCost is the cost of a filter per event, by the benchmarks of internal/filter. Medians.
 type FilterCost struct {
 	Name   string  `json:"name"`
 	Ns     float64 `json:"ns"`
@@ -30,7 +30,7 @@ type FilterCost struct {
 // filterCounts is how often each benchmark runs.
 const filterCounts = 5
 
-// filtered are rules that every update of the feed passes, so that all of them have to be on the bus whoever is measured.
+// filtered are rules that every update of the feed passes, so that every contestant must publish all updates.
 func filtered() []struct{ name, extra string } {
 	return []struct{ name, extra string }{
 		{"no filter", ""},
@@ -40,7 +40,7 @@ func filtered() []struct{ name, extra string } {
 	}
 }
 
-// filters measures what filters cost: alone, and within an agent.
+// filters measures the cost of filters: alone, and within an agent.
 func (b *bench) filters(ctx context.Context) (*FilterReport, error) {
 	report := &FilterReport{}
 	b.progress("benchmarks of internal/filter, %d times each", filterCounts)
@@ -96,7 +96,7 @@ func filterCosts(ctx context.Context) ([]FilterCost, error) {
 	return costs, nil
 }
 
-// parseBenchmarks returns the medians of what go test has printed, in the order in which the benchmarks ran first.
+// parseBenchmarks returns the medians from the output of go test, in the order in which the benchmarks ran first.
 func parseBenchmarks(text []byte) []FilterCost {
 	var names []string
 	figures := map[string][3][]float64{}
@@ -108,7 +108,7 @@ func parseBenchmarks(text []byte) []FilterCost {
 		}
 		for i := range f {
 			value, err := strconv.ParseFloat(string(line[2+i]), 64)
-			if err != nil { // the pattern lets nothing else through but several dots
+			if err != nil { // apart from several dots, the pattern matches only numbers
 				continue
 			}
 			f[i] = append(f[i], value)

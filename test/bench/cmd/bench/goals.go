@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Goal is a figure that the agent is meant to reach.
+// Goal is a figure that the agent should reach.
 type Goal struct {
 	Name     string `json:"name"`
 	Measured string `json:"measured"`
@@ -13,7 +13,7 @@ type Goal struct {
 	Verdict  string `json:"verdict"` // met, missed or not measured
 }
 
-// The goals. Absolute ones hold on an idle machine only; where the machine is busy, believe the ratios.
+// The goals. Absolute ones are valid on an idle machine only. On a busy machine, only the ratios are meaningful.
 const (
 	wantRate        = 8.0        // times the baseline's
 	wantCPU         = 60.0       // µs
@@ -39,7 +39,7 @@ func (r *Report) goal(name, wanted string, measured float64, ok bool, format str
 	r.Goals = append(r.Goals, g)
 }
 
-// judge compares what was measured with the goals of the sections that ran.
+// judge compares the measured figures with the goals of the sections that ran.
 func (r *Report) judge(sections []string) {
 	if slices.Contains(sections, "throughput") {
 		for _, transport := range []string{arrangement{}.transport(), arrangement{tls: true}.transport()} {
@@ -112,7 +112,7 @@ func (r *Report) sized(pods int) []*Run {
 	return r.of("scale", agent, "", pods)
 }
 
-// mostPods that the agent had to do with in a section.
+// mostPods returns the highest number of pods of a run of the agent in a section.
 func (r *Report) mostPods(section string) (most int) {
 	for _, run := range r.of(section, agent, "", 0) {
 		most = max(most, run.Pods)

@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// measure does what was asked for and prints what there is, also where an error ended it early.
+// measure runs the requested measurements and prints the results, even if an error ended them early.
 func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) error {
 	var report interface{ print(w io.Writer) error }
 	var err error
@@ -97,10 +97,10 @@ func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) er
 	}
 }
 
-// Sections that are asked for alone: they have reports of their own.
+// Sections that run only on request: they have reports of their own.
 const (
-	crds      = "crds"    // a start where there are many custom resources
-	filters   = "filters" // what filters cost
+	crds      = "crds"    // a start with many custom resources
+	filters   = "filters" // the cost of filters
 	questions = "record"  // of the past
 )
 
@@ -161,7 +161,7 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 		b.updates = pick(b.quick, 30_000, 50_000)
 	}
 	if b.repeat == 0 && only == crds {
-		b.repeat = 2 // and once more while the API server refuses
+		b.repeat = 2 // and once more while the API server rejects requests
 	}
 	if b.repeat == 0 {
 		b.repeat = pick(b.quick, 2, 3)

@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// Run is what one contestant did once.
+// Run is one run of one contestant.
 type Run struct {
 	Section    string `json:"section"`
 	Contestant string `json:"contestant"`
@@ -37,11 +37,11 @@ type Run struct {
 	Failure string        `json:"failure,omitempty"`
 }
 
-// ok says that the run's figures count.
+// ok reports whether the run's figures count.
 func (r *Run) ok() bool { return r.Failure == "" && r.Records.Complete() }
 
-// once runs a contestant through its first sync, the updates as the section does them, and the check of its records.
-// A contestant that fails has a Run that says so; an error is one of the benchmark's own.
+// once runs a contestant through its first sync, the updates as the section requires, and the check of its records.
+// If the contestant fails, the Run says so; an error is one of the benchmark itself.
 func (b *bench) once(
 	ctx context.Context, section string, c contestant, a arrangement, updates int,
 	phase func(context.Context, *rig, *Run) error,
@@ -111,7 +111,7 @@ func (r *rig) sync(ctx context.Context, c contestant, run *Run) error {
 	if err != nil {
 		return err
 	}
-	// The bus stamps what it stores: better than when it was noticed.
+	// The bus's timestamp of the last message is more precise than the time of the poll.
 	run.SyncSeconds = state.LastTime.Sub(begun).Seconds()
 	if _, err := r.settle(ctx); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (r *rig) sync(ctx context.Context, c contestant, run *Run) error {
 	return err
 }
 
-// flood is the phase in which all updates happen at once: how many a second, and what each costs.
+// flood is the phase in which all updates happen at once. It measures their rate and the cost of each.
 func flood(ctx context.Context, r *rig, run *Run) error {
 	info, err := r.stream.Info(ctx)
 	if err != nil {
@@ -158,12 +158,12 @@ func (r *rig) usage() (used [3]time.Duration, err error) {
 	return used, err
 }
 
-// gcLine is a line of GODEBUG=gctrace=1 (package runtime): "… 41->44->21 MB, 43 MB goal, …"; the third figure is the
-// heap that the collection found alive.
+// gcLine is a line of GODEBUG=gctrace=1 (package runtime): "… 41->44->21 MB, 43 MB goal, …". The third figure is the
+// live heap.
 var gcLine = regexp.MustCompile(`(?m)^gc \d+ .* \d+->\d+->(\d+) MB`)
 
-// heapKept is the least that a collection kept since the log was as long as from: all last-known objects were there by
-// then, and what a collection keeps beyond them was under way, or allocated while it ran.
+// heapKept returns the smallest live heap of the collections in the log after offset from. All last-known objects
+// existed by then. A larger live heap includes work in progress, or memory that was allocated during the collection.
 func heapKept(log string, from int64) (int64, error) {
 	text, err := os.ReadFile(log)
 	if err != nil {

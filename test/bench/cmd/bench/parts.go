@@ -18,8 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/bench/splice"
 )
 
-// parts are sub-commands that the command starts itself with, so that each part is a process of its own. Feed and sink
-// announce where they can be reached in a line of JSON.
+// parts are sub-commands that the command starts itself, so that each part is a separate process. Feed and sink
+// announce their addresses in a line of JSON.
 var parts = map[string]func(context.Context, []string, io.Writer) error{
 	"feed": runFeed, "sink": runSink, "baseline": runBaseline, "splice": runSplice, "receive": runReceive, "readall": runReadAll,
 }

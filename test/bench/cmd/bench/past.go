@@ -28,12 +28,12 @@ const (
 	pastTopic      = "kubecdc"
 )
 
-// Goals of questions about the past. Reading is that of the whole record by pkg/consume, each event parsed.
+// Goals of questions about the past. Reading means that pkg/consume reads the whole record and parses each event.
 const (
 	wantOne       = 100.0    // times faster than reading
 	wantOneTime   = 0.3      // s
 	wantNamespace = 20.0     // times faster than reading
-	wantAll       = 1.5      // times the time of reading what has come since the last snapshot
+	wantAll       = 1.5      // times the time of reading everything since the last snapshot
 	wantTail      = 1.25     // times the bytes of the records; a record is framed with its position
 	wantPartition = 1.1      // times the bytes of the records
 	wantPeak      = 64 << 20 // bytes of memory, without the answer
@@ -48,7 +48,7 @@ type PastReport struct {
 	Goals   []Goal   `json:"goals"`
 }
 
-// Asked is what a question took: medians, and the highest peak.
+// Asked is the cost of a question: medians, and the highest peak.
 type Asked struct {
 	Question string  `json:"question"`
 	Seconds  float64 `json:"seconds"`
@@ -69,7 +69,7 @@ type pastWorld struct {
 	bus    string    // for --bus
 }
 
-// past measures questions about the past beside a reader of the whole record.
+// past compares questions about the past with a reader of the whole record.
 func (b *bench) past(ctx context.Context) (*PastReport, error) {
 	w := &pastWorld{b: b, report: &PastReport{Events: b.events, Objects: b.objects}}
 	err := w.askJetStream(ctx)
@@ -172,7 +172,7 @@ func (w *pastWorld) tail(ctx context.Context) (err error) {
 	return nil
 }
 
-// askKafka counts the bytes that a history takes.
+// askKafka counts the bytes that a history reads.
 func (w *pastWorld) askKafka(ctx context.Context) (err error) {
 	if err := kafka.Available(); err != nil {
 		w.b.progress("kafka: not measured: %v", err)
@@ -253,7 +253,7 @@ func (w *pastWorld) ask(ctx context.Context, question string, runs int, argv fun
 	return out, nil
 }
 
-// askOnce runs a command. The kernel's peak is read until the command ends, so it may lack what came in the last milliseconds.
+// askOnce runs a command. The kernel's peak is read until the command ends, so it may lack the last milliseconds.
 func askOnce(ctx context.Context, argv []string) (*Asked, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var out counter
@@ -292,7 +292,7 @@ func askOnce(ctx context.Context, argv []string) (*Asked, error) {
 	return a, nil
 }
 
-// counter counts what is written to it.
+// counter counts the bytes that are written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {

@@ -14,10 +14,10 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// held is how long the bus stands still.
+// held is how long the bus is stopped.
 const held = 30 * time.Second
 
-// block is the phase in which the bus stands still while all updates happen. Afterwards everything has to arrive.
+// block is the phase in which the bus is stopped while all updates happen. Afterwards everything has to arrive.
 func block(ctx context.Context, r *rig, run *Run) error {
 	info, err := r.stream.Info(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func block(ctx context.Context, r *rig, run *Run) error {
 		if err != nil {
 			return err
 		}
-		// The peak: what is given back before the bus answers was needed all the same.
+		// The peak, because memory that is released before the bus answers was needed all the same.
 		run.Growth = max(run.Growth, now.Peak-before.RSS)
 		status, err := r.feedStatus(ctx)
 		if err != nil {
@@ -69,8 +69,8 @@ func block(ctx context.Context, r *rig, run *Run) error {
 	return nil
 }
 
-// walk is the phase in which updates come so slowly that nothing queues up: a collection then finds what is kept for
-// good, and little else.
+// walk is the phase in which updates come so slowly that nothing queues up. A collection then finds permanent data
+// and little else.
 func walk(ctx context.Context, r *rig, run *Run) error {
 	info, err := r.stream.Info(ctx)
 	if err != nil {
@@ -86,7 +86,8 @@ func walk(ctx context.Context, r *rig, run *Run) error {
 // perSecond is the rate at which latency is measured.
 const perSecond = 500
 
-// trickle is the phase in which updates come at a moderate rate and a subscriber of the stream notes how old each is.
+// trickle is the phase in which updates come at a moderate rate and a subscriber of the stream records the age of
+// each.
 func trickle(ctx context.Context, r *rig, run *Run) error {
 	var mu sync.Mutex
 	ages := make([]float64, 0, run.Updates)

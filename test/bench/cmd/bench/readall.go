@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// runReadAll reads a stream and parses each event, as a consumer does that has no other way to answer.
+// runReadAll reads a stream and parses each event, as a consumer that cannot ask for less.
 func runReadAll(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("bench readall", flag.ContinueOnError)
 	source := &consume.JetStream{}
@@ -38,7 +38,8 @@ func runReadAll(ctx context.Context, args []string, stdout io.Writer) error {
 	return err
 }
 
-// lastSnapshot is where the last snapshots before a time begin. Those of all resources follow each other within a minute.
+// lastSnapshot returns where the last snapshots before a time begin. Those of all resources follow each other within a
+// minute.
 func lastSnapshot(ctx context.Context, source *consume.JetStream, at time.Time) (consume.Start, error) {
 	streams := &consume.JetStream{URL: source.URL, Subjects: []string{"kubecdc.*.stream.*.*"}}
 	var last consume.Position

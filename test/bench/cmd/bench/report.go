@@ -25,7 +25,7 @@ func (r *Report) of(section, contestant, transport string, pods int) (runs []*Ru
 	return runs
 }
 
-// line is what a table shows in one line: the runs of one contestant under the same conditions.
+// line is one line of a table: the runs of one contestant under the same conditions.
 type line struct {
 	section, contestant, transport string
 	pods                           int
@@ -136,7 +136,7 @@ func against(title, format string, figure func(*Run) float64) column {
 	}}
 }
 
-// heapPerPod is how many bytes each pod more than in the smallest run adds, up to the runs with that many pods.
+// heapPerPod returns the heap bytes per additional pod, between the smallest run and the runs with most pods.
 func (r *Report) heapPerPod(contestant string, most int) (float64, bool) {
 	few := most
 	for _, run := range r.of("heap", contestant, "", 0) {
@@ -182,7 +182,7 @@ var (
 	rateRatio = against("x baseline", "%.1f", perSecondOf)
 	cpu       = plain("CPU/event", "%.0f µs", cpuOf)
 	cpuRatio  = column{"of baseline", func(r *Report, l *line) string {
-		// Turned over: 1/20 is easier to read than 0.05.
+		// Inverted: 1/20 is easier to read than 0.05.
 		ratio, ok := ratio(r.of(l.section, "baseline", l.transport, l.pods), l.runs, cpuOf)
 		if !ok {
 			return "-"
@@ -192,7 +192,7 @@ var (
 	rss  = plain("RSS", "%.0f MiB", megabytes(func(r *Run) float64 { return float64(r.Memory.RSS) }))
 	peak = plain("peak", "%.0f MiB", megabytes(func(r *Run) float64 { return float64(r.Memory.Peak) }))
 	heap = plain("heap kept", "%.0f MiB", megabytes(heapOf))
-	// The slope from the fewest pods, so that what does not grow with them does not count.
+	// The slope from the fewest pods excludes memory that does not grow with them.
 	heapPerPod = column{"per pod", func(r *Report, l *line) string {
 		perPod, ok := r.heapPerPod(l.contestant, l.pods)
 		if !ok {

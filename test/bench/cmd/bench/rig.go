@@ -18,14 +18,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// stalled is how long nothing may arrive on the bus before a run is given up.
+// stalled is how long the bus may receive nothing before a run fails.
 const stalled = time.Minute
 
-// arrangement is what differs between rigs.
+// arrangement has the settings that differ between rigs.
 type arrangement struct {
 	pods    int
 	tls     bool
-	traceGC bool // have the Go runtime collect often, and write what each collection kept
+	traceGC bool // make the Go runtime collect often, and log the live heap of each collection
 }
 
 func (a arrangement) transport() string {
@@ -44,7 +44,7 @@ type rig struct {
 	dir, kubeconfig, ca string
 	sinkURL             string
 	feed                feedAddress
-	history             *feed.History // the feed's, computed once more on this side
+	history             *feed.History // equal to the feed's, computed here
 
 	sinkChild, feedChild, child *process.Child
 	conn                        *nats.Conn
@@ -52,7 +52,7 @@ type rig struct {
 	stream                      jetstream.Stream
 }
 
-// assemble starts bus and API server. Close ends them, also where assemble fails.
+// assemble starts the bus and the API server. Close ends them, even if assemble fails.
 func (b *bench) assemble(ctx context.Context, c contestant, a arrangement) (r *rig, err error) {
 	r = &rig{arrangement: a, bench: b, name: c.name}
 	defer func() {
@@ -95,7 +95,7 @@ func (b *bench) assemble(ctx context.Context, c contestant, a arrangement) (r *r
 	return r, err
 }
 
-// part starts a sub-command of this program and reads where it can be reached.
+// part starts a sub-command of this program and reads its address.
 func (r *rig) part(ctx context.Context, address any, args ...string) (*process.Child, error) {
 	child, err := process.Start(process.Spec{
 		Name: args[0], Argv: append([]string{r.bench.self}, args...), Log: r.log(args[0]), Announces: true,
@@ -126,7 +126,7 @@ func (r *rig) launch(c contestant) error {
 	return err
 }
 
-// order has the feed make n updates, at rate per second, or all at once where it is 0.
+// order makes the feed release n updates, at rate per second, or all at once if rate is 0.
 func (r *rig) order(ctx context.Context, n int, rate float64) error {
 	url := fmt.Sprintf("%s/start?updates=%d&rate=%g", r.feed.Control, n, rate)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
@@ -157,7 +157,7 @@ func (r *rig) feedStatus(ctx context.Context) (feed.Status, error) {
 	return status, json.NewDecoder(response.Body).Decode(&status)
 }
 
-// await returns the stream's state as soon as it holds want messages. what is for the progress on stderr.
+// await returns the stream's state as soon as it holds want messages. what is shown in the progress on stderr.
 func (r *rig) await(ctx context.Context, want uint64, what string) (jetstream.StreamState, error) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -191,7 +191,8 @@ func (r *rig) await(ctx context.Context, want uint64, what string) (jetstream.St
 // errStalled says that a contestant has lost records, or is too slow to wait for.
 var errStalled = errors.New("stalled")
 
-// settle returns the number of messages once it has not changed for a while: a first sync has an end of its own.
+// settle returns the number of messages when it has not changed for a while, because the end of a first sync is not
+// announced.
 func (r *rig) settle(ctx context.Context) (uint64, error) {
 	const calm = 500 * time.Millisecond
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -218,7 +219,7 @@ func (r *rig) settle(ctx context.Context) (uint64, error) {
 	return last, nil
 }
 
-// stop ends the contestant as an orchestrator would, and says so if it did not end well.
+// stop ends the contestant as an orchestrator would, and returns an error if it did not exit cleanly.
 func (r *rig) stop() error {
 	if r.child == nil {
 		return nil
@@ -228,7 +229,7 @@ func (r *rig) stop() error {
 	return child.Stop(30 * time.Second)
 }
 
-// close ends everything and removes what it left.
+// close ends everything and removes leftovers.
 func (r *rig) close() error {
 	if r.child != nil {
 		r.child.Kill()
@@ -248,8 +249,8 @@ func (r *rig) close() error {
 	return errors.Join(errs...)
 }
 
-// verify reads the whole stream and checks that the updates are all there. Records that are still missing are waited
-// for a little: a count of messages includes those that are no updates.
+// verify reads the whole stream and checks that all updates are there. It waits a little for missing records, because
+// the number of messages includes other events.
 func (r *rig) verify(ctx context.Context, updates int) (record.Result, error) {
 	check := record.NewCheck(r.history, updates)
 	consumer, err := r.js.OrderedConsumer(ctx, record.Stream, jetstream.OrderedConsumerConfig{})

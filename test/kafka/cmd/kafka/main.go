@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return 0
 }
 
-// install is no failure where tests are skipped rather than failed.
+// install does not fail if tests are skipped rather than failed.
 func install(ctx context.Context, stderr io.Writer) int {
 	wanted := os.Getenv(kafka.Env)
 	if wanted == "skip" {
@@ -72,7 +72,7 @@ func install(ctx context.Context, stderr io.Writer) int {
 	return 0
 }
 
-// serve prints the brokers on stdout, so that a script can read them; what else there is to say goes to stderr.
+// serve prints the brokers on stdout, so that a script can read them, and everything else on stderr.
 func serve(ctx context.Context, o kafka.Options, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := kafka.Available(); err != nil {
 		return err
