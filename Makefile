@@ -151,11 +151,11 @@ lint: prose $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting and language, lint t
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 	cd image && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 
-# The packages whose comments `make prose` reads.
-PROSE ?= $$(go list -f '{{.Dir}}' ./... | sed 's|^$(CURDIR)/||')
+# The directories whose comments `make prose` reads.
+PROSE ?= $$(find . -name .cache -prune -o -name '*.go' -printf '%h\n' | sort -u)
 
 .PHONY: prose
-prose: ## Find sentences that are too long or hard to read, in documents, help texts, the chart, messages and the comments of PROSE (all packages)
+prose: ## Find sentences that are too long or hard to read, in documents, help texts, the chart, messages and the comments of PROSE (all)
 	@failed=0; packages="$(PROSE)"; cd test && go build -o ../.cache/prose ./prose; \
 		for what in docs help chart messages "comments $$packages"; do ../.cache/prose $$what || failed=1; done; exit $$failed
 

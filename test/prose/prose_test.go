@@ -158,7 +158,7 @@ func TestRun(t *testing.T) {
 		"README.md": "Fine.\n", "CHANGELOG.md": "", "SECURITY.md": "", "CONTRIBUTING.md": "", "examples/README.md": "Fine.\n",
 		"docs/page.md": "Fine.\n\nIt is told.\n", "docs/cli.md": "<!-- Made by a test. -->\nIt is heard.\n", "cmd/agent/a.go": source,
 		"charts/a/values.yaml": values, "charts/a/NOTES.txt": notesText, "charts/a/README.md": "It is told.\n", "configs/a.yaml": "# told\n",
-		"internal/a/a.json": "told", "pkg/a/a_test.go": source,
+		"internal/a/a.json": "told", "pkg/a/a_test.go": source, "cmd/agent/a_test.go": source,
 	} {
 		file := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -188,7 +188,10 @@ func TestRun(t *testing.T) {
 			"cmd/agent/a.go:21: subject", "cmd/agent/a.go:21: subject", "cmd/agent/a.go:21: of it", "cmd/agent/a.go:22: told",
 			"cmd/agent/a.go:23: subject", "cmd/agent/a.go:23: told",
 		}},
-		{"comments cmd/agent", 1, []string{"cmd/agent/a.go:3: told", "cmd/agent/a.go:8: behind"}},
+		{"comments ./cmd/agent pkg/a", 1, []string{
+			"cmd/agent/a.go:3: told", "cmd/agent/a.go:8: behind", "cmd/agent/a_test.go:3: told", "cmd/agent/a_test.go:8: behind",
+			"pkg/a/a_test.go:3: told", "pkg/a/a_test.go:8: behind",
+		}},
 		{"nothing", 2, nil},
 		{"", 2, nil},
 	} {
