@@ -234,7 +234,7 @@ func TestDefinedAgainAndServedBeforeItIsEstablished(t *testing.T) {
 		s.put("a", "1", nil)
 		l := live(t, s.apiServer, newMemory(), func(o *informers.Options, r *recorder) {
 			takes(widgets(nil))(o, r)
-			o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return r.heard(of) }
+			o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return r.lastEvent(of) }
 		})
 		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 		l.wait(t, want...)

@@ -23,10 +23,10 @@ func (k *machine) onLog() (record []*object.Delta, before int) {
 	return record, before
 }
 
-// It returns the last stream event of a resource on the current log.
-func (k *machine) heard(of *object.Resource) (scope.LastEvent, bool, error) {
+// lastEvent returns the last stream event of a resource on the current log.
+func (k *machine) lastEvent(of *object.Resource) (scope.LastEvent, bool, error) {
 	record, before := k.onLog()
-	return (&recorder{deltas: record[before:]}).heard(of)
+	return (&recorder{deltas: record[before:]}).lastEvent(of)
 }
 
 // settles ends all faults, and waits until everything is live and on the bus.

@@ -316,7 +316,7 @@ func (k *machine) start() {
 		k.log.use(o, r)
 		o.Spec = k.taken.spec()
 		o.Lane = func(string) store.Lane { return k.bus }
-		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return k.heard(of) }
+		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return k.lastEvent(of) }
 		o.Log = slog.New(slog.NewTextHandler(noted(k.note), nil))
 	})
 }

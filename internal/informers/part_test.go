@@ -62,8 +62,8 @@ func TestPartsHearOfOthers(t *testing.T) {
 }
 
 // An agent recognizes its own last event, and also a restored etcd.
-func TestPartsHearOfThemselves(t *testing.T) {
-	for want, heard := range map[string]scope.LastEvent{
+func TestPartsFindTheirLastEvent(t *testing.T) {
+	for want, last := range map[string]scope.LastEvent{
 		"gap 0 checkpoint-lost": {Scope: "configmaps?fieldSelector=metadata.name=a", ResourceVersion: 90},
 		"gap 0 rewound":         {Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: 500},
 	} {
@@ -73,7 +73,7 @@ func TestPartsHearOfThemselves(t *testing.T) {
 				s.put("a", "1", nil)
 				l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
 					o.Part = only("a")
-					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return heard, true, nil }
+					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return last, true, nil }
 				})
 				l.wait(t, want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 			})

@@ -255,7 +255,7 @@ func TestReloadComesBack(t *testing.T) {
 		nodes := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} })
 		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
 			o.Rules = []selection.Rule{rule(nil), nodes}
-			o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) { return r.heard(res) }
+			o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) { return r.lastEvent(res) }
 		})
 		eventually(t, "to be captured", func() bool { return captured(l.set) })
 		s.put("a", "2", nil) // a tombstone waits for a later resourceVersion
@@ -277,8 +277,8 @@ func TestReloadComesBack(t *testing.T) {
 	})
 }
 
-// It returns the last stream event of a resource, as on a bus that has all recorded deltas.
-func (r *recorder) heard(of *object.Resource) (scope.LastEvent, bool, error) {
+// lastEvent returns the last stream event of a resource, as on a bus that has all recorded deltas.
+func (r *recorder) lastEvent(of *object.Resource) (scope.LastEvent, bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range slices.Backward(r.deltas) {

@@ -162,7 +162,9 @@ func TestAnotherEtcdWasRestored(t *testing.T) {
 				second.end()
 				third := live(t, s, m, func(o *informers.Options, r *recorder) {
 					two(o, r)
-					o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) { return second.heard(res) }
+					o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) {
+						return second.lastEvent(res)
+					}
 				})
 				third.awaitCaptured(t)
 				pass(2 * time.Minute)
@@ -280,7 +282,7 @@ func TestRestoredHistoryIsFoundAgainByTheNextRun(t *testing.T) {
 				_ = m.Flush(t.Context())
 				next := live(t, s, m, func(o *informers.Options, _ *recorder) {
 					o.Spec = again
-					o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return l.heard(of) }
+					o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return l.lastEvent(of) }
 				})
 				pass(2 * time.Minute)
 				s.put("cm", "7", in)

@@ -82,7 +82,7 @@ func TestResumeRewound(t *testing.T) {
 				second.mu.Unlock()
 				_ = m.Flush(t.Context())
 				if c, _ := m.saved("configmaps"); c.History != 1 {
-					t.Errorf("history %d is remembered, want 1", c.History)
+					t.Errorf("history %d is saved, want 1", c.History)
 				}
 			})
 		})
@@ -92,33 +92,33 @@ func TestResumeRewound(t *testing.T) {
 // The checkpoint was restored together with etcd, or lost: only the bus shows that.
 func TestResumeBusKnowsMore(t *testing.T) {
 	for name, tc := range map[string]struct {
-		remembered bool
-		heard      scope.LastEvent
-		history    uint32
-		want       string
+		saved   bool
+		last    scope.LastEvent
+		history uint32
+		want    string
 	}{
-		"restored": {remembered: true, heard: scope.LastEvent{Scope: "configmaps", ResourceVersion: 500}, history: 1, want: "gap 0 rewound"},
+		"restored": {saved: true, last: scope.LastEvent{Scope: "configmaps", ResourceVersion: 500}, history: 1, want: "gap 0 rewound"},
 		"restored again": {
-			remembered: true, heard: scope.LastEvent{Scope: "configmaps", ResourceVersion: 90, History: 3}, history: 4, want: "gap 0 rewound",
+			saved: true, last: scope.LastEvent{Scope: "configmaps", ResourceVersion: 90, History: 3}, history: 4, want: "gap 0 rewound",
 		},
-		"lost and restored": {heard: scope.LastEvent{Scope: "configmaps", ResourceVersion: 500, History: 1}, history: 2, want: "gap 0 rewound"},
+		"lost and restored": {last: scope.LastEvent{Scope: "configmaps", ResourceVersion: 500, History: 1}, history: 2, want: "gap 0 rewound"},
 		"lost, of several scopes": {
-			heard: scope.LastEvent{Scope: "configmaps/other", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost",
+			last: scope.LastEvent{Scope: "configmaps/other", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost",
 		},
-		"lost": {heard: scope.LastEvent{Scope: "configmaps", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost"},
+		"lost": {last: scope.LastEvent{Scope: "configmaps", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, m := newAPIServer(t), newMemory()
 				s.put("a", "1", nil)
-				if tc.remembered {
+				if tc.saved {
 					first := live(t, s, m, nil)
 					first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 					_ = m.Flush(t.Context())
 					first.end()
 				}
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return tc.heard, true, nil }
+					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return tc.last, true, nil }
 				})
 				second.wait(t, tc.want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 				second.mu.Lock()

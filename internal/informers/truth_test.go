@@ -47,8 +47,8 @@ func (s *stop) repeats(d *object.Delta, scope string) bool {
 // point is a version's place in the order of histories.
 func point(d *object.Delta) uint64 { return uint64(d.History)<<48 | d.ResourceVersion }
 
-// It reports whether the events of a resource on the log have a lower history number than other events among the first n on record.
-func (x *truth) forgets(resource string, n int) bool {
+// loses reports whether the events of a resource on the log have a lower history number than other events among the first n on record.
+func (x *truth) loses(resource string, n int) bool {
 	log, known, highest := 0, uint32(0), uint32(0)
 	for _, at := range x.logs {
 		if at <= n {
@@ -115,7 +115,7 @@ func (x *truth) problems(resource string) (problems []string) {
 			clear(seen)
 			clear(highest)
 		}
-		if slices.Contains(x.blank, n) && x.forgets(resource, n) { // neither the checkpoint nor the log has the history number (guarantees.md)
+		if slices.Contains(x.blank, n) && x.loses(resource, n) { // neither the checkpoint nor the log has the history number (guarantees.md)
 			clear(histories)
 		}
 		if d.Stream != nil {

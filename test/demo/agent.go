@@ -21,8 +21,8 @@ import (
 // captured is the message that the agent logs when all existing objects are on the bus.
 const captured = "first snapshot complete, waiting for changes"
 
-// The time limit for that. A cluster of 100,000 objects takes seconds.
-const patience = 3 * time.Minute
+// timeout limits the wait for that message. A cluster of 100,000 objects takes seconds.
+const timeout = 3 * time.Minute
 
 // agent is `kubecdc run` with an embedded JetStream. Its log goes to a file; its warnings also go to the screen.
 type agent struct {
@@ -52,7 +52,7 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 		r.Close()
 		return err
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	ready := make(chan struct{})
 	readers.Go(func() error {
@@ -65,7 +65,7 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 	case <-a.child.Done():
 		return a.child.Failed(errEnded)
 	case <-late.C:
-		err = a.child.Failed(fmt.Errorf("has not logged %q within %v", captured, patience))
+		err = a.child.Failed(fmt.Errorf("has not logged %q within %v", captured, timeout))
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}

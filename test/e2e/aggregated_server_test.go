@@ -154,7 +154,7 @@ func (e *extension) put(t testing.TB, name string) {
 		"spec": obj{"text": fmt.Sprintf("%d \"quoted\" é", e.rng.IntN(1000))},
 	}
 	e.objects[name] = o
-	raw := e.tell(t, typ, name, o)
+	raw := e.send(t, typ, name, o)
 	v, err := oracle.ReadVersion(e.resource(), 0, raw)
 	if err != nil {
 		t.Fatal(err)
@@ -171,13 +171,13 @@ func (e *extension) remove(t testing.TB, name string) {
 	meta["resourceVersion"] = oracle.FormatRev(e.rv)
 	o["metadata"] = meta
 	delete(e.objects, name)
-	e.tell(t, "DELETED", name, o)
+	e.send(t, "DELETED", name, o)
 	key := oracle.ObjectKey{Resource: e.resource(), Namespace: extensionNamespace, Name: name}
 	e.versions[key] = append(e.versions[key], &oracle.Version{Key: key, Rev: e.rv, Deleted: true, UID: meta["uid"].(string)})
 }
 
-// `tell` sends an event to the watches. It must be called with mu held.
-func (e *extension) tell(t testing.TB, typ, name string, o obj) []byte {
+// send sends an event to the watches. It must be called with mu held.
+func (e *extension) send(t testing.TB, typ, name string, o obj) []byte {
 	t.Helper()
 	raw, err := json.Marshal(o)
 	if err != nil {

@@ -53,8 +53,8 @@ func (x *annex) beat(t *testing.T) {
 	}
 }
 
-// `told` waits until a consumer of the bus has the same state as the extensions.
-func (x *annex) told(t *testing.T) {
+// caughtUp waits until a consumer of the bus has the same state as the extensions.
+func (x *annex) caughtUp(t *testing.T) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
 		for _, e := range x.extensions {
@@ -70,7 +70,7 @@ func (x *annex) told(t *testing.T) {
 // all other resources continue.
 func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e *extension)) {
 	t.Helper()
-	x.told(t)
+	x.caughtUp(t)
 	from := len(x.All())
 	refused := make([]float64, len(x.extensions))
 	errorsOf := func(e *extension) float64 {
@@ -111,12 +111,12 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 		comeBack(e)
 	}
 	back := time.Now()
-	x.told(t)
-	t.Logf("%s: all that changed meanwhile is told %s after the cluster has found it", what, time.Since(back).Round(time.Millisecond))
+	x.caughtUp(t)
+	t.Logf("%s: the changes made meanwhile are on the bus %s after the cluster has found it", what, time.Since(back).Round(time.Millisecond))
 	for _, e := range x.extensions {
 		e.churn(t, 20)
 	}
-	x.told(t)
+	x.caughtUp(t)
 }
 
 // TestAggregated stops and restarts two API servers that the cluster aggregates: unavailable, unregistered, and unregistered while
@@ -167,7 +167,7 @@ func TestAggregated(t *testing.T) {
 			e.forget()
 			e.register(t)
 		})
-	x.told(t)
+	x.caughtUp(t)
 	if err := x.agent.Stop(time.Minute); err != nil {
 		t.Fatalf("agent: %v", err)
 	}

@@ -66,11 +66,11 @@ func TestGoneWhileDown(t *testing.T) {
 		}
 		return fmt.Errorf("the bus has no snapshot of the resource that is gone")
 	})
-	told := s.All()[begin:]
-	if g := told[0]; g.Stream != oracle.Gap || g.Recovered || g.Reason != "expired" || g.To < gone {
+	records := s.All()[begin:]
+	if g := records[0]; g.Stream != oracle.Gap || g.Recovered || g.Reason != "expired" || g.To < gone {
 		t.Errorf("the first record of the second run is %+v, want a gap that ends at %d or behind", g, gone)
 	}
-	for _, rec := range told {
+	for _, rec := range records {
 		if rec.Op != "" || rec.Stream == oracle.SnapshotCompleted && rec.Objects != 0 {
 			t.Errorf("the bus has op %q of %s, and %d objects in a snapshot, where nothing is", rec.Op, rec.Key, rec.Objects)
 		}

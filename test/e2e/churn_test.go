@@ -180,7 +180,7 @@ func TestChurn(t *testing.T) {
 					}
 				}
 				if !hasty(n) { // Otherwise it goes while the agent may still be reading missed changes: they cannot be read then.
-					if err := k.told(ctx, s); err != nil {
+					if err := k.delivered(ctx, s); err != nil {
 						return err
 					}
 				}

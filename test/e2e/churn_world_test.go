@@ -180,8 +180,8 @@ func (k *kind) written(ctx context.Context, n int) error {
 	})
 }
 
-// `told` waits until the bus has the last written revision.
-func (k *kind) told(ctx context.Context, s *world.Stream) error {
+// delivered waits until the bus has the last written revision.
+func (k *kind) delivered(ctx context.Context, s *world.Stream) error {
 	rev, err := k.plane.History.Revision(ctx)
 	if err != nil {
 		return err

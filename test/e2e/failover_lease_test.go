@@ -26,17 +26,17 @@ func TestLeaderPausedBriefly(t *testing.T) {
 		leader.freeze(t)
 		world.Pass(t.Context(), d)
 		leader.thaw(t)
-		e.told(t)
+		e.caughtUp(t)
 		e.leader(t)
 	}
-	told, terms := e.judgeTerms(t, "paused briefly")
-	if len(terms) != 1 || told.Duplicates != 0 {
-		t.Errorf("%d leaders and %d duplicates, want one and none", len(terms), told.Duplicates)
+	outcome, terms := e.judgeTerms(t, "paused briefly")
+	if len(terms) != 1 || outcome.Duplicates != 0 {
+		t.Errorf("%d leaders and %d duplicates, want one and none", len(terms), outcome.Duplicates)
 	}
 	if leader.Ended() {
 		t.Errorf("the leader has ended: %v", leader.Err)
 	}
-	told.tell(t)
+	outcome.report(t)
 }
 
 // TestLeaderSurvivesAPIServers stops the only API server, for less and for more than the Lease duration. Nobody can take the
@@ -68,19 +68,19 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 			e.away = max(e.away, time.Since(gone))
 			e.Losses = append(e.Losses, lost)
 			e.led(t, i+1)
-			e.told(t)
+			e.caughtUp(t)
 		}
 	}
 	for i, e := range elections {
 		t.Run(fmt.Sprint("agents ", i+1), func(t *testing.T) {
-			told, terms := e.judgeTerms(t, fmt.Sprint("API server away, agents: ", i+1))
+			outcome, terms := e.judgeTerms(t, fmt.Sprint("API server away, agents: ", i+1))
 			if i == 0 && (len(terms) != 1 || first[i].Ended()) {
 				t.Errorf("%d leaders, the first has ended %t; want the one, and that it goes on", len(terms), first[i].Ended())
 			}
-			if told.Duplicates != 0 && len(terms) == 1 {
-				t.Errorf("%d duplicates of the one leader", told.Duplicates)
+			if outcome.Duplicates != 0 && len(terms) == 1 {
+				t.Errorf("%d duplicates of the one leader", outcome.Duplicates)
 			}
-			told.tell(t)
+			outcome.report(t)
 		})
 	}
 }
@@ -138,7 +138,7 @@ func TestLeaseDeleted(t *testing.T) {
 		return err
 	})
 	e.led(t, 2)
-	e.told(t)
+	e.caughtUp(t)
 	t.Logf("epoch %d before the Lease was deleted, %d behind it", before, e.epoch())
 	next()
 
@@ -149,11 +149,11 @@ func TestLeaseDeleted(t *testing.T) {
 	leader.Again(t)
 	e.standsBy(t, leader)
 
-	told, terms := e.judgeTerms(t, "Lease deleted")
+	outcome, terms := e.judgeTerms(t, "Lease deleted")
 	if len(terms) != 5 {
 		t.Errorf("%d leaders, want five: who leads keeps the lead", len(terms))
 	}
-	told.tell(t)
+	outcome.report(t)
 }
 
 // TestStandbyAway cuts a standby off from the API server for longer than the Lease duration. It must not conclude that the
@@ -166,7 +166,7 @@ func TestStandbyAway(t *testing.T) {
 	leader, other := e.agents[0], e.agents[1]
 	other.api.Refuse(true)
 	other.api.Cut()
-	e.told(t)
+	e.caughtUp(t)
 	if other.Ended() {
 		t.Errorf("the standby has ended: %v", other.Err)
 	}
@@ -179,8 +179,8 @@ func TestStandbyAway(t *testing.T) {
 	}
 	other.api.Refuse(false)
 	e.standsBy(t, other)
-	told, terms := e.judgeTerms(t, "standby away")
-	if len(terms) != 1 || told.Duplicates != 0 {
-		t.Errorf("%d leaders and %d duplicates, want one and none", len(terms), told.Duplicates)
+	outcome, terms := e.judgeTerms(t, "standby away")
+	if len(terms) != 1 || outcome.Duplicates != 0 {
+		t.Errorf("%d leaders and %d duplicates, want one and none", len(terms), outcome.Duplicates)
 	}
 }

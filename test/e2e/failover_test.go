@@ -107,8 +107,8 @@ func (c *candidate) signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// failoverTold is the outcome of one fault over all rounds, printed as text and as one line of JSON.
-type failoverTold struct {
+// failoverOutcome is the outcome of one fault over all rounds, printed as text and as one line of JSON.
+type failoverOutcome struct {
 	Fault      string         `json:"fault"`
 	Rounds     int            `json:"rounds"`
 	Leaders    int            `json:"leaders"`
@@ -125,7 +125,7 @@ type failoverTold struct {
 	Wrong      map[string]int `json:"wrong"` // By kind; all should be zero.
 }
 
-func (f *failoverTold) String() string {
+func (f *failoverOutcome) String() string {
 	return fmt.Sprintf(`%s: %d rounds, %d leaders one after the other
   without publishing: median %.2f s, worst %.2f s, least %.2f s
   revisions %d, records expected %d, on the bus %d, in gaps %d, duplicates %d, late %d
@@ -139,7 +139,7 @@ func (f *failoverTold) String() string {
 const tooLong = 20 * time.Second
 
 // judgeTerms stops the writers, and judges all records on the bus and all saved checkpoints.
-func (e *election) judgeTerms(t testing.TB, what string) (failoverTold, []oracle.Term) {
+func (e *election) judgeTerms(t testing.TB, what string) (failoverOutcome, []oracle.Term) {
 	t.Helper()
 	e.stop()
 	resources, selected := []string{"configmaps"}, []string{oracle.Widgets}
@@ -158,30 +158,30 @@ func (e *election) judgeTerms(t testing.TB, what string) (failoverTold, []oracle
 		}
 	}
 
-	told := failoverTold{
+	outcome := failoverOutcome{
 		Fault: what, Leaders: len(terms), Expected: got.Expected, Records: got.Records, Duplicates: got.Duplicates, InGaps: got.InGaps,
 		Wrong: make(map[string]int),
 	}
 	for key, versions := range e.History.Of(append(resources, selected...)...) {
 		if key.Namespace == e.namespace {
-			told.Revisions += len(versions)
+			outcome.Revisions += len(versions)
 		}
 	}
 	for _, f := range faults {
-		told.Wrong[f.Kind]++
+		outcome.Wrong[f.Kind]++
 	}
-	told.Missing = told.Wrong["missing"]
+	outcome.Missing = outcome.Wrong["missing"]
 	for _, term := range terms {
-		told.Late += term.Late
+		outcome.Late += term.Late
 	}
 	if list := oracle.Silences(terms); len(list) > 0 {
 		slices.Sort(list)
-		told.Least, told.Median, told.Worst = list[0].Seconds(), list[len(list)/2].Seconds(), list[len(list)-1].Seconds()
+		outcome.Least, outcome.Median, outcome.Worst = list[0].Seconds(), list[len(list)/2].Seconds(), list[len(list)-1].Seconds()
 		if worst := list[len(list)-1]; worst > tooLong+e.away {
 			t.Errorf("%s without publishing", worst)
 		}
 	}
-	return told, terms
+	return outcome, terms
 }
 
 // snapshotCounts returns how many snapshots of each scope were started.
@@ -193,8 +193,8 @@ func snapshotCounts(records []oracle.Record) map[string]int {
 	return counts
 }
 
-// `tell` prints the outcome as text and as one line of JSON.
-func (f *failoverTold) tell(t testing.TB) {
+// report prints the outcome as text and as one line of JSON.
+func (f *failoverOutcome) report(t testing.TB) {
 	t.Helper()
 	t.Log(f)
 	line, err := json.Marshal(f)
@@ -223,7 +223,7 @@ func TestFailover(t *testing.T) {
 			e.begin(t, 2)
 			for i := range rounds {
 				leader := e.leader(t)
-				e.remembered(t)
+				e.checkpointed(t)
 				e.Pause(t, 0, 3*time.Second)
 				epoch := e.epoch()
 				at := time.Now()
@@ -233,12 +233,12 @@ func TestFailover(t *testing.T) {
 				e.Pause(t, 0, time.Second) // The new leader is at work.
 				f.end(t, e, leader)
 			}
-			told, _ := e.judgeTerms(t, f.name)
-			told.Rounds = rounds
-			if told.Leaders != rounds+1 {
-				t.Errorf("%d leaders in %d rounds", told.Leaders, rounds)
+			outcome, _ := e.judgeTerms(t, f.name)
+			outcome.Rounds = rounds
+			if outcome.Leaders != rounds+1 {
+				t.Errorf("%d leaders in %d rounds", outcome.Leaders, rounds)
 			}
-			told.tell(t)
+			outcome.report(t)
 		})
 	}
 }
@@ -257,10 +257,10 @@ func TestFailoverOfThree(t *testing.T) {
 		e.after(t, epoch)
 	}
 	e.leader(t)
-	told, _ := e.judgeTerms(t, "killed, of three")
-	told.Rounds = 2
-	if told.Leaders != 3 {
-		t.Errorf("%d leaders, want three", told.Leaders)
+	outcome, _ := e.judgeTerms(t, "killed, of three")
+	outcome.Rounds = 2
+	if outcome.Leaders != 3 {
+		t.Errorf("%d leaders, want three", outcome.Leaders)
 	}
-	told.tell(t)
+	outcome.report(t)
 }

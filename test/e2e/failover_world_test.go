@@ -269,8 +269,8 @@ func (e *election) after(t testing.TB, epoch uint64) {
 	})
 }
 
-// `told` waits until the bus has a revision that was written after the call. The writers must be running.
-func (e *election) told(t testing.TB) {
+// caughtUp waits until the bus has a revision that was written after the call. The writers must be running.
+func (e *election) caughtUp(t testing.TB) {
 	t.Helper()
 	rev := e.Now(t)
 	wait.Eventually(t, time.Minute, func() error {
@@ -283,10 +283,10 @@ func (e *election) told(t testing.TB) {
 	})
 }
 
-// `remembered` waits until the leader has saved its checkpoint, which it does every 5 s. A leader that ends before that has
+// checkpointed waits until the leader has saved its checkpoint, which it does every 5 s. A leader that ends before that has
 // only repeated the records of its predecessor, without progress. After several of them in a row, the history that they need is
 // gone.
-func (e *election) remembered(t testing.TB) {
+func (e *election) checkpointed(t testing.TB) {
 	t.Helper()
 	key := oracle.ObjectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
 	before := e.History.OfObject(key)

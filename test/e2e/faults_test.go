@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// faultsTold is the outcome of TestFaults as one line of JSON.
-type faultsTold struct {
+// faultsOutcome is the outcome of TestFaults as one line of JSON.
+type faultsOutcome struct {
 	Seed       uint64         `json:"seed"`
 	Faults     int            `json:"faults"`
 	ByKind     map[string]int `json:"byKind"`
@@ -106,12 +106,12 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 	s.BusProxy.Delay(0)
 	s.Agent.Again(t)
 
-	told := faultsTold{Seed: seed, Faults: len(schedule), ByKind: make(map[string]int), Wrong: make(map[string]int)}
+	outcome := faultsOutcome{Seed: seed, Faults: len(schedule), ByKind: make(map[string]int), Wrong: make(map[string]int)}
 	for i, k := range schedule {
 		s.Pause(t, 100*time.Millisecond, 1200*time.Millisecond)
 		t.Logf("fault %d of %d at %s: %s", i+1, len(schedule), time.Since(begin).Round(time.Second), k.name)
 		k.do(t, s)
-		told.ByKind[k.name]++
+		outcome.ByKind[k.name]++
 		if s.Agent.Ended() {
 			t.Fatalf("the agent has ended by itself: %v", s.Agent.Err)
 		}
@@ -124,26 +124,26 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 	world.Report(t, s.Plane, s.Stream, faults)
 	s.TellStory(t, faults, resources, selected)
 
-	told.Seconds = int(time.Since(begin).Seconds())
-	told.Revisions = s.History.Count(append(resources, selected...)...)
-	told.Expected, told.Records, told.Duplicates = got.Expected, got.Records, got.Duplicates
-	told.Inferred, told.Swept, told.InGaps = got.Inferred, got.Swept, got.InGaps
-	told.Gaps = len(got.Gaps)
+	outcome.Seconds = int(time.Since(begin).Seconds())
+	outcome.Revisions = s.History.Count(append(resources, selected...)...)
+	outcome.Expected, outcome.Records, outcome.Duplicates = got.Expected, got.Records, got.Duplicates
+	outcome.Inferred, outcome.Swept, outcome.InGaps = got.Inferred, got.Swept, got.InGaps
+	outcome.Gaps = len(got.Gaps)
 	for i := range got.Gaps {
 		if got.Gaps[i].Recovered {
-			told.Recovered++
+			outcome.Recovered++
 		}
 	}
-	told.Snapshots = len(oracle.SnapshotsOf(s.Stream.All(), 0))
+	outcome.Snapshots = len(oracle.SnapshotsOf(s.Stream.All(), 0))
 	for _, f := range faults {
-		told.Wrong[f.Kind]++
+		outcome.Wrong[f.Kind]++
 	}
-	told.Missing = told.Wrong["missing"]
-	told.tell(t, sw)
+	outcome.Missing = outcome.Wrong["missing"]
+	outcome.report(t, sw)
 }
 
-// `tell` prints the outcome as a table and as one line of JSON.
-func (f *faultsTold) tell(t testing.TB, sw *world.SteadyWriters) {
+// report prints the outcome as a table and as one line of JSON.
+func (f *faultsOutcome) report(t testing.TB, sw *world.SteadyWriters) {
 	t.Helper()
 	kinds := slices.SortedFunc(maps.Keys(f.ByKind), func(a, b string) int {
 		return cmp.Or(cmp.Compare(f.ByKind[b], f.ByKind[a]), cmp.Compare(a, b))
@@ -169,7 +169,7 @@ func (f *faultsTold) tell(t testing.TB, sw *world.SteadyWriters) {
 }
 
 // others returns the number of faults that the table does not name.
-func (f *faultsTold) others() int {
+func (f *faultsOutcome) others() int {
 	n := 0
 	for kind, count := range f.Wrong {
 		if !slices.Contains([]string{"missing", "order", "chain", "before", "after"}, kind) {

@@ -123,8 +123,8 @@ func TestLarge(t *testing.T) {
 		if gave["patch"] == 0 || gave["before"] == 0 || gave["reference"] == 0 {
 			t.Errorf("given up: %v, want some of each", gave)
 		}
-		if len(run.stream.Buried()) > 0 {
-			t.Errorf("%d dead letters, where all can be put aside", len(run.stream.Buried()))
+		if len(run.stream.DeadObjects()) > 0 {
+			t.Errorf("%d dead letters, where all can be put aside", len(run.stream.DeadObjects()))
 		}
 		t.Logf("given up: %v; %d records without before", gave, got.Shortened)
 	})
@@ -134,7 +134,7 @@ func TestLarge(t *testing.T) {
 			Extra: event + "claimCheck: {}\noversize: [patch, before]",
 		}}
 		run.run(t, p)
-		if len(run.stream.Buried()) == 0 {
+		if len(run.stream.DeadObjects()) == 0 {
 			t.Error("no dead letters, where much is too large and cannot be put aside")
 		}
 		for _, l := range run.stream.Dead() {
@@ -142,7 +142,7 @@ func TestLarge(t *testing.T) {
 				t.Errorf("reason %q", l.Why)
 			}
 		}
-		t.Logf("given up: %v; %d dead letters", givenUp(t, run.agent), len(run.stream.Buried()))
+		t.Logf("given up: %v; %d dead letters", givenUp(t, run.agent), len(run.stream.DeadObjects()))
 	})
 	t.Run("http, directory", func(t *testing.T) {
 		h := world.StartReceiver(t, nil)
@@ -167,10 +167,10 @@ func TestLarge(t *testing.T) {
 			Extra: fmt.Sprintf("deadLetter: {url: %q}\n", dead.URL),
 		}}
 		run.run(t, p)
-		if len(run.stream.Buried()) == 0 {
+		if len(run.stream.DeadObjects()) == 0 {
 			t.Error("no dead letters, where much is too large and cannot be put aside")
 		}
-		t.Logf("given up: %v; %d dead letters", givenUp(t, run.agent), len(run.stream.Buried()))
+		t.Logf("given up: %v; %d dead letters", givenUp(t, run.agent), len(run.stream.DeadObjects()))
 	})
 }
 
@@ -207,10 +207,10 @@ func TestKafkaLarge(t *testing.T) {
 			To: start(t), Namespace: "large-kafka-dead", Letters: true, Extra: event,
 		}}
 		run.run(t, p)
-		if len(run.stream.Buried()) == 0 {
+		if len(run.stream.DeadObjects()) == 0 {
 			t.Error("no dead letters, where much is too large and cannot be put aside")
 		}
-		t.Logf("given up: %v; %d dead letters", givenUp(t, run.agent), len(run.stream.Buried()))
+		t.Logf("given up: %v; %d dead letters", givenUp(t, run.agent), len(run.stream.DeadObjects()))
 	})
 }
 

@@ -91,15 +91,15 @@ func (w *logWorld) judgeNew(t *testing.T, gaps int) logVerdict {
 	if err != nil {
 		if len(got.Faults) > 0 {
 			world.Report(t, w.Plane, s, got.Faults)
-			w.tell(t, s.All(), until, got.Faults)
+			w.explain(t, s.All(), until, got.Faults)
 		}
 		t.Fatalf("the new log (%s): %v", countOps(s.All()), err)
 	}
 	return got
 }
 
-// `tell` logs the records of the objects of some faults, and of their scopes, together with etcd's versions.
-func (w *logWorld) tell(t *testing.T, records []oracle.Record, until uint64, faults []oracle.Fault) {
+// explain logs the records of the objects of some faults, and of their scopes, together with etcd's versions.
+func (w *logWorld) explain(t *testing.T, records []oracle.Record, until uint64, faults []oracle.Fault) {
 	t.Helper()
 	for _, f := range faults[:min(2, len(faults))] {
 		var b strings.Builder

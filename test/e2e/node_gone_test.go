@@ -74,8 +74,8 @@ func TestNodeIsGone(t *testing.T) {
 		f.pod(t, fmt.Sprint("left-", i), node)
 		f.pod(t, fmt.Sprint("kept-", i), f.nodes[0])
 	}
-	told := foretell(p.History.Of("pods", "nodes"), f.namespace, f.snapshots(t, s), p.Now(t))
-	waitTold(t, s, told, 20*time.Second)
+	before := predict(p.History.Of("pods", "nodes"), f.namespace, f.snapshots(t, s), p.Now(t))
+	waitExpected(t, s, before, 20*time.Second)
 
 	f.agents[node].Crash()
 	f.label(t, "left-0", "unseen")
@@ -117,7 +117,7 @@ func TestNodeIsGone(t *testing.T) {
 		t.Errorf("the central agent begins at %d, the Node was deleted at %d", at, gone)
 	}
 	want := make(map[string]bool)
-	for id, w := range foretell(p.History.Of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at}, until) {
+	for id, w := range predict(p.History.Of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at}, until) {
 		want[id] = true
 		if w.op == oracle.Deleted && w.scope == nodeObject+node && w.rev > gone { // gone was asked for after the deletion
 			t.Errorf("the Node was deleted at %d, want %d at most", w.rev, gone)
@@ -173,7 +173,7 @@ func TestNodeIsGone(t *testing.T) {
 				return nil
 			}
 		}
-		return errors.New("the agent of the node has not told of a new Pod")
+		return errors.New("the agent of the node has not reported a new Pod")
 	})
 	f.compareTable(t, s)
 }

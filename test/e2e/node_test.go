@@ -102,17 +102,17 @@ func (f *fleet) rss(t *testing.T) []int64 {
 	return list
 }
 
-// `told` is a record that one agent of a fleet must send.
-type told struct {
+// expected is a record that one agent of a fleet must send.
+type expected struct {
 	id, op, scope string
 	rev           uint64
 	prev, next    *oracle.Version
 }
 
-// foretell derives from etcd's history the records of Pods and Nodes that the agents of all nodes and the central agent must send.
+// predict derives from etcd's history the records of Pods and Nodes that the agents of all nodes and the central agent must send.
 // It starts after the snapshots of their scopes, which are given by their resourceVersions.
-func foretell(history map[oracle.ObjectKey][]*oracle.Version, namespace string, snapshots map[string]uint64, until uint64) map[string]told {
-	want := make(map[string]told)
+func predict(history map[oracle.ObjectKey][]*oracle.Version, namespace string, snapshots map[string]uint64, until uint64) map[string]expected {
+	want := make(map[string]expected)
 	for key, versions := range history {
 		if key.Namespace != namespace && (key.Resource != "nodes" || !strings.HasPrefix(key.Name, namespace+"-")) {
 			continue
@@ -122,7 +122,7 @@ func foretell(history map[oracle.ObjectKey][]*oracle.Version, namespace string, 
 			if next.Rev > until {
 				break
 			}
-			for _, w := range foretellChange(key, prev, next) {
+			for _, w := range predictChange(key, prev, next) {
 				if at, ok := snapshots[w.scope]; ok && next.Rev > at {
 					want[w.id] = w
 				}
@@ -135,7 +135,7 @@ func foretell(history map[oracle.ObjectKey][]*oracle.Version, namespace string, 
 	return want
 }
 
-func foretellChange(key oracle.ObjectKey, prev, next *oracle.Version) []told {
+func predictChange(key oracle.ObjectKey, prev, next *oracle.Version) []expected {
 	scopeOf := func(v *oracle.Version) string {
 		if key.Resource == "nodes" {
 			return nodeObject + key.Name
@@ -144,21 +144,21 @@ func foretellChange(key oracle.ObjectKey, prev, next *oracle.Version) []told {
 	}
 	switch {
 	case next.Deleted:
-		return []told{{oracle.DeleteID(prev), oracle.Deleted, scopeOf(prev), next.Rev, prev, nil}}
+		return []expected{{oracle.DeleteID(prev), oracle.Deleted, scopeOf(prev), next.Rev, prev, nil}}
 	case prev == nil:
-		return []told{{oracle.ChangeID(next), oracle.Created, scopeOf(next), next.Rev, nil, next}}
+		return []expected{{oracle.ChangeID(next), oracle.Created, scopeOf(next), next.Rev, nil, next}}
 	case scopeOf(prev) == scopeOf(next):
-		return []told{{oracle.ChangeID(next), oracle.Updated, scopeOf(next), next.Rev, prev, next}}
+		return []expected{{oracle.ChangeID(next), oracle.Updated, scopeOf(next), next.Rev, prev, next}}
 	default:
-		return []told{
+		return []expected{
 			{oracle.LeftID(next), oracle.Left, scopeOf(prev), next.Rev, prev, nil},
 			{oracle.ChangeID(next), oracle.Entered, scopeOf(next), next.Rev, prev, next},
 		}
 	}
 }
 
-// compareTold compares the records of a fleet with the wanted ones, and returns the number of copies.
-func compareTold(t *testing.T, want map[string]told, records []oracle.Record, until uint64) (copies int) {
+// compareExpected compares the records of a fleet with the wanted ones, and returns the number of copies.
+func compareExpected(t *testing.T, want map[string]expected, records []oracle.Record, until uint64) (copies int) {
 	t.Helper()
 	type place struct {
 		scope string
@@ -219,8 +219,8 @@ func compareTold(t *testing.T, want map[string]told, records []oracle.Record, un
 	return copies
 }
 
-// waitTold waits until all wanted records are on the bus, or no more come.
-func waitTold(t *testing.T, s *world.Stream, want map[string]told, idle time.Duration) {
+// waitExpected waits until all wanted records are on the bus, or no more come.
+func waitExpected(t *testing.T, s *world.Stream, want map[string]expected, idle time.Duration) {
 	t.Helper()
 	list := make([]oracle.Expectation, 0, len(want))
 	for id := range want {
@@ -333,11 +333,11 @@ func TestNodes(t *testing.T) {
 
 	wait.Settled(t, 500*time.Millisecond, time.Minute, p.History.ChangesIn(f.namespace))
 	until := p.Now(t)
-	want := foretell(p.History.Of("pods", "nodes"), f.namespace, snapshots, until)
-	waitTold(t, s, want, 20*time.Second)
+	want := predict(p.History.Of("pods", "nodes"), f.namespace, snapshots, until)
+	waitExpected(t, s, want, 20*time.Second)
 	all := time.Since(writing)
 	records := s.All()
-	copies := compareTold(t, want, records, until)
+	copies := compareExpected(t, want, records, until)
 	f.compareTable(t, s)
 	if counts.bornBound.Load() == 0 || counts.bound.Load() == 0 || counts.moved.Load() == 0 || counts.deletedUnbound.Load() == 0 {
 		t.Errorf("not everything came up: %+v", counts)

@@ -44,7 +44,7 @@ func TestReloadOfAStandby(t *testing.T) {
 	if err := standby.standby(t.Context()); err != nil {
 		t.Errorf("it has taken a selection: %v", err)
 	}
-	e.told(t)
+	e.caughtUp(t)
 	for _, rec := range e.Stream.All() {
 		if rec.Scope.Resource == "secrets" || rec.Key.Resource == "secrets" {
 			t.Fatalf("the leader's selection has no secrets, and %s %s is on the bus", rec.Stream, rec.Key)
@@ -56,7 +56,7 @@ func TestReloadOfAStandby(t *testing.T) {
 	}
 	e.leaderBut(t, leader)
 	e.Stream.Completed(t, "secrets")
-	e.told(t)
+	e.caughtUp(t)
 	e.stop()
 	wait.Settled(t, 2*time.Second, 2*time.Minute, e.History.ChangesIn(e.namespace))
 	until := e.Now(t)

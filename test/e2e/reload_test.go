@@ -220,14 +220,14 @@ func stateOf(records []oracle.Record, resource string) map[oracle.ObjectKey]*ora
 			seen[r.Snapshot] = make(map[oracle.ObjectKey]bool)
 		case r.Scope.Resource == resource && r.Stream == oracle.SnapshotCompleted:
 			for key := range state {
-				if told := seen[r.Snapshot]; told != nil && !told[key] {
+				if known := seen[r.Snapshot]; known != nil && !known[key] {
 					delete(state, key)
 				}
 			}
 			delete(seen, r.Snapshot)
 		case r.Stream == "" && r.Key.Resource == resource:
-			for _, told := range seen {
-				told[r.Key] = true
+			for _, known := range seen {
+				known[r.Key] = true
 			}
 			if r.Op == oracle.Deleted || r.Op == oracle.Left {
 				delete(state, r.Key)

@@ -122,14 +122,14 @@ func TestSnapshotEvery(t *testing.T) {
 	got.NoGaps(t)
 
 	// Two minutes are also enough for progress events.
-	told := 0
+	n := 0
 	for _, rec := range s.Stream.All() {
 		if rec.Stream == oracle.Progress {
-			told++
+			n++
 		}
 	}
-	if told < 3 {
-		t.Errorf("%d progress events in two minutes and a shutdown, want at least 3", told)
+	if n < 3 {
+		t.Errorf("%d progress events in two minutes and a shutdown, want at least 3", n)
 	}
 	if rec := s.Stream.All()[len(s.Stream.All())-1]; rec.Stream != oracle.Progress || rec.Rev < last {
 		t.Errorf("the last record is %s, want progress up to revision %d or later", rec.ID, last)

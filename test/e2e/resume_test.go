@@ -51,10 +51,10 @@ func TestRestart(t *testing.T) {
 	}
 
 	s.StopAgent(t)
-	told := s.Await(t, "progress at shutdown", func(rec *oracle.Record) bool {
+	last := s.Await(t, "progress at shutdown", func(rec *oracle.Record) bool {
 		return rec.Stream == oracle.Progress && rec.Rev >= s.History.LatestOf(namespace)
 	})
-	if n := len(s.Since(int(told.Position))); n > 0 {
+	if n := len(s.Since(int(last.Position))); n > 0 {
 		t.Errorf("%d records behind the progress at shutdown", n)
 	}
 	s.Change(t, namespace, changes)

@@ -42,12 +42,12 @@ func TestRollingUpdate(t *testing.T) {
 				}
 				e.after(t, epoch)
 			}
-			told, terms := e.judgeTerms(t, "rolling update, "+how.name)
-			told.Rounds = rounds
-			if told.Duplicates != 0 || len(terms) != rounds+1 {
-				t.Errorf("%d duplicates and %d leaders, want none and %d", told.Duplicates, len(terms), rounds+1)
+			outcome, terms := e.judgeTerms(t, "rolling update, "+how.name)
+			outcome.Rounds = rounds
+			if outcome.Duplicates != 0 || len(terms) != rounds+1 {
+				t.Errorf("%d duplicates and %d leaders, want none and %d", outcome.Duplicates, len(terms), rounds+1)
 			}
-			told.tell(t)
+			outcome.report(t)
 		})
 	}
 }

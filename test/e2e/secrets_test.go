@@ -333,18 +333,18 @@ func (l *leak) settle(t *testing.T) {
 		if l.Agent.Ended() {
 			t.Fatalf("the agent has ended: %v", l.Agent.Err)
 		}
-		told := make(map[oracle.ObjectKey]uint64)
+		known := make(map[oracle.ObjectKey]uint64)
 		records := l.stream.All()
 		for i := range records {
 			rec := &records[i]
-			told[rec.Key] = max(told[rec.Key], rec.Rev)
+			known[rec.Key] = max(known[rec.Key], rec.Rev)
 		}
 		for _, letter := range l.stream.Dead() {
-			told[letter.Key] = max(told[letter.Key], letter.Rev)
+			known[letter.Key] = max(known[letter.Key], letter.Rev)
 		}
 		for key, rev := range l.last {
-			if told[key] < rev {
-				return fmt.Errorf("%s is told of up to revision %d, want %d", key, told[key], rev)
+			if known[key] < rev {
+				return fmt.Errorf("%s has records up to revision %d, want %d", key, known[key], rev)
 			}
 		}
 		return nil

@@ -107,7 +107,7 @@ func (b *busTruth) judge(t *testing.T, p *world.Plane) oracle.Verdict {
 	v := world.ViewOf(b.stream.Started(t, busResources...))
 	v.MayBury = b.Letters
 	got := world.CheckIdle(t, p, b.stream, v, b.Idle, busResources...)
-	if len(b.stream.Buried()) == 0 {
+	if len(b.stream.DeadObjects()) == 0 {
 		got.NoGaps(t)
 	}
 	t.Logf("%d records expected, %d on the bus (%s), %d duplicates; %s",

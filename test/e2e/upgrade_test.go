@@ -141,7 +141,7 @@ func upgrade(t *testing.T, b *busTruth) {
 		}
 		b.agent.Ready(t)
 		b.runs(t, binary == before)
-		b.told(t, p)
+		b.caughtUp(t, p)
 		b.saved(t)
 	}
 	stopWriting()
@@ -161,8 +161,8 @@ func (b *busTruth) runs(t testing.TB, before bool) {
 	}
 }
 
-// `told` waits until the bus has a change of each resource that was made after the call.
-func (b *busTruth) told(t testing.TB, p *world.Plane) {
+// caughtUp waits until the bus has a change of each resource that was made after the call.
+func (b *busTruth) caughtUp(t testing.TB, p *world.Plane) {
 	t.Helper()
 	rev := p.Now(t)
 	wait.Eventually(t, time.Minute, func() error {
@@ -238,16 +238,16 @@ func TestUpgradeElected(t *testing.T) {
 	e.begin(t, 1)
 	for _, binary := range []string{"", before, ""} {
 		old, epoch := e.leader(t), e.epoch()
-		e.remembered(t)
+		e.checkpointed(t)
 		e.binary = binary
 		e.standsBy(t, e.join(t))
 		old.update(t)
 		e.after(t, epoch)
 	}
-	told, terms := e.judgeTerms(t, "upgrade")
-	if told.Duplicates != 0 || len(terms) != 4 {
-		t.Errorf("%d duplicates and %d leaders, want none and 4", told.Duplicates, len(terms))
+	outcome, terms := e.judgeTerms(t, "upgrade")
+	if outcome.Duplicates != 0 || len(terms) != 4 {
+		t.Errorf("%d duplicates and %d leaders, want none and 4", outcome.Duplicates, len(terms))
 	}
 	oneHistory(t, e.Stream.All())
-	t.Log(&told)
+	t.Log(&outcome)
 }

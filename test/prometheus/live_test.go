@@ -20,8 +20,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// The limit for any wait, on a machine that is slow and busy.
-const patience = 3 * time.Minute
+// timeout limits each wait. The machine may be slow and busy.
+const timeout = 3 * time.Minute
 
 // TestMonitoring lets a real Prometheus scrape real agents. In normal operation nothing alerts and every panel has data.
 // Each injected fault fires its alert.
@@ -117,7 +117,7 @@ func loseHistory(t *testing.T, w *world) {
 	}
 	alerts(t, w, "KubecdcAbsent", "KubecdcDown")
 	var now int64
-	wait.Eventually(t, patience, func() error { // the load continues: there is something to lose
+	wait.Eventually(t, timeout, func() error { // the load continues: there is something to lose
 		if now, err = w.cluster.Revision(t.Context()); err != nil {
 			return err
 		}
@@ -195,7 +195,7 @@ func everyPanelHasData(t *testing.T, w *world) {
 		"Configuration reloads": 0,
 	}
 	queries := 0
-	wait.Eventually(t, patience, func() error {
+	wait.Eventually(t, timeout, func() error {
 		var wrong []error
 		queries = 0
 		for _, p := range d.Panels {
@@ -392,7 +392,7 @@ func names(t *testing.T, w *world) []string {
 // alerts waits until the alerts are pending or firing. The rule unit tests check for how long each is pending.
 func alerts(t *testing.T, w *world, want ...string) {
 	t.Helper()
-	wait.Eventually(t, patience, func() error {
+	wait.Eventually(t, timeout, func() error {
 		got := names(t, w)
 		for _, name := range want {
 			if !slices.Contains(got, name) {
@@ -406,7 +406,7 @@ func alerts(t *testing.T, w *world, want ...string) {
 // passes waits until none of the alerts is pending or firing.
 func passes(t *testing.T, w *world, alerts ...string) {
 	t.Helper()
-	wait.Eventually(t, patience, func() error {
+	wait.Eventually(t, timeout, func() error {
 		got := names(t, w)
 		for _, name := range alerts {
 			if slices.Contains(got, name) {

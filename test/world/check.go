@@ -21,11 +21,11 @@ func CheckIdle(t testing.TB, p *Plane, s *Stream, v oracle.View, idle time.Durat
 	v.Until = p.Now(t)
 	want := oracle.Expect(p.History.Of(resources...), v)
 	s.WaitFor(t, want, idle)
-	if s.laneOf != nil || len(s.Buried()) > 0 { // Several goroutines read the bus.
+	if s.laneOf != nil || len(s.DeadObjects()) > 0 { // Several goroutines read the bus.
 		wait.Settled(t, 500*time.Millisecond, time.Minute, s.readUpTo(v.Until))
 	}
 	records := s.All()
-	v.Dead = s.Buried()
+	v.Dead = s.DeadObjects()
 	got := s.Judge(want, records, v)
 	Report(t, p, s, got.Faults)
 	if got.Expected == 0 {

@@ -188,7 +188,7 @@ func (s *Stream) readUpTo(rev uint64) func() uint64 {
 			}
 		}
 		from = len(all)
-		return uint64(n + len(s.Buried()))
+		return uint64(n + len(s.DeadObjects()))
 	}
 }
 
@@ -329,8 +329,8 @@ func (s *Stream) Dead() []oracle.Letter {
 	return slices.Collect(maps.Values(s.letters))
 }
 
-// Buried returns the object of each dead letter, by the event's id.
-func (s *Stream) Buried() map[string]oracle.ObjectKey {
+// DeadObjects returns the object of each dead letter, by the event's id.
+func (s *Stream) DeadObjects() map[string]oracle.ObjectKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	dead := make(map[string]oracle.ObjectKey, len(s.letters))

@@ -1,7 +1,7 @@
 package discovery
 
-// It returns the number of known definitions, existing or deleted.
-func (x *Extensions) Remembered() int {
+// Known returns the number of definitions, existing or deleted.
+func (x *Extensions) Known() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return len(x.mu.definitions) + len(x.mu.deleted)

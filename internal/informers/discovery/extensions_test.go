@@ -168,7 +168,7 @@ func TestDeletedDefinitionsAreForgotten(t *testing.T) {
 		for range 1000 {
 			comeAndGo("widgets.shop.test")
 		}
-		if n := x.Remembered(); n != 1 {
+		if n := x.Known(); n != 1 {
 			t.Errorf("%d definitions are known after one came and went 1,000 times, want 1", n)
 		}
 		for n := range 1000 {
@@ -176,7 +176,7 @@ func TestDeletedDefinitionsAreForgotten(t *testing.T) {
 		}
 		pass(11 * time.Minute)
 		comeAndGo("gadgets.shop.test")
-		if n := x.Remembered(); n != 1 {
+		if n := x.Known(); n != 1 {
 			t.Errorf("%d definitions are known 11 min after 1,000 of them were deleted, want 1", n)
 		}
 	})
