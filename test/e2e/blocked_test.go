@@ -105,7 +105,7 @@ func heap(t testing.TB, p *world.Plane, server int) int64 {
 			return int64(bytes)
 		}
 	}
-	t.Fatal("the API server does not tell its heap")
+	t.Fatal("the API server does not report its heap")
 	return 0
 }
 
