@@ -175,7 +175,7 @@ func (c *counter) testEnded(e event) {
 	}
 }
 
-// reason returns the last 20 lines of a test's output, without the log lines of the code under test.
+// reason returns at most the last 20 lines of a test's output, without the log lines of the code under test.
 func reason(output string) string {
 	var lines []string
 	for line := range strings.Lines(output) {

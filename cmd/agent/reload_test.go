@@ -98,7 +98,7 @@ func TestRunRefusesAKey(t *testing.T) {
 	api := fakeAPI(t, "u-1", nil)
 	for _, c := range []struct{ content, want string }{
 		{"", "no such file or directory"},
-		{"t0ps3cret\n", "key has 9 bytes"}, // launch fails if it is on stderr
+		{"t0ps3cret\n", "key has 9 bytes"}, // launch fails the test if it is on stderr
 		{strings.Repeat("t0ps3cret", 10_000), "is larger than"},
 	} {
 		if c.content != "" {

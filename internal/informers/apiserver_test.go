@@ -71,8 +71,8 @@ type apiServer struct {
 	uids      int
 	restores  int // of etcd; each changes the times in managedFields
 
-	// fault may answer a request instead of the server, and reports whether it did. A watch ends after so many frames:
-	// it writes after instead of the next one. 0: no limit.
+	// fault may answer a request instead of the server, and reports whether it did. frames limits the frames of a watch:
+	// it writes after instead of the next one, and ends. 0: no limit.
 	fault  func(w http.ResponseWriter, r *http.Request) bool
 	frames int
 	after  string

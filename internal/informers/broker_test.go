@@ -176,7 +176,7 @@ func (b *broker) isFree() bool {
 	return b.how == "free" || b.how == "late"
 }
 
-// crash drops all deltas that are not acknowledged.
+// crash drops the queue. Its deltas that are already on record stay there without an acknowledgement.
 func (b *broker) crash() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

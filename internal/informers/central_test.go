@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// ConfigMaps stand for Pods here. The ConfigMap of a node has the name of the node, and each one is on a node.
+// ConfigMaps stand for Pods here. The ConfigMap of a node has the name of the node. There are no unbound ones.
 const (
 	unbound = "configmaps?fieldSelector=metadata.name="
 	nodes   = "nodes"

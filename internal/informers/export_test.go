@@ -104,7 +104,7 @@ func NewHearing(hear func(context.Context, *object.Resource) (scope.LastEvent, b
 	return scope.NewLastEvents(hear).Of
 }
 
-// NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether the acknowledged state is the known one.
+// NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether their position matches the last-known Nodes.
 func NodesOutstanding(s *Manager) (outstanding int, same bool) {
 	nodes := s.takeovers.existing
 	p, _ := nodes.Position()

@@ -131,7 +131,7 @@ func TestWithheldRelist(t *testing.T) {
 }
 
 // If other fields are stripped or redacted, the agent sends a gap in which nothing is missing. It sends none if an older release wrote
-// the checkpoint, which then has no content.
+// the checkpoint, which then does not record the fields.
 func TestContentChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

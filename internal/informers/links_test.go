@@ -123,7 +123,7 @@ func (c *line) Close() error {
 	return c.Conn.Close()
 }
 
-// remote is the server's end of a connection, with the client's own address.
+// remote is the server's end of a connection. Its client's address is different for each connection.
 type remote struct {
 	net.Conn
 	from net.Addr

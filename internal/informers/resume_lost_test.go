@@ -51,7 +51,7 @@ func TestResumeCompacted(t *testing.T) {
 	}
 }
 
-// In a restored etcd, resourceVersions are below the checkpoint, or are the same with another content.
+// The resourceVersions of a restored etcd are still below the checkpoint, or were assigned again with another content.
 func TestResumeRewound(t *testing.T) {
 	for name, more := range map[string]int{"below": 0, "above": 10} {
 		t.Run(name, func(t *testing.T) {

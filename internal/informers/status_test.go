@@ -324,7 +324,7 @@ func TestCapturedBesideAResourceThatAlwaysFails(t *testing.T) {
 	})
 }
 
-// The lag of a change lasts until the bus has acknowledged it, whatever else is acknowledged.
+// The lag of a change counts from its observation until the bus has acknowledged it, whatever else is acknowledged.
 func TestLagIsOfTheOldestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/leader"
 )
 
-// An answer may be as old as its request took: the wait begins after the answer.
+// The renewal in an answer may have happened while the request was in flight: the wait begins after the answer.
 func TestStandbyWaitsFromTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)

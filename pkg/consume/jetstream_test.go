@@ -47,7 +47,7 @@ func read(tb testing.TB, r consume.Reader, n int) []int {
 	return got
 }
 
-// after starts after record n of the stream KUBECDC.
+// after returns a start after record n of the stream KUBECDC.
 func after(n uint64) consume.Start {
 	return consume.After(consume.Position{Log: consume.Log{Name: "KUBECDC"}, Next: n + 1})
 }

@@ -52,7 +52,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A null member does not exist, and an absent one is unknown. The order of members, escapes and duplicate members do not matter.
+// A null member means that there is no value, and an absent one that the value is unknown. The order of members, escapes and duplicate
+// members do not matter.
 func TestParseMembers(t *testing.T) {
 	created := parse(t, replaced(t, updated, `"before":{"spec":{"replicas":3}}`, `"before":null`))
 	if string(created.Data.Before) != "null" {

@@ -88,8 +88,8 @@ func TestCutTwiceIsSentAlone(t *testing.T) {
 	}
 }
 
-// door closes connections right after it has accepted them, if open says so. It counts the connections that it lets in, and those
-// that are open.
+// door closes connections right after it has accepted them, unless open lets them in. It counts the connections that are open, and
+// those that it has closed.
 type door struct {
 	net.Listener
 	open   func(standing int64) bool
@@ -153,8 +153,8 @@ func publishAll(t *testing.T, r *running, objects, events int) (waitFor func()) 
 	}
 }
 
-// A receiver whose sidecar is up first: it accepts and closes every connection and then, while it recovers, two out of
-// three.
+// The sidecar of a receiver is up before the receiver: it accepts and closes every connection and then, while the receiver
+// recovers, two out of three.
 func TestReceiverThatComesBackRefusesNothing(t *testing.T) {
 	var back atomic.Bool
 	var n atomic.Int64

@@ -367,7 +367,7 @@ func streamEvent(kind object.StreamKind) *encode.Event {
 	}
 }
 
-// Stream events go to every partition of every topic that has objects of the resource, and to no other.
+// Stream events go to every partition of every topic for objects of the resource, even an empty one, and to no other.
 func TestStreamEventsGoToEveryPartition(t *testing.T) {
 	m := newModel(2)
 	m.topic("dead.prod-eu-1", 1)
