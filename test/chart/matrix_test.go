@@ -83,7 +83,7 @@ func TestMatrix(t *testing.T) {
 				t.Fatal("nothing runs an agent")
 			}
 			for _, w := range found {
-				env := append(w.env(), f.head["env"]) // the verbs for Secrets
+				env := append(w.env(), f.head["env"]) // the variables that Secrets provide
 				a.run(t, w.file, env, "config", "check", "-")
 				checkPod(t, all, w)
 				checkRoles(t, a, env, all, w)

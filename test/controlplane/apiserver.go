@@ -114,7 +114,7 @@ func (c *Cluster) APIServerURL(i int) string { return c.apiServers[i].url }
 // APIServerPID returns the process ID, or 0 if the server does not run.
 func (c *Cluster) APIServerPID(i int) int { return c.apiServers[i].pid() }
 
-// StartAPIServer starts a stopped server on the same port, and returns when it is ready. args replace
+// StartAPIServer starts a stopped server on the same port, and returns when it is ready. args, if any, replace
 // Options.APIServerArgs for this server from now on.
 func (c *Cluster) StartAPIServer(ctx context.Context, i int, args ...string) error {
 	s := c.apiServers[i]

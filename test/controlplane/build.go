@@ -168,7 +168,8 @@ func compile(ctx context.Context, src, out string, w io.Writer) error {
 	ldflags := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s",
 		versionPackage, version, major, minor)
 
-	// -v prints each package on stderr when it is compiled, but not those in the build cache.
+	// -v prints each package on stderr when it is compiled, but not those in the build cache. -trimpath is also set for the
+	// agent, so that common packages are compiled only once.
 	cmd := goCommand(ctx, src, "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, ".")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

@@ -180,7 +180,7 @@ func (k *kind) written(ctx context.Context, n int) error {
 	})
 }
 
-// delivered waits until the bus has the last written revision.
+// delivered waits until the bus has a record of the resource at etcd's current revision or later.
 func (k *kind) delivered(ctx context.Context, s *world.Stream) error {
 	rev, err := k.plane.History.Revision(ctx)
 	if err != nil {

@@ -80,7 +80,7 @@ func newElection(t testing.TB, p *world.Plane, name string) *election {
 	return e
 }
 
-// watch returns the selection of the agents. It includes the namespace of the Lease, which must not be on the bus.
+// watch returns the selection of the agents. It includes their own Lease, which must not be on the bus.
 func (e *election) watch() string {
 	return fmt.Sprintf(`
   - resources: [configmaps]

@@ -162,7 +162,8 @@ func TestReload(t *testing.T) {
 		t.Errorf("of what stays: %d records twice, %d gaps, %d inferred deltas", got.Duplicates, len(got.Gaps), got.Inferred)
 	}
 
-	// Removed resources: a gap reports the change, and the objects that consumers had have left. No other record follows.
+	// Removed resources: a gap reports the change, and the objects that consumers had have left. No other record of the resource
+	// follows until its next snapshot.
 	for i, resource := range []string{"secrets", "deployments.apps"} {
 		farewell := slices.IndexFunc(records, func(r oracle.Record) bool {
 			return r.Stream == "gap" && r.Scope.Text == resource && r.Reason == "selection-changed"

@@ -34,7 +34,7 @@ func TestAPIServers(t *testing.T) {
 		running.API.Cut()
 		for namespace, s := range stages {
 			s.Change(t, namespace, 40)
-			s.ChangeConfigMaps(t, namespace, "new", 1) // new-0 does not exist yet: it is changed, deleted and created again.
+			s.ChangeConfigMaps(t, namespace, "new", 1) // Change has created new-0: it is changed, deleted and created again.
 		}
 		const brief = 3
 		running.StopAPIServer(0)
@@ -68,7 +68,7 @@ func TestAPIServers(t *testing.T) {
 		s.ChangeConfigMaps(t, namespace, "new", 1)
 		s.JudgeWhole(t, "configmaps")
 
-		// Next the first server, whose watch cache begins after the agent's position.
+		// Server 1 lags: the agent restarts on it, moves to server 0 and comes back.
 		s.Etcd[1].Hold(true) // The agent is connected to this one.
 		s.MakeConfigMaps(t, namespace, "lagging", 10)
 		world.Pass(t.Context(), time.Second)

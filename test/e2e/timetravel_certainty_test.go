@@ -234,7 +234,7 @@ func loseOneScope(t *testing.T, s *world.Stage, bus string, announced bool) {
 		}
 		return v.Rev
 	}
-	// Both objects have the text at the returned revision. Each scope has a later one, so its state at the returned revision is known.
+	// Both objects have the text at the returned revision. Each scope then gets a later revision, so its state at the returned one is known.
 	write := func(text string) uint64 {
 		patch(lost, obj{"labels": obj{"text": text}})
 		rev := patch(kept, obj{"labels": obj{"text": text}})

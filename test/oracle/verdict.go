@@ -55,8 +55,8 @@ type Verdict struct {
 }
 
 // Judge compares the records of one lane, in its order, with the expectations. A gap event excuses missing records between its
-// two revisions. A recovered gap only excuses those of objects that were created and deleted between them. Instead, Judge then
-// checks the inferred deltas and the final state.
+// two revisions. A recovered gap only excuses those of objects that existed, and matched the selector, at neither revision.
+// Instead, Judge then checks the inferred deltas and the final state.
 func Judge(want map[ObjectKey][]Expectation, records []Record, v View) Verdict {
 	j := &judgement{
 		want:   want,
@@ -148,7 +148,7 @@ func (j *judgement) record(rec *Record, v View) {
 	}
 	if e == nil {
 		if e = j.inferredGone(rec); e != nil && j.seen[e.ID] != nil {
-			j.Duplicates++ // An agent with an older checkpoint did not know that the bus already has left.
+			j.Duplicates++ // An agent with an older checkpoint did not know that the bus already has the left event.
 			return
 		}
 	}

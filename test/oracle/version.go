@@ -97,8 +97,8 @@ func NewVersion(resource string, rev uint64, obj map[string]any) (*Version, erro
 }
 
 // changedBy returns the writers that changed prev (nil: no object) into next, by the contract's rule. These are the entries
-// that are newer than the newest entry of prev. Entries of that same second, or without a time, count if prev does not have
-// them. Times are RFC 3339 in UTC with whole seconds, so that they compare as text.
+// that are newer than the newest entry of prev. Entries of that same second, or without a time, count unless prev has one with the
+// same manager, operation and subresource. Times are RFC 3339 in UTC with whole seconds, so that they compare as text.
 func changedBy(prev, next *Version) []managed {
 	var newest string
 	had := map[managed]bool{}

@@ -8,7 +8,7 @@ import (
 
 // Spawn starts cmd and returns when the process exists. It calls ended once, with the error of Wait, after the process has ended.
 // By default, the process is in its own group: Ctrl-C in the terminal only reaches the parent, which then stops its children.
-// On Linux the kernel kills the process when the parent ends for any reason. On other systems the parent must stop it.
+// On Linux the kernel kills the process when the parent ends for any reason. On other systems the process must detect that.
 func Spawn(cmd *exec.Cmd, ended func(error)) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

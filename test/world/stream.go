@@ -177,7 +177,7 @@ func (s *Stream) All() []oracle.Record {
 	return s.records[:len(s.records):len(s.records)]
 }
 
-// readUpTo returns a function that counts the records read up to a revision, without progress, and the dead letters.
+// readUpTo returns a function that counts the dead letters, and the records up to a revision except progress.
 func (s *Stream) readUpTo(rev uint64) func() uint64 {
 	from, n := 0, 0
 	return func() uint64 {

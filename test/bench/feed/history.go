@@ -188,7 +188,7 @@ func (h *History) Released() (n int, all bool, more <-chan struct{}) {
 	return len(h.sent), len(h.sent) == h.total, h.released
 }
 
-// plan sets the number of planned updates, which must be higher than before.
+// plan makes the number of planned updates at least n higher than that of the released ones.
 func (h *History) plan(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,8 +14,7 @@ const (
 	EndpointSlices = "endpointslices.discovery.k8s.io"
 )
 
-// drawn returns the resources from which a configuration is drawn, with the patterns that a rule may use. Controllers write those
-// of the group apps.
+// drawn returns the resources from which a configuration is drawn, with the patterns that a rule may use.
 func drawn() map[string][]string {
 	return map[string][]string{
 		"configmaps":       {"configmaps", "configmaps.v1"},
