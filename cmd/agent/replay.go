@@ -222,12 +222,10 @@ func readSpan(from, to string) (first, last timeline.Moment, err error) {
 	if last, err = timeline.ParseMoment(to, now); err != nil {
 		return first, last, usageError{fmt.Errorf("--to: %w", err)}
 	}
-	a, h, byVersion := first.ResourceVersion()
-	b, i, both := last.ResourceVersion()
 	switch {
 	case first.IsNow():
 		return first, last, usageError{errors.New("--from now: nothing follows it; name an earlier moment")}
-	case byVersion && both && (h > i || h == i && a > b), !last.IsNow() && !last.Time().IsZero() && first.Time().After(last.Time()):
+	case first.After(last):
 		return first, last, usageError{fmt.Errorf("--from %s is after --to %s: exchange them", first, last)}
 	}
 	return first, last, nil

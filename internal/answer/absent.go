@@ -110,7 +110,7 @@ func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
 				return err
 			}
 		}
-		_, _, err := q.Record.Versions(ctx, q.Wanted, timeline.Now(time.Now()), func(v *timeline.Version, e *consume.Event) error {
+		_, _, err := q.Record.Versions(ctx, q.Wanted, nil, timeline.Now(time.Now()), func(v *timeline.Version, e *consume.Event) error {
 			switch {
 			case v == nil:
 			case at.Includes(e):

@@ -29,7 +29,7 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 	var places []string
 	versions := 0
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
-		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, at, func(v *timeline.Version, _ *consume.Event) error {
+		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, nil, at, func(v *timeline.Version, _ *consume.Event) error {
 			if v == nil {
 				return nil
 			}

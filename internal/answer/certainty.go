@@ -20,6 +20,7 @@ type certainty struct {
 	Scopes     []timeline.Scope   `json:"scopes"`
 	Unreadable int                `json:"unreadable,omitempty"` // records
 	Incomplete []string           `json:"incomplete,omitempty"` // objects that are not complete in the record
+	Since      *certainty         `json:"since,omitempty"`      // of a history: at the beginning of its span
 
 	time time.Time // of the moment; for a resourceVersion, the time of the last event up to it
 	upTo time.Time // if the moment is now: the last time at which the record was known to be complete

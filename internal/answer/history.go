@@ -38,7 +38,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	var scopes []timeline.Scope
 	var reading *history.Reading
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
-		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, s.Until, h.take)
+		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, s.Since, s.Until, h.take)
 		return err
 	}); err != nil {
 		return err
@@ -52,11 +52,19 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	if err := q.known(ctx, &sure, h.versions); err != nil {
 		return err
 	}
+	if s.Since != nil {
+		begin := newCertainty(*s.Since, reading.Begin, &history.Reading{})
+		sure.Since = &begin
+	}
 	if err := h.close(&sure); err != nil {
 		return err
 	}
 	q.Pager.Wait() // standard error would be drawn over the pager
+	if sure.Since != nil && sure.Since.Certainty != timeline.Exact {
+		q.say(sure.Since)
+	}
 	q.say(&sure)
+	h.sayGaps()
 	if len(h.clusters) > 1 {
 		slices.Sort(h.clusters)
 		fmt.Fprintf(q.Stderr, "These are versions of several clusters; --cluster selects one of: %s\n", strings.Join(h.clusters, ", "))
@@ -116,7 +124,7 @@ type versionOfObject struct {
 func (h *historian) countEarlier(ctx context.Context) error {
 	h.q.Record.Since = time.Time{}
 	return h.q.During(ctx, func(ctx context.Context) error {
-		_, _, err := h.q.Record.Versions(ctx, h.q.Wanted, h.Until, func(v *timeline.Version, _ *consume.Event) error {
+		_, _, err := h.q.Record.Versions(ctx, h.q.Wanted, nil, h.Until, func(v *timeline.Version, _ *consume.Event) error {
 			if v != nil {
 				h.versions++
 			}
@@ -165,11 +173,31 @@ func (h *historian) takeGap(e *consume.Event, in bool) error {
 		return nil
 	}
 	h.gaps = append(h.gaps, gap{e.Time, e.Scope, e.Stream})
-	switch h.q.Format.Name {
-	case printer.JSON, printer.YAML, printer.Name, printer.JSONPath:
+	if h.q.Format.Name == printer.JSON || h.gapsApart() {
 		return nil
 	}
 	return h.printer.Print(e)
+}
+
+// gapsApart reports whether the format has no place for gaps.
+func (h *historian) gapsApart() bool {
+	return slices.Contains([]string{printer.YAML, printer.Name, printer.JSONPath}, h.q.Format.Name)
+}
+
+// sayGaps prints the gaps on standard error if the format has no place for them.
+func (h *historian) sayGaps() {
+	if !h.gapsApart() {
+		return
+	}
+	for _, g := range h.gaps {
+		recovered := ""
+		if g.Gap.Recovered {
+			recovered = ", recovered"
+		}
+		fmt.Fprintf(h.q.Stderr, "  %s: gap (%s%s) from %s to %s\n", g.Scope, g.Gap.Reason, recovered,
+			bound(timeline.Bound{Time: g.Gap.Since, ResourceVersion: g.Gap.FromResourceVersion}),
+			bound(timeline.Bound{Time: g.Time, ResourceVersion: g.Gap.ToResourceVersion}))
+	}
 }
 
 func (h *historian) show(v *timeline.Version, e *consume.Event, before, after json.RawMessage) error {

@@ -81,7 +81,7 @@ func (q *Question) counting(ctx context.Context, text func() string, f func(cont
 
 // judge returns ErrNotExact if the answer has to be exact and is not.
 func (q *Question) judge(c *certainty) error {
-	if q.Exact && c.Certainty != timeline.Exact {
+	if q.Exact && (c.Certainty != timeline.Exact || c.Since != nil && c.Since.Certainty != timeline.Exact) {
 		return ErrNotExact
 	}
 	return nil

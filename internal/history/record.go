@@ -42,9 +42,10 @@ func (r *Record) Events() int64 { return r.events.Load() }
 
 // Reading reports the data that a record did not provide.
 type Reading struct {
-	Unreadable int       // records
-	Latest     time.Time // time of the latest event at or before the first moment of States
-	Incomplete []string  // objects whose event lacks a part that could not be fetched: "pods shop/web-0: …"
+	Unreadable int              // records
+	Latest     time.Time        // time of the latest event at or before the first moment of States
+	Incomplete []string         // objects whose event lacks a part that could not be fetched: "pods shop/web-0: …"
+	Begin      []timeline.Scope // of Versions: the certainty of each scope at the beginning of the span
 }
 
 // States returns the states of moments, in the same order, for the objects of a selection. It ignores labels: the caller
@@ -83,9 +84,14 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 }
 
 // Versions calls f for each version of the objects of a selection up to a moment, with the event that shows it, in the order in which they
-// are read. It also calls f for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment.
-func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]timeline.Scope, *Reading, error) {
-	histories, err := r.histories(ctx, s, to)
+// are read. It also calls f for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment, and in
+// the Reading that at since, unless since is nil.
+func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Moment, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]timeline.Scope, *Reading, error) {
+	moments := []timeline.Moment{to}
+	if since != nil {
+		moments = append(moments, *since)
+	}
+	histories, err := r.histories(ctx, s, moments...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,27 +100,40 @@ func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment,
 	if joined {
 		start = consume.Since(r.Since.Add(-timeline.MaxSilence))
 	}
-	fold := timeline.NewFold(to, timeline.Options{OtherHistory: histories.Other, Joined: joined})
+	var folds []*timeline.Fold
+	for _, m := range moments {
+		folds = append(folds, timeline.NewFold(m, timeline.Options{OtherHistory: histories.Other, Joined: joined}))
+	}
 	var gaps consume.Tracker
-	complete, noting := false, !r.Seek && asksHistories(s, []timeline.Moment{to})
+	complete, noting := false, !r.Seek && asksHistories(s, moments)
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		if complete {
 			return false, nil // only noted
 		}
-		if e.Type == consume.TypeGap && to.Includes(e) && gaps.Apply(e).News {
-			if err := f(nil, e); err != nil {
+		for _, begin := range folds[1:] {
+			begin.Add(e)
+		}
+		versions := folds[0].Add(e)
+		if gap := folds[0].Gap(); gap != nil && gaps.Apply(gap).News {
+			if err := f(nil, gap); err != nil {
 				return true, err
 			}
 		}
-		for _, v := range fold.Add(e) {
+		for _, v := range versions {
 			if err := f(v, e); err != nil {
 				return true, err
 			}
 		}
-		complete = !r.Partitioned && fold.Done()
+		complete = !r.Partitioned && folds[0].Done()
 		return complete && !noting, nil
 	})
-	return fold.Scopes(), reading, err
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, begin := range folds[1:] {
+		reading.Begin = begin.Scopes()
+	}
+	return folds[0].Scopes(), reading, nil
 }
 
 // Has reports whether the record has events of the objects of a selection. If the source can seek, it reads no stream events.

@@ -270,7 +270,7 @@ func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
 
 	r := &history.Record{Source: &consume.File{Path: path}}
 	var versions []string
-	if _, _, err := r.Versions(t.Context(), pods, at, func(v *timeline.Version, _ *consume.Event) error {
+	if _, _, err := r.Versions(t.Context(), pods, nil, at, func(v *timeline.Version, _ *consume.Event) error {
 		versions = append(versions, v.ResourceVersion)
 		return nil
 	}); err != nil {

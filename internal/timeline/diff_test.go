@@ -120,3 +120,33 @@ func TestStateWithAChangeAfterTheMoment(t *testing.T) {
 		t.Errorf("%+v, want web as of 10", all)
 	}
 }
+
+// A snapshot shows a gap that no event announces: the agent lost its position, or etcd was restored unnoticed. Announced gaps are returned too,
+// up to the moment.
+func TestFoldGaps(t *testing.T) {
+	f := timeline.NewFold(timeline.At(minute("7")), timeline.Options{})
+	var got []string
+	for _, e := range record(`
+		0 started S1 @10
+		0 completed S1 @10
+		1 progress @20
+		2 started S2 @30
+		2 completed S2 @30
+		3 started S3 @40 initial
+		3 completed S3 @40
+		4 gap expired 40-50 since=3
+		5 started S4 @60
+		5 completed S4 @60
+		6 started S5 @35
+		6 completed S5 @35
+		8 gap expired 35-70 since=6`) {
+		f.Add(e)
+		if g := f.Gap(); g != nil {
+			got = append(got, fmt.Sprintf("%s %s-%s since=%s", g.Stream.Reason, g.Stream.FromResourceVersion, g.Stream.ToResourceVersion, g.Stream.Since.Sub(minute("0"))))
+		}
+	}
+	want := []string{"checkpoint-lost 30-40 since=2m0s", "expired 40-50 since=3m0s", "rewound 60-35 since=5m0s"}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}

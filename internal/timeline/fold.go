@@ -25,22 +25,33 @@ type Fold struct {
 	moment Moment
 	opts   Options
 	logs   map[consume.Log]*logFold
+	lacks  map[uidKey]lack // what the record lacks of objects after their last versions
+	gap    *consume.Event  // see Gap
+}
+
+// lack is an object that left the selection, or that is redacted.
+type lack struct {
+	place place
+	left  bool
 }
 
 // NewFold returns a Fold up to a moment.
 func NewFold(m Moment, o Options) *Fold {
-	return &Fold{moment: m, opts: o, logs: map[consume.Log]*logFold{}}
+	return &Fold{moment: m, opts: o, logs: map[consume.Log]*logFold{}, lacks: map[uidKey]lack{}}
 }
 
 // Add applies the next event of a log and returns the versions that it adds up to the moment. First come the objects that it shows
 // to be gone, then its own version if that is news. The versions share the memory of e.
 func (f *Fold) Add(e *consume.Event) []*Version {
+	f.gap = nil
 	if e.DeadLetterReason != "" {
 		return nil // not a part of the stream
 	}
 	l, included := f.log(e), f.moment.Includes(e)
 	if e.Stream != nil && l.stream.Apply(e).News {
-		l.scope(e).note(f.moment, e)
+		if gap := l.scope(e).note(f.moment, e); included {
+			f.gap = gap
+		}
 		l.noteLetter(e, included)
 	}
 	if !included {
@@ -59,9 +70,25 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	}
 	for _, v := range out {
 		l.resolveLetter(v)
+		f.noteLack(v)
 	}
 	return out
 }
+
+func (f *Fold) noteLack(v *Version) {
+	key := uidKey{v.Source, v.UID}
+	if left := v.Op == consume.Left; left || v.Redacted() {
+		key.source, key.uid = strings.Clone(key.source), strings.Clone(key.uid)
+		p := place{key.source, strings.Clone(v.Resource), strings.Clone(v.Scope), strings.Clone(v.Namespace)}
+		f.lacks[key] = lack{p, left}
+		return
+	}
+	delete(f.lacks, key)
+}
+
+// Gap returns the gap up to the moment that the last added event announces or shows, nil if it does neither. A snapshot shows a gap if it
+// begins a scope again, because the agent lost its position or etcd was restored.
+func (f *Fold) Gap() *consume.Event { return f.gap }
 
 // Done reports whether the record has passed the moment, so that reading on adds no version. (A later snapshot may still show one that
 // was withheld or is among the dead letters.) It returns false if the moment is now.
@@ -133,9 +160,21 @@ func (f *Fold) Scopes() []Scope {
 		}
 	}
 	f.addLetters(all)
-	return slices.SortedFunc(maps.Values(all), func(a, b Scope) int {
+	scopes := slices.SortedFunc(maps.Values(all), func(a, b Scope) int {
 		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
 	})
+	for _, lack := range f.lacks {
+		for i := range scopes {
+			switch s := &scopes[i]; {
+			case !lack.place.in(s):
+			case lack.left:
+				s.Left++
+			default:
+				s.Redacted++
+			}
+		}
+	}
+	return scopes
 }
 
 func (f *Fold) log(e *consume.Event) *logFold {

@@ -93,12 +93,14 @@ func (g *span) begins(m Moment) bool {
 	return true
 }
 
-// note notes a stream event that is news.
-func (s *scope) note(m Moment, e *consume.Event) {
+// note notes a stream event that is news. It returns the gap that the event announces or shows, nil if it does neither.
+func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 	now := mark{e.Time, pointOf(e)}
 	switch e.Type {
 	case consume.TypeSnapshotStarted:
-		s.noteStart(m, e, now)
+		if g := s.noteStart(m, e, now); g != nil {
+			gap = g.event(e)
+		}
 	case consume.TypeSnapshotCompleted:
 		if s.snapshot != e.Stream.Snapshot {
 			break // its start was not read
@@ -117,7 +119,7 @@ func (s *scope) note(m Moment, e *consume.Event) {
 	case consume.TypeGap:
 		s.informer = true
 		s.noteGap(e, now)
-		return // it says what is missing, not what is there
+		return e // it says what is missing, not what is there
 	case consume.TypeProgress:
 		s.informer = true
 		s.unordered = now.at.seq == 0
@@ -130,15 +132,15 @@ func (s *scope) note(m Moment, e *consume.Event) {
 		s.progress = [2]time.Time{e.Time, s.progress[0]}
 		s.close(m, func(g *span) bool { return g.shown(now) })
 	default:
-		return
+		return nil
 	}
 	s.last = s.last.max(now)
 	if m.kind != atTime {
-		return
+		return gap
 	}
 	if !now.time.After(m.time) {
 		s.before = s.before.max(now)
-		return
+		return gap
 	}
 	if s.after.isZero() || now.time.Before(s.after.time) {
 		s.after = now
@@ -146,25 +148,42 @@ func (s *scope) note(m Moment, e *consume.Event) {
 	if e.Type == consume.TypeProgress {
 		s.passes++
 	}
+	return gap
 }
 
-func (s *scope) noteStart(m Moment, e *consume.Event, now mark) {
+// noteStart notes the start of a snapshot. It returns the gap that the start shows, nil if it shows none.
+func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 	switch {
 	case s.reached.isZero():
 	case now.at.below(s.reached.at): // versions begin again, and no agent knew it
-		s.open = append(s.open, &span{from: s.reached, to: now, reason: consume.ReasonRewound, whole: true})
+		shown = &span{from: s.reached, to: now, reason: consume.ReasonRewound, whole: true}
 		if m.Includes(e) {
 			s.first, s.reached.at = mark{}, point{}
 		}
 	case e.Stream.Initial: // the agent lost its position, and could not ask the bus
-		s.open = append(s.open, &span{from: s.reached, to: now, reason: consume.ReasonCheckpointLost, whole: true})
+		shown = &span{from: s.reached, to: now, reason: consume.ReasonCheckpointLost, whole: true}
 	case m.kind == atVersion && len(s.open) == 0 && now.time.Sub(s.last.time) > MaxSilence:
-		s.open = append(s.open, &span{from: s.reached, to: now, reason: ReasonSilence, whole: true})
+		shown = &span{from: s.reached, to: now, reason: ReasonSilence, whole: true}
+	}
+	if shown != nil {
+		s.open = append(s.open, shown)
 	}
 	s.snapshot, s.started = e.Stream.Snapshot, now
 	for _, g := range s.open {
 		g.snapshot, g.progress, g.end = true, false, mark{}
 	}
+	return shown
+}
+
+// event returns the gap in the form of an event. start is that of the snapshot that shows it.
+func (g *span) event(start *consume.Event) *consume.Event {
+	e := *start
+	e.ID, e.Type = "gap/"+start.ID, consume.TypeGap
+	e.Stream = &consume.Stream{
+		Reason: g.reason, Since: g.from.time,
+		FromResourceVersion: g.from.bound().ResourceVersion, ToResourceVersion: start.Stream.ResourceVersion,
+	}
+	return &e
 }
 
 // shown reports whether a progress event shows that the state after a gap is right. A snapshot follows a gap that begins at a restart,

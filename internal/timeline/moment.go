@@ -62,6 +62,17 @@ func (m Moment) Includes(e *consume.Event) bool {
 	return true
 }
 
+// After reports whether m is known to be after n: both are times, or both are resourceVersions.
+func (m Moment) After(n Moment) bool {
+	switch {
+	case m.kind == atVersion && n.kind == atVersion:
+		return n.rv.below(m.rv)
+	case n.kind == atTime:
+		return m.time.After(n.time)
+	}
+	return false
+}
+
 // String returns the moment in a form that ParseMoment reads.
 func (m Moment) String() string {
 	switch m.kind {

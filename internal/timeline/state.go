@@ -44,26 +44,8 @@ func (s *State) Objects() []*Version { return sorted(s.objects) }
 // object may still exist.
 func (s *State) Left() []*Version { return sorted(s.left) }
 
-// Scopes says how certain the State is, as Fold.Scopes, and counts the objects that left or are redacted.
-func (s *State) Scopes() []Scope {
-	scopes := s.fold.Scopes()
-	count := func(all map[uidKey]*Version, n func(*Scope) *int, if_ func(*Version) bool) {
-		for _, v := range all {
-			if !if_(v) {
-				continue
-			}
-			p := place{v.Source, v.Resource, v.Scope, v.Namespace}
-			for i := range scopes {
-				if p.in(&scopes[i]) {
-					*n(&scopes[i])++
-				}
-			}
-		}
-	}
-	count(s.left, func(s *Scope) *int { return &s.Left }, func(*Version) bool { return true })
-	count(s.objects, func(s *Scope) *int { return &s.Redacted }, (*Version).Redacted)
-	return scopes
-}
+// Scopes says how certain the State is, as Fold.Scopes.
+func (s *State) Scopes() []Scope { return s.fold.Scopes() }
 
 // States are States of several moments that are filled by one pass over the record, and share the objects that are in several of
 // them.
