@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -205,7 +207,8 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// TestPatches checks that each patch of this directory applies. make mutants checks, too, that its tests exist and catch it.
+// TestPatches checks that each patch of this directory applies, and that the commits exist that patches revert. make mutants checks,
+// too, that the tests of a patch exist and catch it.
 func TestPatches(t *testing.T) {
 	all, err := load(".")
 	if err != nil {
@@ -221,5 +224,28 @@ func TestPatches(t *testing.T) {
 	b := &bench{root: root, scratch: t.TempDir()}
 	if err := b.apply(t.Context(), all); err != nil {
 		t.Error(err)
+	}
+	t.Run("reverts", func(t *testing.T) { reverts(t, all) })
+}
+
+// reverts checks that each patch that reverts a fix has the whole subject of its commit.
+func reverts(t *testing.T, all []*mutant) {
+	git := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), "git", args...).Output()
+		if err != nil {
+			t.Skipf("no history to compare with: git %s: %v", strings.Join(args, " "), err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	shallow := git("rev-parse", "--is-shallow-repository") == "true"
+	subjects := strings.Split(git("log", "--format=%s"), "\n")
+	for _, m := range all {
+		switch {
+		case m.revertOf == "" || slices.Contains(subjects, m.revertOf):
+		case shallow:
+			t.Skipf("the clone is shallow, and lacks the commit %q", m.revertOf)
+		default:
+			t.Errorf("%s: revert-of: no commit has the subject %q", m.file, m.revertOf)
+		}
 	}
 }
