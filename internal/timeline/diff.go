@@ -19,7 +19,7 @@ func Diff(from, to *State) []Difference {
 	for key, b := range from.objects {
 		a := to.objects[key]
 		if a == nil {
-			a = to.left[key]
+			a = to.leftOf(b)
 		}
 		if a == nil || a.Gone() || a.ResourceVersion != b.ResourceVersion || a.History != b.History {
 			out = append(out, Difference{b, a})

@@ -25,19 +25,20 @@ type Fold struct {
 	moment Moment
 	opts   Options
 	logs   map[consume.Log]*logFold
-	lacks  map[uidKey]lack // what the record lacks of objects after their last versions
-	gap    *consume.Event  // see Gap
+	lacks  map[consume.Object]lack // by name: without the uid
+	gap    *consume.Event          // see Gap
 }
 
-// lack is an object that left the selection, or that is redacted.
+// lack is an object that left the selection and did not come back, or that is redacted.
 type lack struct {
+	uid   string
 	place place
 	left  bool
 }
 
 // NewFold returns a Fold up to a moment.
 func NewFold(m Moment, o Options) *Fold {
-	return &Fold{moment: m, opts: o, logs: map[consume.Log]*logFold{}, lacks: map[uidKey]lack{}}
+	return &Fold{moment: m, opts: o, logs: map[consume.Log]*logFold{}, lacks: map[consume.Object]lack{}}
 }
 
 // Add applies the next event of a log and returns the versions that it adds up to the moment. First come the objects that it shows
@@ -75,15 +76,18 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	return out
 }
 
+// noteLack notes whether the object of a version has left or is redacted. A name belongs to one object at a time.
 func (f *Fold) noteLack(v *Version) {
-	key := uidKey{v.Source, v.UID}
-	if left := v.Op == consume.Left; left || v.Redacted() {
-		key.source, key.uid = strings.Clone(key.source), strings.Clone(key.uid)
-		p := place{key.source, strings.Clone(v.Resource), strings.Clone(v.Scope), strings.Clone(v.Namespace)}
-		f.lacks[key] = lack{p, left}
-		return
+	name := nameOf(v)
+	left := v.Op == consume.Left
+	switch {
+	case left || v.Redacted():
+		name.Source, name.Resource = strings.Clone(name.Source), strings.Clone(name.Resource)
+		name.Namespace, name.Name = strings.Clone(name.Namespace), strings.Clone(name.Name)
+		f.lacks[name] = lack{strings.Clone(v.UID), place{name.Source, name.Resource, strings.Clone(v.Scope), name.Namespace}, left}
+	case !v.Gone() || f.lacks[name].uid == v.UID:
+		delete(f.lacks, name)
 	}
-	delete(f.lacks, key)
 }
 
 // Gap returns the gap up to the moment that the last added event announces or shows, nil if it does neither. A snapshot shows a gap if it
@@ -195,7 +199,7 @@ type logFold struct {
 	stream  consume.Tracker // of events about the stream alone, also after the moment
 	scopes  map[scopeKey]*scope
 	places  map[place]int      // of objects: how many versions were withheld
-	later   map[uidKey]bool    // objects of which an event after the moment has said how many were withheld
+	later   map[uidKey]bool    // objects of the moment that have an event after it
 	letters map[string]*letter // by the id of the event that is among the dead letters
 	joined  bool               // see Options
 }
@@ -249,12 +253,18 @@ func (l *logFold) hasPart(part scopeKey) bool {
 	return false
 }
 
-// noteLater counts the versions that were withheld before the first event of an object after the moment.
+// noteLater counts the versions that were withheld before the first event of an object after the moment. Those before a later event
+// are after the moment too.
 func (l *logFold) noteLater(e *consume.Event) {
-	if e.Data == nil || e.Data.Skipped == 0 || l.later[uidKey{e.Source, e.UID}] {
+	key := uidKey{e.Source, e.UID}
+	if e.Data == nil || l.later[key] {
 		return
 	}
-	l.later[uidKey{e.Source, e.UID}] = true
+	history, seq := l.objects.Highest(e.Source, e.GroupResource(), e.UID)
+	if known := (point{history, seq}); known == (point{}) || !known.below(pointOf(e)) {
+		return // the state never had the object, its resourceVersions are no numbers, or e is a late copy
+	}
+	l.later[key] = true
 	l.places[placeOf(e)] += e.Data.Skipped
 }
 

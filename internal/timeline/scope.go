@@ -79,7 +79,7 @@ type Scope struct {
 	// Skipped counts the versions that filters withheld, as far as events say so. An event counts those since the object's previous
 	// event, so some may be later than the moment.
 	Skipped int `json:"skipped,omitempty"`
-	// Left counts the objects that left the selection and did not come back. They may still exist.
+	// Left counts the objects that left the selection and did not come back. They may still exist: no other one has their name.
 	Left int `json:"left,omitempty"`
 	// Redacted counts the objects of which a redacted value shows, or that are Secrets without values.
 	Redacted int `json:"redacted,omitempty"`

@@ -328,6 +328,24 @@ func TestScopes(t *testing.T) {
 			5 progress @50`, "rv:40", "exact skipped 5",
 		},
 		{
+			"versions that were withheld after the first event after the moment", steady + `
+			4.5 u web/1 @45 was=5
+			4.6 u web/1 @48 was=47 skipped=9
+			5 progress @50`, "rv:40", "exact",
+		},
+		{
+			"versions that were withheld, and a copy after the moment", steady + `
+			3.4 u web/1 @35 was=34 skipped=2
+			3.6 u web/1 @35 was=34 skipped=2
+			5 progress @50`, "3.5", "exact from 30 to 40 skipped 2",
+		},
+		{
+			"left, and another object has the name", steady + `
+			3.5 l web/1 @35
+			3.5 c web/2 @36
+			5 progress @50`, "rv:40", "exact",
+		},
+		{
 			"left, and redacted", steady + `
 			3.5 l web/1 @35
 			3.5 c api/2 @36 after={"key":"hmac-sha256:00c0ffee:x"}

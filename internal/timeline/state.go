@@ -13,14 +13,14 @@ import (
 type State struct {
 	fold    *Fold
 	objects map[uidKey]*Version
-	left    map[uidKey]*Version
+	left    map[consume.Object]*Version // by name: without the uid
 	interns map[string]string
 }
 
 // NewState returns the State of a moment, to which events are to be added.
 func NewState(m Moment, o Options) *State {
 	return &State{
-		fold: NewFold(m, o), objects: map[uidKey]*Version{}, left: map[uidKey]*Version{}, interns: map[string]string{},
+		fold: NewFold(m, o), objects: map[uidKey]*Version{}, left: map[consume.Object]*Version{}, interns: map[string]string{},
 	}
 }
 
@@ -41,7 +41,7 @@ func (s *State) Len() int { return len(s.objects) }
 func (s *State) Objects() []*Version { return sorted(s.objects) }
 
 // Left returns the last version, of Op Left, of each object that left the selection and did not come back, in the same order. Such an
-// object may still exist.
+// object may still exist: no other one has its name.
 func (s *State) Left() []*Version { return sorted(s.left) }
 
 // Scopes says how certain the State is, as Fold.Scopes.
@@ -59,16 +59,19 @@ func (all States) Add(e *consume.Event) {
 			key := uidKey{s.intern(v.Source), v.UID}
 			if v.Gone() {
 				delete(s.objects, key)
-				delete(s.left, key)
+				if s.leftOf(v) != nil {
+					delete(s.left, nameOf(v))
+				}
 				if v.Op == consume.Left {
-					s.left[key] = v.compact(s.intern)
+					c := v.compact(s.intern)
+					s.left[nameOf(c)] = c
 				}
 				continue
 			}
 			if shared == nil { // an event adds one version that is not the end of an object
 				shared = v.compact(s.intern)
 			}
-			delete(s.left, key)
+			delete(s.left, nameOf(v)) // also another object: a name belongs to one at a time
 			s.objects[key] = shared
 		}
 	}
@@ -77,6 +80,20 @@ func (all States) Add(e *consume.Event) {
 // Done reports whether the record has passed all moments.
 func (all States) Done() bool {
 	return !slices.ContainsFunc(all, func(s *State) bool { return !s.Done() })
+}
+
+// leftOf returns the version with which the object of v left the selection, nil if it did not, or is known not to exist.
+func (s *State) leftOf(v *Version) *Version {
+	if left := s.left[nameOf(v)]; left != nil && left.UID == v.UID {
+		return left
+	}
+	return nil
+}
+
+func nameOf(v *Version) consume.Object {
+	o := v.Object
+	o.UID = ""
+	return o
 }
 
 func (s *State) intern(text string) string {
@@ -88,7 +105,7 @@ func (s *State) intern(text string) string {
 	return text
 }
 
-func sorted(all map[uidKey]*Version) []*Version {
+func sorted[K comparable](all map[K]*Version) []*Version {
 	out := make([]*Version, 0, len(all))
 	for _, v := range all {
 		out = append(out, v)

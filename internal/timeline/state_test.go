@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A generated world writes a record. At random moments, the State must match a naive model of the record, and have the certainty that
-// the world expects. If it is exact, it must match etcd.
+// A generated world writes a record. At random moments, the versions, the State and its counts must match a naive model of the record,
+// and so must the difference of two States. The certainty must be that which the world expects. If it is exact, the State must match etcd.
 func TestState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -90,6 +89,9 @@ func TestState(t *testing.T) {
 			w.check(w.moment())
 		}
 		w.check(timeline.Now(w.clock))
+		for range 5 {
+			w.checkDiff(w.moment(), w.moment())
+		}
 	})
 }
 
@@ -113,13 +115,7 @@ func number(s string) uint64 {
 
 func (w *world) check(m timeline.Moment) {
 	t := w.t
-	defer func() {
-		if t.Failed() {
-			for n, e := range w.log {
-				t.Logf("%3d %s %s %s %s before=%t %s", n, e.Time.Format("15:04:05.000"), e.ID, e.Type, e.Name, e.Data != nil && e.Data.Before != nil, e.DeadLetterReason)
-			}
-		}
-	}()
+	defer w.logRecord()
 	s := timeline.NewState(m, timeline.Options{})
 	for _, e := range w.log {
 		s.Add(e)
@@ -128,13 +124,17 @@ func (w *world) check(m timeline.Moment) {
 	for _, v := range s.Objects() {
 		got[v.UID] = fmt.Sprintf("%s/%s %s %s %s", v.Namespace, v.Name, v.ResourceVersion, v.After, v.DataRef)
 	}
-	want := map[string]string{}
-	for _, e := range naive(w.log, m) {
-		want[e.UID] = fmt.Sprintf("%s/%s %s %s %s", e.Namespace, e.Name, e.ResourceVersion, e.Data.After, e.DataRef)
+	want, p := map[string]string{}, naive(w.log, m)
+	for _, v := range p.live {
+		want[v.UID] = fmt.Sprintf("%s/%s %s %s %s", v.Namespace, v.Name, v.ResourceVersion, v.After, v.DataRef)
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Fatalf("at %s: -naive +state\n%s", m, diff)
 	}
+	if diff := gocmp.Diff(p.counts(), counts(s)); diff != "" {
+		t.Fatalf("at %s: -naive +scopes\n%s", m, diff)
+	}
+	w.checkVersions(m, p)
 	w.checkDone(m, s)
 	w.checkPartitions(m, s)
 	for _, scope := range s.Scopes() {
@@ -156,6 +156,58 @@ func (w *world) check(m timeline.Moment) {
 		if scope.Certainty == timeline.Exact && !onItsWay {
 			w.checkTruth(m, s, i)
 		}
+	}
+}
+
+// logRecord logs the record of a failed test.
+func (w *world) logRecord() {
+	if !w.t.Failed() {
+		return
+	}
+	for n, e := range w.log {
+		skipped := 0
+		if e.Data != nil {
+			skipped = e.Data.Skipped
+		}
+		w.t.Logf("%3d %s %s %s %s before=%t skipped=%d %s", n, e.Time.Format("15:04:05.000"), e.ID, e.Type, e.Name,
+			e.Data != nil && e.Data.Before != nil, skipped, e.DeadLetterReason)
+	}
+}
+
+// counts returns the counts of each scope.
+func counts(s *timeline.State) map[string]string {
+	out := map[string]string{}
+	for _, scope := range s.Scopes() {
+		out[scope.Name] = fmt.Sprintf("skipped %d, left %d, redacted %d", scope.Skipped, scope.Left, scope.Redacted)
+	}
+	return out
+}
+
+// checkVersions checks what a Fold returns for each event.
+func (w *world) checkVersions(m timeline.Moment, p *past) {
+	f := timeline.NewFold(m, timeline.Options{})
+	var got []*timeline.Version
+	for _, e := range w.log {
+		got = append(got, f.Add(e)...)
+	}
+	if diff := gocmp.Diff(p.versions, got); diff != "" {
+		w.t.Fatalf("at %s: -naive +versions\n%s", m, diff)
+	}
+}
+
+// checkDiff checks the difference of the States at two moments, which are filled by one pass.
+func (w *world) checkDiff(from, to timeline.Moment) {
+	defer w.logRecord()
+	a, b := timeline.NewState(from, timeline.Options{}), timeline.NewState(to, timeline.Options{})
+	for _, e := range w.log {
+		timeline.States{a, b}.Add(e)
+	}
+	var got []string
+	for _, d := range timeline.Diff(a, b) {
+		got = append(got, difference(d.Before, d.After))
+	}
+	if diff := gocmp.Diff(naive(w.log, from).differences(naive(w.log, to)), got); diff != "" {
+		w.t.Fatalf("from %s to %s: -naive +diff\n%s", from, to, diff)
 	}
 }
 
@@ -199,6 +251,9 @@ func (w *world) checkPartitions(m timeline.Moment, whole *timeline.State) {
 		partitions[n] = partitions[n][batch:]
 	}
 	if diff := gocmp.Diff(w.summary(whole), w.summary(s)); diff != "" {
+		w.t.Fatalf("at %s: -one log +partitions\n%s", m, diff)
+	}
+	if diff := gocmp.Diff(counts(whole), counts(s)); diff != "" {
 		w.t.Fatalf("at %s: -one log +partitions\n%s", m, diff)
 	}
 }
@@ -304,63 +359,3 @@ func (w *world) certainty(i *informer, m timeline.Moment) timeline.Certainty {
 	}
 	return timeline.Late
 }
-
-// naive reads the whole record, and follows the contract literally.
-func naive(log []*consume.Event, m timeline.Moment) map[string]*consume.Event {
-	live, highest, seen := map[string]*consume.Event{}, map[string]string{}, map[string]bool{}
-	sequence := func(e *consume.Event) string { return fmt.Sprintf("%010d %s", e.History(), e.Sequence) }
-	for n, e := range log {
-		switch {
-		case e.DeadLetterReason != "" || !m.Includes(e) || seen[e.ID]:
-			continue
-		case e.Type == consume.TypeSnapshotCompleted:
-			start := slices.IndexFunc(log, func(s *consume.Event) bool {
-				return s.Type == consume.TypeSnapshotStarted && s.Stream.Snapshot == e.Stream.Snapshot
-			})
-			there := map[string]bool{}
-			for k, o := range log[start:n] {
-				switch {
-				case o.Data == nil || o.DeadLetterReason != "":
-				case o.Op == consume.Read:
-					there[o.UID] = there[o.UID] || o.Data.Snapshot == e.Stream.Snapshot
-				case m.Includes(o):
-					there[o.UID] = there[o.UID] || sequence(o) > sequence(e)
-				default: // it existed if its previous version did
-					was := o.Data.PreviousResourceVersion
-					there[o.UID] = there[o.UID] || was != "" && o.History() == e.History() && number(was) <= number(e.Sequence)
-				}
-				isCopy := slices.ContainsFunc(log[:start+k], func(earlier *consume.Event) bool { return earlier.ID == o.ID })
-				if o.Stream != nil && o.Stream.DeadLetter != "" && !isCopy && m.Includes(o) {
-					there[uidOf(o.Stream.DeadLetter)] = true
-				}
-			}
-			maps.DeleteFunc(live, func(uid string, o *consume.Event) bool { return scopeOf(o.Namespace) == e.Scope && !there[uid] })
-		case e.Stream != nil && e.Stream.DeadLetter != "":
-			if uid := uidOf(e.Stream.DeadLetter); strings.Contains(e.Stream.DeadLetter, uid+"/d") {
-				delete(live, uid)
-				highest[uid] = max(highest[uid], sequence(e))
-			}
-		case e.Data == nil:
-		case e.Op == consume.Deleted || e.Op == consume.Left:
-			if sequence(e) >= highest[e.UID] {
-				delete(live, e.UID)
-				highest[e.UID] = sequence(e)
-			}
-		case sequence(e) > highest[e.UID]:
-			later := false // another object has the name now
-			maps.DeleteFunc(live, func(uid string, o *consume.Event) bool {
-				taken := uid != e.UID && o.Namespace == e.Namespace && o.Name == e.Name
-				later = later || taken && highest[uid] > sequence(e)
-				return taken && highest[uid] <= sequence(e)
-			})
-			if later {
-				break
-			}
-			live[e.UID], highest[e.UID] = e, sequence(e)
-		}
-		seen[e.ID] = true
-	}
-	return live
-}
-
-func uidOf(id string) string { return strings.Split(id, "/")[1] }

@@ -35,8 +35,14 @@ type thing struct {
 
 func (o thing) key() string    { return o.namespace + "/" + o.name }
 func (o thing) selected() bool { return o.uid != "" && !o.gone && (o.namespace != "c" || o.label) }
+
+// json returns the object. The agent redacts a value of each third version.
 func (o thing) json() json.RawMessage {
-	return fmt.Appendf(nil, `{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"}}`, o.name, o.uid, o.rv)
+	value := "plain"
+	if o.rv%3 == 0 {
+		value = "hmac-sha256:k1:c2FtZQ"
+	}
+	return fmt.Appendf(nil, `{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"data":{"key":%q}}`, o.name, o.uid, o.rv, value)
 }
 
 // revision is a revision of etcd.
