@@ -122,30 +122,31 @@ func uncertainty(s *timeline.Scope) string {
 	from, to := bound(s.From), bound(s.To)
 	switch s.Certainty {
 	case timeline.Late:
-		return fmt.Sprintf("late: the agent or the bus was away from %s to %s; changes in between were observed late", from, to)
+		return fmt.Sprintf("late: the agent or the bus was away from %s to %s; changes in between were observed late; "+
+			"ask for a moment before or after, or for a resourceVersion (rv:N)", from, to)
 	case timeline.Uncertain:
 		text := fmt.Sprintf("uncertain: the record has a gap (%s) from %s", s.Reason, from)
 		if to == "" {
-			return text + ", and nothing has closed it yet"
+			return text + ", and nothing has closed it yet; ask for a moment before it, or again later ('kubecdc status' shows what the agent does)"
 		}
 		text += " to " + to
 		if s.Recovered {
 			text += "; its versions were found later, except those of objects that were created and deleted inside it"
 		}
 		if len(s.DeadLetters) > 0 {
-			text += "; dead letters: " + strings.Join(s.DeadLetters, ", ")
+			return text + "; ask for a moment before it, or after the next event of each object of these dead letters: " + strings.Join(s.DeadLetters, ", ")
 		}
-		return text
+		return text + "; ask for a moment before or after it"
 	case timeline.Unknown:
 		switch {
 		case s.OtherHistory:
 			return "unknown: its resourceVersions are of another etcd, or not numbers: use a time"
 		case to != "":
-			return "unknown: the record begins later, at " + to
+			return "unknown: the record begins later, at " + to + ": ask for a later moment"
 		case from != "":
-			return "unknown: the record ends earlier, at " + from
+			return "unknown: the record ends earlier, at " + from + ": ask for an earlier moment, or again later ('kubecdc status' shows whether the agent runs)"
 		}
-		return "unknown: the record has no complete snapshot of the resource"
+		return "unknown: the record has no complete snapshot of the resource by then: ask for a later moment, or check that the agent captures it ('kubecdc status')"
 	}
 	return s.Certainty.String()
 }
