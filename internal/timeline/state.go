@@ -3,6 +3,7 @@ package timeline
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -125,6 +126,10 @@ func (v *Version) Redacted() bool {
 	if bytes.Contains(v.After, []byte(`"hmac-sha256:`)) {
 		return true
 	}
-	return v.Resource == "secrets" && v.After != nil && !bytes.Contains(v.After, []byte(`"data":`)) &&
-		!bytes.Contains(v.After, []byte(`"stringData":`))
+	if v.Resource != "secrets" || v.After == nil {
+		return false
+	}
+	var values struct{ Data, StringData json.RawMessage }
+	_ = json.Unmarshal(v.After, &values) // impossible to fail: it came from JSON
+	return values.Data == nil && values.StringData == nil
 }

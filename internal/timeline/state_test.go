@@ -359,3 +359,28 @@ func (w *world) certainty(i *informer, m timeline.Moment) timeline.Certainty {
 	}
 	return timeline.Late
 }
+
+// A Secret without values counts as redacted, whatever else it has.
+func TestRedacted(t *testing.T) {
+	for _, c := range []struct {
+		resource, object string
+		want             bool
+	}{
+		{"secrets", `{"metadata":{"name":"a"},"type":"Opaque"}`, true},
+		{"secrets", `{"metadata":{"labels":{"data":"x"},"annotations":{"stringData":"x"}}}`, true},
+		{"secrets", `{"data":{"k":"hmac-sha256:00c0ffee:x"}}`, true},
+		{"secrets", `{"data":{"k":"djE="}}`, false},
+		{"secrets", `{"stringData":{"k":"v"}}`, false},
+		{"secrets", ``, false},
+		{"configmaps", `{"metadata":{"name":"a"}}`, false},
+		{"configmaps", `{"data":{"k":"hmac-sha256:00c0ffee:x"}}`, true},
+	} {
+		v := &timeline.Version{Object: consume.Object{Resource: c.resource}}
+		if c.object != "" {
+			v.After = []byte(c.object)
+		}
+		if got := v.Redacted(); got != c.want {
+			t.Errorf("%s %s: %v", c.resource, c.object, got)
+		}
+	}
+}
