@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/answer"
+	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
@@ -133,6 +135,11 @@ func (f *askFlags) answer(ctx context.Context, args []string, stdout, stderr io.
 		return nil
 	}
 	return err
+}
+
+// agentConfig returns the configuration that --config names, the default one without --config.
+func (f *askFlags) agentConfig() (*config.Config, error) {
+	return (&agent.Options{Config: f.bus.Config, Overrides: f.bus.Overrides}).LoadConfig()
 }
 
 // parseMoment parses the moment of a flag.

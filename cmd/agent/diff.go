@@ -100,7 +100,7 @@ func (f *diffFlags) findCluster() (*answer.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := (&agent.Options{Config: f.bus.Config, Overrides: f.bus.Overrides}).LoadConfig()
+	cfg, err := f.agentConfig()
 	return &answer.Cluster{Client: client, From: found.From, Agent: cfg, Known: f.bus.Config != ""}, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/answer"
+	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/printer"
 )
 
@@ -35,7 +36,10 @@ kubecdc. -o yaml prints a document for each object. -o jsonpath=TEMPLATE is that
 named, else of the List.
 
 --for-apply prints YAML without what the server fills in, ready for 'kubectl apply -f -'. It leaves out objects with
-redacted values, which must not be applied, and removes owner references, which hold uids of the past.
+redacted values, which must not be applied, and removes owner references, which hold uids of the past. Except for
+Secrets, the record does not show where the agent removed a value (strip, or redact without a hash): to apply such an
+object may delete the value in the cluster. With --config, the agent's configuration at the moment, objects that may lack
+such a value are left out too.
 
 ` + certaintyHelp,
 		Example: `  kubecdc get deploy,cm -n shop --at 14:05
@@ -54,9 +58,15 @@ redacted values, which must not be applied, and removes owner references, which 
 			if err != nil {
 				return err
 			}
+			var agent *config.Config
+			if f.forApply && f.bus.Config != "" {
+				if agent, err = f.agentConfig(); err != nil {
+					return err
+				}
+			}
 			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
 				if f.forApply {
-					return q.GetForApply(cmd.Context(), at)
+					return q.GetForApply(cmd.Context(), at, agent)
 				}
 				return q.Get(cmd.Context(), at)
 			})

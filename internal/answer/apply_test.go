@@ -11,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/answer"
+	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/terminal"
@@ -19,7 +20,7 @@ import (
 )
 
 // applied is what GetForApply prints of one object, and its error.
-func applied(t *testing.T, resource, apiVersion, kind, object string) (out, stderr string, err error) {
+func applied(t *testing.T, agent *config.Config, resource, apiVersion, kind, object string) (out, stderr string, err error) {
 	t.Helper()
 	lines := ""
 	for _, line := range []struct{ typ, id, members, data string }{
@@ -48,7 +49,7 @@ func applied(t *testing.T, resource, apiVersion, kind, object string) (out, stde
 	if err := q.Resolve(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err = q.GetForApply(t.Context(), timeline.Now(time.Date(2026, 11, 20, 14, 1, 0, 0, time.UTC)))
+	err = q.GetForApply(t.Context(), timeline.Now(time.Date(2026, 11, 20, 14, 1, 0, 0, time.UTC)), agent)
 	return stdout.String(), errors.String(), err
 }
 
@@ -103,7 +104,7 @@ func TestForApply(t *testing.T) {
 			if !json.Valid([]byte(c.object)) {
 				t.Fatal("the object is no JSON")
 			}
-			out, _, err := applied(t, c.resource, c.apiVersion, c.kind, c.object)
+			out, _, err := applied(t, nil, c.resource, c.apiVersion, c.kind, c.object)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,15 +117,54 @@ func TestForApply(t *testing.T) {
 
 func TestForApplyLeavesOut(t *testing.T) {
 	t.Run("owner references, and says so", func(t *testing.T) {
-		out, stderr, err := applied(t, "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u0"}]}}`)
+		out, stderr, err := applied(t, nil, "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u0"}]}}`)
 		if err != nil || out != "metadata:\n  name: it\n" || !strings.Contains(stderr, "without owner references") || !strings.Contains(stderr, "configmap/it -n shop") {
 			t.Errorf("got %q, %q, %v", out, stderr, err)
 		}
 	})
 	t.Run("objects with redacted values", func(t *testing.T) {
-		out, _, err := applied(t, "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it"},"data":{"key":"hmac-sha256:00c0ffee:x"}}`)
+		out, _, err := applied(t, nil, "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it"},"data":{"key":"hmac-sha256:00c0ffee:x"}}`)
 		if err == nil || !strings.Contains(err.Error(), "configmap/it -n shop") || out != "" {
 			t.Errorf("got %q, %v, want an error that names the object", out, err)
 		}
 	})
+}
+
+// An object that lacks a value because the agent removed it must not be applied: that would delete the value in the cluster.
+func TestForApplyLeavesOutObjectsThatMayLackValues(t *testing.T) {
+	const env = `{"metadata":{"name":"it"},"spec":{"template":{"spec":{"containers":[{"name":"app","env":[{"name":"PASSWORD"}]}]}}}}`
+	const noEnv = `{"metadata":{"name":"it"},"spec":{"template":{"spec":{"containers":[{"name":"app"}]}}}}`
+	const path = "spec.template.spec.containers[*].env[*].value"
+	agent := func(mode config.RedactionMode, strip ...string) *config.Config {
+		c := config.Default()
+		c.Redaction.Mode, c.Strip = mode, append(c.Strip, strip...)
+		c.Watch = []config.Rule{{Resources: []config.ResourcePattern{{Resource: "deployments", Group: "apps"}}, Redact: []string{path}}}
+		return c
+	}
+	for _, c := range []struct {
+		name   string
+		agent  *config.Config
+		object string
+		lacks  string // "": it is printed
+	}{
+		{"a value that was redacted", agent(config.RedactRemove), env, path},
+		{"no place for the value", agent(config.RedactRemove), noEnv, ""},
+		{"hashes show", agent(config.RedactHash), env, ""},
+		{"a value that was stripped", agent(config.RedactHash, "spec.paused"), noEnv, "spec.paused"},
+		{"what an apply does without", agent(config.RedactHash, "status", "metadata.generation"), noEnv, ""},
+		{"no rules of the resource", config.Default(), env, ""},
+		{"an unknown configuration", nil, env, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, stderr, err := applied(t, c.agent, "deployments.apps", "apps/v1", "Deployment", c.object)
+			switch {
+			case c.lacks == "" && (err != nil || !strings.Contains(out, "name: app")):
+				t.Errorf("got %q, %v, want the object", out, err)
+			case c.lacks != "" && (err == nil || out != "" || !strings.Contains(err.Error(), "deployment.apps/it -n shop ("+c.lacks+")")):
+				t.Errorf("got %q, %v, want an error that names the object and %s", out, err, c.lacks)
+			case strings.Contains(stderr, "may lack values") != (c.agent == nil):
+				t.Errorf("standard error: %s", stderr)
+			}
+		})
+	}
 }

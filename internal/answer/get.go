@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/timeline"
@@ -19,10 +20,11 @@ func (q *Question) Get(ctx context.Context, at timeline.Moment) error {
 	return q.get(ctx, at, q.printObjects)
 }
 
-// GetForApply prints the objects that existed at a moment as YAML, without what the server fills in. The error names the objects that it
-// omits, because their values are redacted.
-func (q *Question) GetForApply(ctx context.Context, at timeline.Moment) error {
-	return q.get(ctx, at, func(objects []*timeline.Version, _ *certainty) error { return q.printForApply(objects) })
+// GetForApply prints the objects that existed at a moment as YAML, without what the server fills in. agent is the configuration of the agent
+// that wrote the record, nil if it is not known. The error names the objects that it omits: their values are redacted, or agent may have
+// removed some.
+func (q *Question) GetForApply(ctx context.Context, at timeline.Moment, agent *config.Config) error {
+	return q.get(ctx, at, func(objects []*timeline.Version, _ *certainty) error { return q.printForApply(objects, agent) })
 }
 
 func (q *Question) get(ctx context.Context, at timeline.Moment, show func([]*timeline.Version, *certainty) error) error {

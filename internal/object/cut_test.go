@@ -1,6 +1,7 @@
 package object_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -111,5 +112,28 @@ func TestRemoves(t *testing.T) {
 	}
 	if (*object.Cutter)(nil).Removes("data") {
 		t.Error("no Cutter removes data")
+	}
+}
+
+// TestMayLack: from an object that lacks a value, an equal object can be made by cutting that value.
+func TestMayLack(t *testing.T) {
+	var o map[string]any
+	if err := json.Unmarshal([]byte(`{"metadata":{"labels":{"a/b":"1"}},"data":{"k":"v"},"none":{},"list":[],
+		"env":[{"name":"A","value":"1"},{"name":"B"}],"full":[{"value":null}],"text":"x"}`), &o); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		"spec": true, "data": false, "text": false, "spec.x": false, "text.x": false, "text[*]": false,
+		"data.k": false, "data.other": true, "data[*]": false, "none[*]": true, "none.x": true, "none.x.y": false,
+		"list[*]": true, "list[*].value": false, "list.value": false, "env[*]": false, "env[*].value": true, "env[*].name": false,
+		"env[*].value.x": false, "env.value": false, "full[*].value": false, "data[*].x": false,
+		`metadata.labels["a/b"]`: false, `metadata["l\u0061bels"].c`: true, "metadata.annotations[*]": false,
+	} {
+		if got, err := object.MayLack(o, path); got != want || err != nil {
+			t.Errorf("%s: %v, %v", path, got, err)
+		}
+	}
+	if _, err := object.MayLack(o, "a..b"); err == nil {
+		t.Error("a..b is a path")
 	}
 }

@@ -125,6 +125,38 @@ func CheckPath(path string) error {
 	return insideText(path, segments)
 }
 
+// MayLack reports whether a value could have been cut from a decoded object at a path: the object or list around the value is there, and the
+// value is not. A path in the syntax of NewCutter is required.
+func MayLack(o map[string]any, path string) (bool, error) {
+	segments, err := parsePath(path)
+	return err == nil && mayLack(o, segments), err
+}
+
+func mayLack(value any, path []segment) bool {
+	s, last := path[0], len(path) == 1
+	switch v := value.(type) {
+	case map[string]any:
+		if !s.each {
+			below, has := v[s.name]
+			return !has && last || has && !last && mayLack(below, path[1:])
+		}
+		for _, below := range v {
+			if !last && mayLack(below, path[1:]) {
+				return true
+			}
+		}
+		return last && len(v) == 0
+	case []any:
+		for _, below := range v {
+			if s.each && !last && mayLack(below, path[1:]) {
+				return true
+			}
+		}
+		return s.each && last && len(v) == 0
+	}
+	return false
+}
+
 // insideText rejects paths into labels and annotations, which are strings.
 func insideText(path string, segments []segment) error {
 	if len(segments) < 4 || segments[0].name != "metadata" || segments[1].name != "labels" && segments[1].name != "annotations" {
