@@ -23,11 +23,12 @@ func (r *Record) CustomNames(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), err
 }
 
-// ObjectNames returns the names of the objects of a selection that the record ever had, sorted. If ctx ends before the end
-// of the record, it returns the names found so far.
+// ObjectNames returns the names of the objects of a selection that the record ever had, sorted. A JetStream sends one event
+// for each object if each has a subject of its own. If ctx ends before the end of the record, ObjectNames returns the names
+// found so far.
 func (r *Record) ObjectNames(ctx context.Context, s *Selection) []string {
 	all := map[string]bool{}
-	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
+	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning(), LastOfEach: true}
 	_, _ = r.read(ctx, q, s.Takes, func(e *consume.Event) (bool, error) { // no names, or some: completion has no place for an error
 		if e.Data != nil {
 			all[e.Name] = true

@@ -92,6 +92,7 @@ func (f *Filter) find(ctx context.Context, stream jetstream.Stream) error {
 		return err
 	}
 	remove()
+	f.alone = few.CachedInfo().NumPending == 0
 	for _, wildcard := range f.foreign() {
 		subjects := []string{wildcard}
 		if few.CachedInfo().NumPending <= mostForeign {

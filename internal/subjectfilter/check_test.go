@@ -24,7 +24,8 @@ func others(n int) []string {
 	return out
 }
 
-// A query that ends with the records of the stream asks for no more subjects, and no wider ones, than these records have.
+// A query that ends with the records of the stream asks for no more subjects, and no wider ones, than these records have. It asks for the last record
+// of each subject only if all records are under subjects of the template.
 func TestSubjectsOfAStream(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true})
 	if err != nil {
@@ -56,35 +57,36 @@ func TestSubjectsOfAStream(t *testing.T) {
 		clusters []string
 		subjects []string // of further records
 		follow   bool
+		last     bool // of each subject
 		want     string
 	}{
-		{"one cluster", []string{"prod"}, nil, false, "kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods"},
-		{"a cluster whose name is escaped", []string{"prod.eu"}, nil, false, "kubecdc.prod%2Eeu.object.core.pods.shop.web kubecdc.prod%2Eeu.stream.core.pods"},
+		{"one cluster", []string{"prod"}, nil, false, true, "kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods"},
+		{"a cluster whose name is escaped", []string{"prod.eu"}, nil, false, true, "kubecdc.prod%2Eeu.object.core.pods.shop.web kubecdc.prod%2Eeu.stream.core.pods"},
 		{
 			"two clusters",
 			[]string{"prod", "test"},
-			nil, false,
+			nil, false, true,
 			"kubecdc.prod.object.core.pods.shop.web kubecdc.test.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.test.stream.core.pods",
 		},
 		{
 			"stream events of another cluster",
 			[]string{"prod"},
 			[]string{"kubecdc.test.stream.core.pods"},
-			false,
+			false, true,
 			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.test.stream.core.pods",
 		},
 		{
 			"dead letters",
 			[]string{"prod"},
 			[]string{"kubecdc.prod.dead"},
-			false,
+			false, false,
 			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.prod.dead",
 		},
 		{
-			"more other subjects than a filter may have", []string{"prod"}, others(65), false, anywhere + foreign,
+			"more other subjects than a filter may have", []string{"prod"}, others(65), false, false, anywhere + foreign,
 		},
-		{"records of another template", []string{"prod"}, []string{"kubecdc.prod.things.core.pods.shop.web"}, false, ""},
-		{"more may come", []string{"prod"}, nil, true, anywhere + foreign},
+		{"records of another template", []string{"prod"}, []string{"kubecdc.prod.things.core.pods.shop.web"}, false, false, ""},
+		{"more may come", []string{"prod"}, nil, true, false, anywhere + foreign},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
@@ -115,10 +117,15 @@ func TestSubjectsOfAStream(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q := &consume.Query{Objects: []consume.Objects{{Groups: []string{""}, Resource: "pods", Namespace: "shop", Name: "web"}}, StopAtEnd: !c.follow}
+			q := &consume.Query{
+				Objects: []consume.Objects{{Groups: []string{""}, Resource: "pods", Namespace: "shop", Name: "web"}}, StopAtEnd: !c.follow, LastOfEach: true,
+			}
 			got := strings.Join(choose(t.Context(), stream, q), " ")
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("-want +got\n%s%v", diff, whyNot)
+			}
+			if q.LastOfEach != c.last {
+				t.Errorf("last of each subject: got %t, want %t", q.LastOfEach, c.last)
 			}
 		})
 	}

@@ -25,7 +25,8 @@ type Filter struct {
 }
 
 // Choose returns the function Choose of a consume.JetStream whose subjects template makes; "" is the default template. The
-// function requests all records if a query cannot be filtered, and passes the reason to whyNot unless that is nil.
+// function requests all records if a query cannot be filtered, and passes the reason to whyNot unless that is nil. It clears
+// LastOfEach if a subject may have records of several objects.
 func Choose(template string, whyNot func(error)) (func(context.Context, jetstream.Stream, *consume.Query) []string, error) {
 	if _, err := New(template, &consume.Query{}); err != nil {
 		return nil, err
@@ -35,6 +36,7 @@ func Choose(template string, whyNot func(error)) (func(context.Context, jetstrea
 		if err == nil && f != nil {
 			err = f.Check(ctx, stream, q)
 		}
+		q.LastOfEach = q.LastOfEach && err == nil && f != nil && (q.Events == consume.StreamEvents || f.separates())
 		switch {
 		case err != nil && whyNot != nil:
 			whyNot(err)
@@ -60,6 +62,16 @@ func New(template string, q *consume.Query) (*Filter, error) {
 		return nil, nil
 	}
 	return f, nil
+}
+
+// separates reports whether each subject has the records of one object alone.
+func (f *Filter) separates() bool {
+	for _, field := range []string{"cluster", "group", "resource", "namespace", "name"} {
+		if !slices.Contains(f.template, "{"+field+"}") {
+			return false
+		}
+	}
+	return f.alone
 }
 
 // choose returns the wildcards for a query, nil for all subjects. cluster is the only one of the stream, "" if there may be others.

@@ -34,7 +34,7 @@ type JetStream struct {
 	// Subjects are the subjects to read, with wildcards; none: all.
 	Subjects []string
 	// Choose, if set, returns the Subjects of a query. Read calls it once. The subjects must include those of all events that the query asks
-	// for.
+	// for. Choose may clear LastOfEach: then Read requests all records of the subjects.
 	Choose func(ctx context.Context, stream jetstream.Stream, q *Query) []string
 }
 

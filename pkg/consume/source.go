@@ -48,8 +48,8 @@ type Query struct {
 	Start     Start
 	StopAtEnd bool // Next returns io.EOF after the last record that existed when Read was called
 
-	// LastOfEach asks for the last record of each subject alone. A JetStream with Subjects leaves out the others, unless it is interrupted. Start must
-	// be Beginning.
+	// LastOfEach asks for the last record of each subject alone. A JetStream with Subjects leaves out the others, unless it is interrupted. Other
+	// sources return all records. Start must be Beginning.
 	LastOfEach bool
 
 	// OnRetry is called when reading is interrupted, and again when an attempt to continue fails; OnResume when it continues.
