@@ -56,11 +56,12 @@ func (f *askFlags) completeNames(cmd *cobra.Command, resource, before, typed str
 	return out
 }
 
-// completeNamespaces completes the namespaces of the record, if they were captured.
+// completeNamespaces completes the namespaces of the record, if they were captured, also in a list and after the ! that excludes one.
 func (f *askFlags) completeNamespaces(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	everywhere := *f
 	everywhere.namespace = ""
-	return everywhere.completeNames(cmd, "namespaces", "", typed), cobra.ShellCompDirectiveNoFileComp
+	at := strings.LastIndexAny(typed, ",!") + 1
+	return everywhere.completeNames(cmd, "namespaces", typed[:at], typed[at:]), cobra.ShellCompDirectiveNoFileComp
 }
 
 // readForCompletion calls read with the record of the flags. It prints nothing, because the user is typing.

@@ -58,6 +58,7 @@ list. -o name prints each object once. -o jsonpath=TEMPLATE is that of kubectl, 
 	fl.StringVar(&f.field, "field", "", "only changes of the value at this `path`")
 	f.add(cmd, changeFormats())
 	completeWords(cmd, "since", "10m", "1h", "24h")
+	completeWords(cmd, "until", "now", "10m", "1h")
 	return cmd
 }
 

@@ -73,7 +73,10 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runReplay(cmd.Context(), &f, args, stdout, stderr)
 		},
-		ValidArgsFunction: completeResources,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			f.narrow()
+			return f.ask.completeObjects(cmd, args, typed)
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.from, "from", "", "the first `moment`: its state is sent as a snapshot, and the events after it")
@@ -98,7 +101,16 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	completeWords(cmd, "speed", "1", "10", "max")
 	completeWords(cmd, "op", config.Operation("").Values()...)
 	completeWords(cmd, "refused", config.RelayRefused("").Values()...)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", f.ask.completeNamespaces) // fails for flags that do not exist
 	return cmd
+}
+
+// narrow makes the source read one namespace alone if --namespace names no other.
+func (f *replayFlags) narrow() {
+	names := slices.Compact(slices.Clone(f.namespaces)) // a completion parses the flags twice, which repeats the names
+	if len(names) == 1 && !strings.ContainsAny(names[0], "!*?") {
+		f.ask.namespace = names[0]
+	}
 }
 
 // runReplay resends a part of a record.
@@ -207,9 +219,7 @@ func (f *replayFlags) options() (*replay.Options, error) {
 		r.Operations = append(r.Operations, config.Operation(op))
 	}
 	o.Match = agent.MatchRelay(r, "")
-	if names, ok := r.Namespaces.Literal(); ok && len(names) == 1 {
-		f.ask.namespace = names[0] // the source then reads only this one
-	}
+	f.narrow()
 	return o, nil
 }
 
