@@ -24,6 +24,9 @@
 // position has the identity of its log: if a stream or topic was created again, the reader returns a *MissedError once and reads the log from
 // its beginning.
 //
+// On Kafka, the members of a consumer group share the partitions, and the brokers store the group's positions: see Kafka.Group and Committer. The
+// program examples/go/kafka shows it, and the project's tests run it with a broker.
+//
 // Run is for services on JetStream: the server stores their position, and delivers events again that the handler did not accept. NewLines reads
 // JSON lines. Parse and FromMessage read one record. FromCloudEvent converts an event of the CloudEvents SDK, so that a receiver built on the SDK
 // can feed a Tracker.

@@ -165,6 +165,61 @@ func ExampleFromCloudEvent() {
 	// pods/uid-1/100 news: false
 }
 
+// An event for a sender or a router built on the CloudEvents SDK. It has the same id, attributes and data.
+func ExampleEvent_CloudEvent() {
+	e, err := consume.Parse([]byte(podEvent("c", "web", "uid-1", 100, "")))
+	if err != nil {
+		panic(err)
+	}
+	ce, err := e.CloudEvent()
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(ce.Type(), ce.ID())
+	fmt.Println(ce.Extensions()["kind"], ce.Extensions()["namespace"], ce.Extensions()["name"])
+	// Output:
+	// dev.kubecdc.object.created pods/uid-1/100
+	// Pod shop web
+}
+
+// A file of events, read in two parts: the second reader continues at the position at which the first one stopped.
+func ExampleFile() {
+	ctx := context.Background()
+	file := &consume.File{Path: exampleFile(
+		podEvent("c", "web", "uid-1", 100, ""),
+		podEvent("u", "web", "uid-1", 101, ""),
+		podEvent("d", "web", "uid-1", 102, ""),
+	)}
+	defer func() { _ = os.Remove(file.Path) }()
+
+	start := consume.Beginning()
+	for _, part := range []int{1, 10} { // at most this number of events
+		r, err := file.Read(ctx, consume.Query{Start: start})
+		if err != nil {
+			panic(err)
+		}
+		for range part {
+			e, err := r.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				panic(err)
+			}
+			fmt.Println(e.Op, e.Name, e.ResourceVersion)
+		}
+		start = consume.After(r.Positions()...)
+		fmt.Println("the next line is", r.Positions()[0].Next)
+		r.Close()
+	}
+	// Output:
+	// c web 100
+	// the next line is 2
+	// u web 101
+	// d web 102
+	// the next line is 4
+}
+
 // The pods that have been deleted, from a file of JSON lines.
 func ExampleNewLines() {
 	file := strings.NewReader(podEvent("c", "web", "uid-1", 100, "") + "\n" + podEvent("d", "web", "uid-1", 102, "") + "\n")
@@ -226,6 +281,19 @@ func snapshotMarker(what, snapshot string) string {
 	return fmt.Sprintf(`{"specversion":"1.0","id":"pods/%s/%s","source":"/kubernetes/prod","type":"dev.kubecdc.snapshot.%s",`+
 		`"apiversion":"v1","kind":"Pod","resource":"pods","scope":"pods","resourceversion":"%d","sequence":"%020d",`+
 		`"data":{"snapshot":%q,"resourceVersion":"%d","objects":1}}`, snapshot, what, what, rv, rv, snapshot, rv)
+}
+
+// exampleFile is a file that has the records, one on each line.
+func exampleFile(records ...string) (path string) {
+	f, err := os.CreateTemp("", "kubecdc-example-*.jsonl")
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(strings.Join(records, "\n") + "\n"); err != nil {
+		panic(err)
+	}
+	return f.Name()
 }
 
 // exampleBus is a JetStream that holds the records.
