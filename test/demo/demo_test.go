@@ -26,6 +26,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
 	"github.com/kubecdc/kubecdc/test/suite"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -230,19 +231,17 @@ func spaced(text string) string { return spaces.ReplaceAllString(text, " ") }
 // wait returns when the text has been written, in any alignment. It fails the test if the demo ends before, or after minutes.
 func (b *buffer) wait(t *testing.T, text string, ended <-chan error) {
 	t.Helper()
-	deadline := time.NewTimer(2 * time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !strings.Contains(spaced(b.String()), spaced(text)) {
+	wait.Eventually(t, 2*time.Minute, func() error {
+		if strings.Contains(spaced(b.String()), spaced(text)) {
+			return nil
+		}
 		select {
 		case err := <-ended:
 			t.Fatalf("the demo ended before it showed %q: %v\n%s", text, err, b)
-		case <-deadline.C:
-			t.Fatalf("not shown: %q\n%s", text, b)
-		case <-tick.C:
+		default:
 		}
-	}
+		return fmt.Errorf("not shown: %q\n%s", text, b)
+	})
 }
 
 func TestEnvironment(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // askTimeout bounds one request to a node, which may have been paused.
@@ -63,23 +65,12 @@ func (c *Cluster) anyone(ctx context.Context, ask func(*kafkago.Conn) error) err
 	return err
 }
 
-// until calls ask until it returns nil.
+// until calls ask until it returns nil. When readyTimeout has passed, or ctx ends, it returns the last error of ask.
 func until(ctx context.Context, what string, ask func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w; last: %w", what, context.Cause(ctx), err)
-		case <-tick.C:
-		}
+	if err := wait.For(ctx, readyTimeout, ask); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
+	return nil
 }
 
 // CreateTopic creates a topic with the cluster's default number of replicas, and returns when all partitions have

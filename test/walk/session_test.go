@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/test/process"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // session is a user's terminal: a home directory, a working directory, an environment.
@@ -84,26 +85,23 @@ func (s *session) end(line string) {
 func (s *session) shows(line, expression string) []string {
 	s.t.Helper()
 	re, child := regexp.MustCompile(expression), s.running[line]
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	var m []string
+	wait.Eventually(s.t, time.Minute, func() error {
 		text, err := os.ReadFile(child.Log)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if m := re.FindStringSubmatch(string(text)); m != nil {
-			return m
+		if m = re.FindStringSubmatch(string(text)); m != nil {
+			return nil
 		}
 		select {
 		case <-child.Done():
 			s.t.Fatal(child.Failed(errors.New("ended")))
-		case <-deadline.C:
-			s.t.Fatalf("$ %s\n%s\nnever showed %s", line, text, expression)
-		case <-tick.C:
+		default:
 		}
-	}
+		return fmt.Errorf("$ %s\n%s\nnever showed %s", line, text, expression)
+	})
+	return m
 }
 
 // has fails the test unless text has all of the parts.

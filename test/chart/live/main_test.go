@@ -147,9 +147,6 @@ func (w *world) stop() {
 	_ = os.RemoveAll(w.dir)
 }
 
-// poll is the interval at which a condition is checked.
-const poll = 50 * time.Millisecond
-
 func ignoreExists(err error) error {
 	if apierrors.IsAlreadyExists(err) {
 		return nil

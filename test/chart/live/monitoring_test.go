@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // The operator's Go module has the definitions of ServiceMonitor, PodMonitor and PrometheusRule.
@@ -54,22 +56,14 @@ func (w *world) installMonitoring(ctx context.Context) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	tick := time.NewTicker(poll)
-	defer tick.Stop()
 	for _, name := range names {
 		resource := schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: name}
-		for {
+		err := wait.For(ctx, time.Minute, func() error {
 			_, err := w.dynamic.Resource(resource).List(ctx, metav1.ListOptions{})
-			if err == nil {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%s: %w", name, err)
-			case <-tick.C:
-			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	w.mapper.Reset()
