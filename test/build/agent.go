@@ -67,7 +67,7 @@ func AgentIn(ctx context.Context, dir string, env ...string) (string, error) {
 	if path := os.Getenv("KUBECDC_E2E_AGENT"); path != "" {
 		return filepath.Abs(path)
 	}
-	root, err := repository()
+	root, err := Repository()
 	if err != nil {
 		return "", err
 	}
@@ -85,8 +85,8 @@ func AgentIn(ctx context.Context, dir string, env ...string) (string, error) {
 	return path, nil
 }
 
-// repository returns the root of the agent's module: tests run in the folder of their package.
-func repository() (string, error) {
+// Repository returns the root of the repository, which is that of the agent's module. Tests run in the folder of their package.
+func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err

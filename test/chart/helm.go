@@ -2,7 +2,6 @@ package chart
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/tool"
 )
 
@@ -22,33 +22,16 @@ func Helm(ctx context.Context, w io.Writer) (string, error) {
 	if path := os.Getenv("KUBECDC_HELM"); path != "" {
 		return filepath.Abs(path)
 	}
-	root, err := repository()
+	root, err := build.Repository()
 	if err != nil {
 		return "", err
 	}
 	return tool.Helm.Path(ctx, root, w)
 }
 
-// repository returns the root directory of the repository, identified by the chart in it.
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "charts", "kubecdc")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("not in the repository: no charts/kubecdc here or above")
-		}
-		dir = filepath.Dir(dir)
-	}
-}
-
 // Dir is the chart's directory.
 func Dir() (string, error) {
-	root, err := repository()
+	root, err := build.Repository()
 	return filepath.Join(root, "charts", "kubecdc"), err
 }
 
