@@ -125,6 +125,7 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 func TestAggregated(t *testing.T) {
 	slow(t)
 	t.Parallel()
+	// Aggregated API servers that are away disturb the discovery of every agent.
 	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
 	p.NewNamespace(t, extensionNamespace)
 	if _, err := p.API.Create(t.Context(), world.Collection("services", extensionNamespace), obj{

@@ -241,7 +241,7 @@ metadata: {name: gizmo-1}
 func TestKubectlAgainstThePast(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	p := world.StartPlane(t, controlplane.Options{})
+	p := world.StartPlane(t, controlplane.Options{}) // The commands list all namespaces, and resources of the cluster.
 	dir := t.TempDir()
 	kubectl := filepath.Join(dir, "kubectl")
 	if err := p.WriteKubectl(kubectl); err != nil {

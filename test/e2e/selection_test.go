@@ -19,7 +19,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kubecdc/kubecdc/test/controlplane"
 	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/oracle/selection"
 	"github.com/kubecdc/kubecdc/test/wait"
@@ -30,7 +29,7 @@ import (
 // must have exactly the records that the rules select. An independent evaluation derives them from etcd's history.
 func TestSelection(t *testing.T) {
 	t.Parallel()
-	p := world.StartPlane(t, controlplane.Options{}) // Changes by controllers count, too.
+	p := world.SharedPlane(t) // Changes by controllers count, too.
 	seed := world.EnvUint(t, "SELECTION_SEED", 1)
 	n := world.EnvUint(t, "SELECTIONS", size[uint64](1, 3, 5))
 	var total selectionTotals

@@ -77,7 +77,7 @@ func TestGetIsTheListDespiteFaults(t *testing.T) {
 
 func newPastWorld(t *testing.T) *pastWorld {
 	t.Helper()
-	p := world.StartPlane(t, controlplane.Options{})
+	p := world.StartPlane(t, controlplane.Options{}) // Its API server is restarted, and its history compacted.
 	return &pastWorld{p: p, api: world.RunProxy(t, world.HostPort(p.APIServerURL(0))), rng: rand.New(rand.NewPCG(7, 8))}
 }
 
