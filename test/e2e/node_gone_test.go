@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -40,25 +43,74 @@ func (f *fleet) remove(t *testing.T, pod string) {
 	}
 }
 
-// observes reports whether the agent's metrics show a scope as synced. It returns an error if the agent does not answer or has no scope at all.
-func observes(ctx context.Context, a *world.Agent, scope string) (bool, error) {
+// observes returns nil if the agent's metrics have a scope, synced or not, and want is true, or if they have only other scopes and want
+// is false. It returns an error if the agent does not answer, or has no scope at all.
+func observes(ctx context.Context, a *world.Agent, scope string, want bool) error {
 	text, err := a.Get(ctx, "/metrics")
 	if err != nil {
-		return false, err
+		return err
 	}
-	some := false
+	some, got := false, false
 	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "kubecdc_informer_synced{") {
-			continue
-		}
-		if some = true; strings.Contains(line, `scope="`+scope+`"`) {
-			return true, nil
+		if strings.HasPrefix(line, "kubecdc_informer_synced{") {
+			some = true
+			got = got || strings.Contains(line, `scope="`+scope+`"`)
 		}
 	}
-	if !some {
-		return false, errors.New("the agent says of no scope whether it is synced")
+	switch {
+	case !some:
+		return errors.New("the agent's metrics have no scope")
+	case got != want:
+		return fmt.Errorf("the agent observes %s: %t, want %t", scope, got, want)
 	}
-	return false, nil
+	return nil
+}
+
+// TestObserves shows that observes accepts an agent only if it answers, and its answer is the wanted one.
+func TestObserves(t *testing.T) {
+	const (
+		scope   = podsOf + "node-1"
+		synced  = `kubecdc_informer_synced{scope="` + scope + `"} 1` + "\n"
+		syncing = `kubecdc_informer_synced{scope="` + scope + `"} 0` + "\n"
+		longer  = `kubecdc_informer_synced{scope="` + scope + `0"} 1` + "\n"
+		other   = `kubecdc_informer_synced{scope="nodes"} 1` + "\n"
+		objects = `kubecdc_informer_objects{scope="` + scope + `"} 7` + "\n"
+	)
+	cutOff := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+		answers(other)(w, r)
+	}
+	for name, tc := range map[string]struct {
+		answer        http.HandlerFunc
+		with, without bool // Whether observes accepts the answer for an agent that must observe the scope, and for one that must not.
+	}{
+		"the connection is closed":  {answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"an error":                  {answer: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, other, http.StatusServiceUnavailable) }},
+		"an answer that is cut off": {answer: cutOff},
+		"an empty answer":           {answer: answers("")},
+		"no scope":                  {answer: answers(objects)},
+		"another scope":             {answer: answers(other), without: true},
+		"a scope with a longer name, and another metric of this one": {answer: answers(longer + objects), without: true},
+		"this scope among others":                                    {answer: answers(other + synced + longer), with: true},
+		"this scope, not synced":                                     {answer: answers(syncing + other), with: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(tc.answer)
+			defer server.Close()
+			a := &world.Agent{URL: server.URL}
+			if err := observes(t.Context(), a, scope, true); (err == nil) != tc.with {
+				t.Errorf("an agent that must observe it: %v", err)
+			}
+			if err := observes(t.Context(), a, scope, false); (err == nil) != tc.without {
+				t.Errorf("an agent that must not observe it: %v", err)
+			}
+		})
+	}
+}
+
+// answers returns a handler that answers each request with a text.
+func answers(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
 
 // TestNodeIsGone kills the agent of a node and deletes the Node later, as happens when a machine dies. The node's Pods are deleted
@@ -149,22 +201,10 @@ func TestNodeIsGone(t *testing.T) {
 	f.compareTable(t, s)
 
 	// The machine comes back with its agent: the central agent hands the node over to it.
-	wait.Eventually(t, 30*time.Second, func() error {
-		observed, err := observes(t.Context(), f.central, scope)
-		if err == nil && !observed {
-			err = errors.New("the central agent does not observe the node")
-		}
-		return err
-	})
+	wait.Eventually(t, 30*time.Second, func() error { return observes(t.Context(), f.central, scope, true) })
 	f.addNode(t, node)
 	f.agents[node].Again(t)
-	wait.Eventually(t, 30*time.Second, func() error {
-		observed, err := observes(t.Context(), f.central, scope)
-		if err == nil && observed {
-			err = errors.New("the central agent still observes the node")
-		}
-		return err
-	})
+	wait.Eventually(t, 30*time.Second, func() error { return observes(t.Context(), f.central, scope, false) })
 	f.pod(t, "left-9", node)
 	f.agents[node].Ready(t)
 	wait.Eventually(t, 30*time.Second, func() error {
