@@ -13,8 +13,16 @@ import (
 const fewFailures = 3
 
 // final are the marks of failures that are never run again: a second run that passes would hide a defect that was seen.
-// VERDICT is printed by the oracles of the test module: the record on the bus differs from etcd's history.
-var final = []string{"VERDICT: ", "DATA RACE", "race detected", "panic:", "fatal error:", "found unexpected goroutines"}
+// VERDICT is the mark of oracles (Fail of test/oracle). Package rapid draws other cases in a second run. Package suite of the test
+// module prints "leave behind" after the last test.
+var final = []string{
+	"VERDICT: ", "[rapid] failed", "[rapid] panic", "[rapid] flaky",
+	"DATA RACE", "race detected", "panic:", "fatal error:", "found unexpected goroutines", "FAIL: the tests leave behind ",
+}
+
+func isFinal(output string) bool {
+	return slices.ContainsFunc(final, func(mark string) bool { return strings.Contains(output, mark) })
+}
 
 // seedOf finds what a test has printed of its seed, such as FAULT_SEED=7: setting this variable repeats the test.
 var seedOf = regexp.MustCompile(`\b[A-Z][A-Z_]*_SEED=[0-9]+\b`)
@@ -53,7 +61,7 @@ func (c *counter) again(ctx context.Context, args []string, stderr io.Writer, co
 func (c *counter) repeatable() []failure {
 	var tests []failure
 	for _, f := range c.failures {
-		if slices.ContainsFunc(final, func(mark string) bool { return strings.Contains(f.output, mark) }) {
+		if isFinal(f.output) {
 			return nil
 		}
 		if !strings.Contains(f.test, "/") {

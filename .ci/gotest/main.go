@@ -4,8 +4,8 @@
 // process ended while tests ran, counts as one more failure. No test is run again in this case.
 //
 // If at most three tests fail, each is run once more, alone and with the seed of its first run. A test that passes then counts as
-// passed and as flaky. More flaky tests than GOTEST_FLAKY allows (no limit by default) fail the run. A verdict of an oracle, a
-// data race, a leak or a panic is final: such a run is not repeated.
+// passed and as flaky. More flaky tests than GOTEST_FLAKY allows (no limit by default) fail the run. A verdict of an oracle, a failed
+// property of rapid, a data race, a leak or a panic is final: such a run is not repeated. A test or its package may have printed it.
 package main
 
 import (
@@ -99,7 +99,7 @@ type counter struct {
 	failures         []failure
 	flaky            int      // tests that failed and then passed when they were run again
 	env              []string // variables to set for go test, in addition to those of this process
-	broken           bool     // a package has failed without a failing test, or while tests ran
+	broken           bool     // a package has failed without a failing test, or while tests ran, or has printed a final mark
 	times            strings.Builder
 }
 
@@ -139,6 +139,7 @@ func (c *counter) event(e event) {
 		if output, runs := c.running[key]; runs {
 			c.running[key] = output + e.Output
 		} else if e.Output != "PASS\n" {
+			c.broken = c.broken || isFinal(e.Output)
 			fmt.Fprint(c.out, e.Output)
 		}
 	case "build-output":

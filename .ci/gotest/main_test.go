@@ -70,23 +70,20 @@ func TestRuns(t *testing.T) {
 			never: "again",
 		},
 		{
-			name: "leak", exit: 1, count: "1 1 0 0\n",
-			test:  `func TestSick(t *testing.T) { if first(t) { t.Error("found unexpected goroutines: [...]") } }`,
-			never: "again",
-		},
-		{
 			name: "panic", exit: 1, count: "1 1 0 0\n",
 			test:  `func TestSick(t *testing.T) { if first(t) { panic("nil map") } }`,
 			want:  []string{"nil map"},
 			never: "again",
 		},
 		{
-			name: "data race", exit: 1, count: "1 1 0 0\n",
-			test: `func TestSick(t *testing.T) {
-				if !first(t) { return }
-				t.Log("WARNING: DATA RACE")
-				t.Error("race detected during execution of test")
-			}`,
+			name: "the tests leave a process behind", exit: 1, count: "1 1 0 0\n",
+			test: `func TestSick(t *testing.T) { if first(t) { t.Error("too slow") } }
+				func TestMain(m *testing.M) {
+					code := m.Run()
+					if code != 0 { os.Stderr.WriteString("FAIL: the tests leave behind process 7: sleep\n") }
+					os.Exit(code)
+				}`,
+			want:  []string{"leave behind process 7"},
 			never: "again",
 		},
 		{
@@ -96,6 +93,12 @@ func TestRuns(t *testing.T) {
 				if got := os.Getenv("FAULT_SEED"); got != "4711" { t.Errorf("FAULT_SEED is %q", got) }
 			}`,
 			want: []string{"running TestSick of sick again, FAULT_SEED=4711", "was run again, FAULT_SEED=4711"},
+		},
+		{
+			name: "fails twice with a seed", exit: 1, count: "1 1 0 0\n",
+			test:  `func TestSick(t *testing.T) { t.Error("bad luck with FAULT_SEED=4711") }`,
+			want:  []string{"TestSick of sick has failed twice, FAULT_SEED=4711"},
+			never: "FLAKY",
 		},
 		{
 			name: "seed of a subtest is kept", exit: 0, count: "3 0 0 1\n",
@@ -169,6 +172,48 @@ func TestRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFinal checks that a failed test is not run again if the test or its package has printed one of these lines.
+func TestFinal(t *testing.T) {
+	if n := len(repeatable(t, "TestSick", "too slow")); n != 1 {
+		t.Errorf("%d tests are run again without such a line, want 1", n)
+	}
+	for _, line := range []string{
+		"VERDICT: 1 faults of kind \"missing\"",
+		"[rapid] failed after 7 tests: order",
+		"[rapid] failed: order", // in a fuzz test
+		"[rapid] panic after 7 tests: nil map",
+		"[rapid] flaky test, can not reproduce a failure",
+		"WARNING: DATA RACE",
+		"testing.go:1712: race detected during execution of test",
+		"testing: race detected outside of test execution",
+		"panic: nil map",
+		"agent's log: fatal error: all goroutines are asleep - deadlock!",
+		"goleak: Errors on successful test run: found unexpected goroutines:",
+		"FAIL: the tests leave behind /tmp/k7/file",
+	} {
+		for _, test := range []string{"TestSick", ""} {
+			if len(repeatable(t, test, line)) > 0 {
+				t.Errorf("run again after test %q printed: %s", test, line)
+			}
+		}
+	}
+}
+
+// repeatable returns the tests that are run again after TestSick failed and test printed a line. If test is empty, the package printed it.
+func repeatable(t *testing.T, test, line string) []failure {
+	t.Helper()
+	c := newCounter(io.Discard)
+	for _, e := range []event{
+		{Action: "run", Test: "TestSick"},
+		{Action: "output", Test: test, Output: line + "\n"},
+		{Action: "fail", Test: "TestSick"},
+		{Action: "fail"},
+	} {
+		c.event(e)
+	}
+	return c.repeatable()
 }
 
 // TestTimes checks the recorded durations of tests.
