@@ -224,7 +224,7 @@ func scenario(t *testing.T, seed uint64, long time.Duration) (terms, passes, pau
 			}
 		}
 		if len(open) > 1 {
-			t.Fatalf("seed %d: %v would write at a time, %v after the start; before:\n%s\n%s", seed, open, time.Since(began), lastOf(story), lastOf(s.Transcript()))
+			t.Fatalf("VERDICT: seed %d: %v would write at a time, %v after the start; before:\n%s\n%s", seed, open, time.Since(began), lastOf(story), lastOf(s.Transcript()))
 		}
 		if time.Now().After(next) {
 			next = time.Now().Add(time.Duration(rng.Int64N(int64(8 * time.Second))))
