@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
@@ -61,7 +62,7 @@ func TestCertaintyOfSilence(t *testing.T) {
 			c.says(t, "before", stamp(before), "before", "exact")
 			scope := c.says(t, "meanwhile", stamp(meanwhile), "meanwhile", tc.inside...)
 			if scope.Certainty == "late" && (scope.From.Time.After(meanwhile) || scope.To.Time.Before(back) || scope.From.Time.Before(before)) {
-				t.Errorf("late from %s to %s: it was stopped from %s to %s", scope.From.Time, scope.To.Time, stopped, back)
+				oracle.Fail(t, "late from %s to %s: it was stopped from %s to %s", scope.From.Time, scope.To.Time, stopped, back)
 			}
 			c.says(t, "after", stamp(after), "after", "exact")
 			c.says(t, "the end", stamp(end), "", "unknown")

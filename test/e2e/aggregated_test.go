@@ -102,7 +102,7 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 	for _, r := range x.All()[from:] {
 		for _, e := range x.extensions {
 			if r.Key.Resource == e.resource() || r.Scope.Resource == e.resource() && r.Stream != oracle.Progress {
-				t.Errorf("%s: while %s is away, the bus has %s%s, id %s", what, e.resource(), r.Op, r.Stream, r.ID)
+				oracle.Fail(t, "%s: while %s is away, the bus has %s%s, id %s", what, e.resource(), r.Op, r.Stream, r.ID)
 			}
 		}
 	}
@@ -212,7 +212,7 @@ func TestAggregated(t *testing.T) {
 	x.judge(t, plain.resource(), plain.history(), churnView(startsOfResources(t, x.Stream, plain.resource())),
 		lostSpell{spell: x.spells[plain][1]}, lostSpell{spell: x.spells[plain][2]})
 	if n := len(startsOfResources(t, x.Stream, exact.resource())[exact.resource()]); n != 1 {
-		t.Errorf("%s was read %d times", exact.resource(), n)
+		oracle.Fail(t, "%s was read %d times", exact.resource(), n)
 	}
 	v := world.ViewOf(starts)
 	v.Until = p.Now(t)
@@ -246,11 +246,11 @@ func (x *annex) judge(t *testing.T, resource string, history map[oracle.ObjectKe
 		g := &got.Gaps[i]
 		gaps = append(gaps, lostSpell{spell{g.From, g.To}, g.Recovered})
 		if g.Reason != oracle.Expired {
-			t.Errorf("%s: gap from %d to %d: %s", resource, g.From, g.To, g.Reason)
+			oracle.Fail(t, "%s: gap from %d to %d: %s", resource, g.From, g.To, g.Reason)
 		}
 	}
 	if !slices.Equal(gaps, lost) {
-		t.Errorf("%s: gaps %+v, want %+v", resource, gaps, lost)
+		oracle.Fail(t, "%s: gaps %+v, want %+v", resource, gaps, lost)
 	}
 	t.Logf("%s: %d records expected, %d on the bus (%s), %d gaps, %d records inside them, %d inferred", resource, got.Expected, got.Records,
 		countOps(records), len(got.Gaps), got.InGaps, got.Inferred)

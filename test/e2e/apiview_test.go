@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
 	"github.com/kubecdc/kubecdc/test/world"
 )
@@ -347,11 +348,11 @@ func TestKubectlAgainstThePast(t *testing.T) {
 			redacted += len(values)
 			for _, value := range values {
 				if strings.Contains(answer, value) {
-					t.Errorf("moment %d (rv:%d): kubectl %s prints %s of the record", k, m.rev, strings.Join(commands[i], " "), value)
+					oracle.Fail(t, "moment %d (rv:%d): kubectl %s prints %s of the record", k, m.rev, strings.Join(commands[i], " "), value)
 				}
 			}
 			if diff := cmp.Diff(redactedValues.ReplaceAllString(answer, "VALUE"), redactedValues.ReplaceAllString(got[i], "VALUE")); diff != "" {
-				t.Errorf("moment %d (rv:%d): kubectl %s: -live +record\n%s", k, m.rev, strings.Join(commands[i], " "), diff)
+				oracle.Fail(t, "moment %d (rv:%d): kubectl %s: -live +record\n%s", k, m.rev, strings.Join(commands[i], " "), diff)
 			}
 		}
 		if k == len(moments)-1 {
@@ -384,7 +385,7 @@ func compareResources(t *testing.T, live, then *client) {
 	want, captured := lines(live), 0
 	for _, line := range lines(then) {
 		if !slices.Contains(want, line) {
-			t.Errorf("kubectl api-resources -o wide: only the record has %q", line)
+			oracle.Fail(t, "kubectl api-resources -o wide: only the record has %q", line)
 		}
 		if strings.Contains(line, " VERBS") && !strings.HasPrefix(line, "NAME ") {
 			captured++

@@ -59,7 +59,7 @@ func TestSnapshotThenLive(t *testing.T) {
 			if mode == "never" {
 				for _, rec := range s.All() {
 					if rec.Op == oracle.Read || strings.HasPrefix(rec.Stream, "snapshot") {
-						t.Errorf("%s on the bus, though no snapshot is wanted", rec.ID)
+						oracle.Fail(t, "%s on the bus, though no snapshot is wanted", rec.ID)
 					}
 				}
 			}
@@ -111,7 +111,7 @@ func TestNamespaces(t *testing.T) {
 				}
 				for _, ns := range tc.in {
 					if key.Namespace == ns && !ok {
-						t.Errorf("namespace %s is in no scope: %v", ns, snapshots)
+						oracle.Fail(t, "namespace %s is in no scope: %v", ns, snapshots)
 					}
 				}
 				return snap, ok
@@ -121,7 +121,7 @@ func TestNamespaces(t *testing.T) {
 			for _, rec := range s.All() {
 				for _, ns := range tc.out {
 					if rec.Key.Namespace == ns {
-						t.Errorf("%s is on the bus, of namespace %s, which is not wanted", rec.ID, ns)
+						oracle.Fail(t, "%s is on the bus, of namespace %s, which is not wanted", rec.ID, ns)
 					}
 				}
 			}

@@ -322,15 +322,15 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 			for _, g := range got.Gaps {
 				t.Logf("gap %d-%d, %s, recovered: %t", g.From, g.To, g.Reason, g.Recovered)
 				if g.Reason != "expired" && g.Reason != "compacted" {
-					t.Errorf("gap with reason %q, want expired or compacted", g.Reason)
+					oracle.Fail(t, "gap with reason %q, want expired or compacted", g.Reason)
 				}
 				// The agent cannot report objects that were created and deleted inside the gap.
 				if g.Recovered && got.InGaps > 2*objects {
-					t.Errorf("a gap says that all was recovered, and %d records are missing in it, of %d objects that came and went", got.InGaps, objects)
+					oracle.Fail(t, "a gap says that all was recovered, and %d records are missing in it, of %d objects that came and went", got.InGaps, objects)
 				}
 			}
 			if len(got.Gaps) == 0 && !tc.recoverable {
-				t.Error("no gap event, though the history is gone")
+				oracle.Fail(t, "no gap event, though the history is gone")
 			}
 			if got.Inferred == 0 && !tc.recoverable {
 				t.Error("nothing is inferred, though the history is gone")

@@ -62,7 +62,7 @@ func TestQuietAgent(t *testing.T) {
 	}
 	for _, rec := range s.Stream.All() {
 		if rec.Key.Name == own {
-			t.Errorf("%s: the agent captures its own checkpoint", rec.ID)
+			oracle.Fail(t, "%s: the agent captures its own checkpoint", rec.ID)
 		}
 	}
 	s.StopAgent(t)
@@ -121,7 +121,7 @@ func TestCheckpoint(t *testing.T) {
 				}
 			}
 			if list := s.Since(n); len(list) > 0 {
-				t.Errorf("%d records came all the same", len(list))
+				oracle.Fail(t, "%d records came all the same", len(list))
 			}
 			checkpointIs(t, s, tc.content)
 		})
@@ -154,7 +154,7 @@ func TestCheckpoint(t *testing.T) {
 		})
 		got := s.Judge(t, nil, "configmaps")
 		if n := len(got.Gaps); n != 1 || got.Gaps[0].Reason != oracle.CheckpointLost {
-			t.Errorf("gaps %+v, want one, because the checkpoint is lost", got.Gaps)
+			oracle.Fail(t, "gaps %+v, want one, because the checkpoint is lost", got.Gaps)
 		}
 	})
 }
@@ -163,6 +163,6 @@ func TestCheckpoint(t *testing.T) {
 func checkpointIs(t *testing.T, s *world.Stage, want []byte) {
 	t.Helper()
 	if got, err := os.ReadFile(s.Checkpoint); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("an agent that refused its checkpoint has replaced it (%v):\n%s", err, got)
+		oracle.Fail(t, "an agent that refused its checkpoint has replaced it (%v):\n%s", err, got)
 	}
 }

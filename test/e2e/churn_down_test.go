@@ -68,11 +68,11 @@ func TestGoneWhileDown(t *testing.T) {
 	})
 	records := s.All()[begin:]
 	if g := records[0]; g.Stream != oracle.Gap || g.Recovered || g.Reason != "expired" || g.To < gone {
-		t.Errorf("the first record of the second run is %+v, want a gap that ends at %d or behind", g, gone)
+		oracle.Fail(t, "the first record of the second run is %+v, want a gap that ends at %d or behind", g, gone)
 	}
 	for _, rec := range records {
 		if rec.Op != "" || rec.Stream == oracle.SnapshotCompleted && rec.Objects != 0 {
-			t.Errorf("the bus has op %q of %s, and %d objects in a snapshot, where nothing is", rec.Op, rec.Key, rec.Objects)
+			oracle.Fail(t, "the bus has op %q of %s, and %d objects in a snapshot, where nothing is", rec.Op, rec.Key, rec.Objects)
 		}
 	}
 
@@ -89,7 +89,7 @@ func TestGoneWhileDown(t *testing.T) {
 	world.Report(t, p, s, got.Faults)
 	world.Report(t, p, s, s.JudgeSnapshots(records))
 	if len(got.Gaps) != 1 || got.Swept != 1 {
-		t.Errorf("%d gaps, and %d objects swept away, want one of each", len(got.Gaps), got.Swept)
+		oracle.Fail(t, "%d gaps, and %d objects swept away, want one of each", len(got.Gaps), got.Swept)
 	}
 }
 

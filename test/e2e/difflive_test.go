@@ -138,7 +138,7 @@ func (l *liveWorld) diff(at string) map[string]liveDifference {
 			l.t.Fatalf("%v: %v: %s", cmd.Args, err, said.String())
 		}
 		for _, found := range oracle.NewNeedles(world.SecretMark).In(oracle.Message{Body: append(raw, said.String()...)}) {
-			l.t.Errorf("%v: %s", cmd.Args, found)
+			oracle.Fail(l.t, "%v: %s", cmd.Args, found)
 		}
 		if format != "json" {
 			continue

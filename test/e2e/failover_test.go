@@ -153,7 +153,7 @@ func (e *election) judgeTerms(t testing.TB, what string) (failoverOutcome, []ora
 		got.NoGaps(t)
 		for scope, n := range snapshotCounts(records) {
 			if n != 1 {
-				t.Errorf("%d snapshots of %s, want one: history was there", n, scope)
+				oracle.Fail(t, "%d snapshots of %s, want one: history was there", n, scope)
 			}
 		}
 	}

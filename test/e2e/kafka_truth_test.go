@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
@@ -28,7 +29,7 @@ func TestKafkaTruth(t *testing.T) {
 			}
 			got := run.run(t, world.SharedPlane(t))
 			if got.Duplicates > 0 {
-				t.Errorf("%d duplicates, of a producer that is idempotent", got.Duplicates)
+				oracle.Fail(t, "%d duplicates, of a producer that is idempotent", got.Duplicates)
 			}
 			t.Logf("%d leaders killed", kills.Load())
 		})

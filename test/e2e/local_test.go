@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/test/build"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
 	"github.com/kubecdc/kubecdc/test/world"
 )
@@ -223,7 +224,7 @@ func TestWithoutConfiguration(t *testing.T) {
 	a = h.run(t, p)
 	after, err := contents(t.Context(), a.stream(t), seq)
 	if err != nil || fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Errorf("%d records are not what they were before the restart: %v", seq, err)
+		oracle.Fail(t, "%d records are not what they were before the restart: %v", seq, err)
 	}
 }
 
@@ -254,7 +255,7 @@ func TestKilledAgentKeepsRecords(t *testing.T) {
 	s = a.stream(t)
 	after, err := contents(t.Context(), s, seq)
 	if err != nil || fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Errorf("%d records are not what they were before the kill: %v", seq, err)
+		oracle.Fail(t, "%d records are not what they were before the kill: %v", seq, err)
 	}
 	// The new agent continues to record.
 	p.NewConfigMap(t, namespace, "later")

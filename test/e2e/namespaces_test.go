@@ -130,9 +130,7 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 	got := s.Judge(expected, records, v)
 	world.Report(t, p, s, got.Faults)
 	world.Report(t, p, s, s.JudgeSnapshots(records))
-	if len(got.Gaps) > 0 || got.Inferred > 0 {
-		t.Errorf("%d gaps and %d inferred deltas, where all was seen", len(got.Gaps), got.Inferred)
-	}
+	got.NoGaps(t)
 	ops := map[string]map[string]int{}
 	for i := range records {
 		if key := records[i].Key; records[i].Op != "" {
@@ -143,7 +141,7 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 		}
 	}
 	if ops[ns("new")][oracle.Read] > 0 || ops[ns("new")]["c"] == 0 || ops[ns("both")][oracle.Read] == 0 || ops[ns("one")]["d"] == 0 || ops[ns("none")] != nil {
-		t.Errorf("operations by namespace: %v", ops)
+		oracle.Fail(t, "operations by namespace: %v", ops)
 	}
 	status, err := a.Get(t.Context(), "/readyz")
 	if err != nil {

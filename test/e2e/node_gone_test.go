@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,37 +167,32 @@ func TestNodeIsGone(t *testing.T) {
 	until := p.Now(t)
 	at, _ := began()
 	if at >= gone {
-		t.Errorf("the central agent begins at %d, the Node was deleted at %d", at, gone)
+		oracle.Fail(t, "the central agent begins at %d, the Node was deleted at %d", at, gone)
 	}
-	want := make(map[string]bool)
-	for id, w := range predict(p.History.Of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at}, until) {
-		want[id] = true
+	want := predict(p.History.Of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at}, until)
+	for _, w := range want {
 		if w.op == oracle.Deleted && w.scope == nodeObject+node && w.rev > gone { // gone was asked for after the deletion
-			t.Errorf("the Node was deleted at %d, want %d at most", w.rev, gone)
+			oracle.Fail(t, "the Node was deleted at %d, want %d at most", w.rev, gone)
 		}
 	}
 	if len(want) < 6 {
 		t.Fatalf("only %d events are wanted: %v", len(want), want)
 	}
-	wait.Eventually(t, 30*time.Second, func() error {
-		missing := maps.Clone(want)
-		for _, rec := range s.All() {
-			if rec.Op != oracle.Read {
-				delete(missing, rec.ID)
-			}
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("%d of %d events are not on the bus: %v", len(missing), len(want), missing)
-		}
-		return nil
-	})
+	waitExpected(t, s, want, 30*time.Second)
+	missing := maps.Clone(want)
 	for _, rec := range s.All() {
+		if rec.Op != oracle.Read {
+			delete(missing, rec.ID)
+		}
 		for _, problem := range rec.Problems {
-			t.Errorf("record %d, %s: %s", rec.Position, rec.ID, problem)
+			oracle.Fail(t, "record %d, %s: %s", rec.Position, rec.ID, problem)
 		}
 		if rec.Stream == oracle.Gap && rec.Scope.Text != scope {
-			t.Errorf("gap in %s, though nothing was lost there", rec.Scope.Text)
+			oracle.Fail(t, "gap in %s, though nothing was lost there", rec.Scope.Text)
 		}
+	}
+	if len(missing) > 0 {
+		oracle.Fail(t, "%d of %d events are not on the bus: %v", len(missing), len(want), slices.Sorted(maps.Keys(missing)))
 	}
 	f.compareTable(t, s)
 

@@ -134,7 +134,7 @@ func runPoisoned(t *testing.T, p *world.Plane, run *busTruth) {
 	var ops []string
 	for _, l := range run.stream.Dead() {
 		if ops = append(ops, l.Op); l.Key.Name != poisoned {
-			t.Errorf("%s is in the dead letters: %s", l.ID, l.Why)
+			oracle.Fail(t, "%s is in the dead letters: %s", l.ID, l.Why)
 		}
 	}
 	if slices.Sort(ops); !slices.Equal(ops, []string{oracle.Created, oracle.Deleted, oracle.Updated}) {

@@ -131,9 +131,7 @@ func TestRelabelling(t *testing.T) {
 	got := s.Judge(want, records, v)
 	world.Report(t, p, s, got.Faults)
 	world.Report(t, p, s, s.JudgeSnapshots(records))
-	if len(got.Gaps) > 0 || got.Inferred > 0 {
-		t.Errorf("%d gaps and %d inferred deltas, where no history was lost", len(got.Gaps), got.Inferred)
-	}
+	got.NoGaps(t)
 
 	// The test is only meaningful if each case occurred.
 	ops, befores := make(map[string]int), 0

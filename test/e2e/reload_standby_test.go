@@ -47,7 +47,8 @@ func TestReloadOfAStandby(t *testing.T) {
 	e.caughtUp(t)
 	for _, rec := range e.Stream.All() {
 		if rec.Scope.Resource == "secrets" || rec.Key.Resource == "secrets" {
-			t.Fatalf("the leader's selection has no secrets, and %s %s is on the bus", rec.Stream, rec.Key)
+			oracle.Fail(t, "the leader's selection has no secrets, and %s %s is on the bus", rec.Stream, rec.Key)
+			return
 		}
 	}
 
@@ -88,20 +89,20 @@ func TestReloadOfAStandby(t *testing.T) {
 	got := e.Stream.Judge(want, ofStay, v)
 	world.Report(t, e.Plane, e.Stream, got.Faults)
 	if got.Duplicates > 0 || len(got.Gaps) > 0 || got.Inferred > 0 || len(began) != 1 {
-		t.Errorf("of what stays: %d records twice, %d gaps, %d inferred deltas, %d scopes with a snapshot", got.Duplicates, len(got.Gaps), got.Inferred, len(began))
+		oracle.Fail(t, "of what stays: %d records twice, %d gaps, %d inferred deltas, %d scopes with a snapshot", got.Duplicates, len(got.Gaps), got.Inferred, len(began))
 	}
 	farewell := 0
 	for i := range records {
 		switch r := &records[i]; {
 		case r.Stream != "gap":
 		case r.Scope.Resource != oracle.Widgets || r.Reason != "selection-changed":
-			t.Errorf("a gap of %s from %d to %d: %s", r.Scope.Text, r.From, r.To, r.Reason)
+			oracle.Fail(t, "a gap of %s from %d to %d: %s", r.Scope.Text, r.From, r.To, r.Reason)
 		default:
 			farewell++
 		}
 	}
 	if farewell == 0 {
-		t.Errorf("no gap says that other %s are selected", oracle.Widgets)
+		oracle.Fail(t, "no gap says that other %s are selected", oracle.Widgets)
 	}
 	t.Logf("%d expected, %d on the bus; all: %s", got.Expected, got.Records, countOps(records))
 }

@@ -159,7 +159,7 @@ func TestReload(t *testing.T) {
 	got := s.Judge(want, ofStay, v)
 	world.Report(t, p, s, got.Faults)
 	if got.Duplicates > 0 || len(got.Gaps) > 0 || got.Inferred > 0 {
-		t.Errorf("of what stays: %d records twice, %d gaps, %d inferred deltas", got.Duplicates, len(got.Gaps), got.Inferred)
+		oracle.Fail(t, "of what stays: %d records twice, %d gaps, %d inferred deltas", got.Duplicates, len(got.Gaps), got.Inferred)
 	}
 
 	// Removed resources: a gap reports the change, and the objects that consumers had have left. No other record of the resource
@@ -169,7 +169,7 @@ func TestReload(t *testing.T) {
 			return r.Stream == "gap" && r.Scope.Text == resource && r.Reason == "selection-changed"
 		})
 		if farewell < 0 {
-			t.Errorf("no gap says that %s are no longer selected", resource)
+			oracle.Fail(t, "no gap says that %s are no longer selected", resource)
 			continue
 		}
 		known := 0
@@ -183,11 +183,11 @@ func TestReload(t *testing.T) {
 			end = farewell + again
 		}
 		if still := stateOf(records[:end], resource); len(still) > 0 || known == 0 {
-			t.Errorf("of %d %s that were known when they ceased to be selected, %d have not left", known, resource, len(still))
+			oracle.Fail(t, "of %d %s that were known when they ceased to be selected, %d have not left", known, resource, len(still))
 		}
 		for _, r := range records[farewell:end] {
 			if r.Key.Resource == resource && r.Op != oracle.Left {
-				t.Errorf("%s %s at %d behind the farewell", r.Op, r.Key, r.Rev)
+				oracle.Fail(t, "%s %s at %d behind the farewell", r.Op, r.Key, r.Rev)
 			}
 		}
 	}
@@ -202,7 +202,7 @@ func TestReload(t *testing.T) {
 	// There are no other gaps: changes that were missed before a resource was added back were not selected.
 	for i := range records {
 		if r := &records[i]; r.Stream == "gap" && (r.Reason != "selection-changed" || slices.Contains(stay, r.Scope.Text)) {
-			t.Errorf("a gap of %s from %d to %d: %s", r.Scope.Text, r.From, r.To, r.Reason)
+			oracle.Fail(t, "a gap of %s from %d to %d: %s", r.Scope.Text, r.From, r.To, r.Reason)
 		}
 	}
 	t.Logf("%d revisions, the selection changed at %v; of what stays %d expected, %d on the bus, %d twice; all: %s",

@@ -76,7 +76,7 @@ func TestReplayIsTheHistory(t *testing.T) { // not parallel: the feature gates o
 			for resource, f := range follow(t, kubeconfig, n, truthResources...) {
 				compareAt(t, from, listAt(t, p, resource, from), f.initial)
 				if !slices.Equal(f.changes, want[resource]) {
-					t.Errorf("%s: %s", resource, firstDifference(want[resource], f.changes))
+					oracle.Fail(t, "%s: %s", resource, firstDifference(want[resource], f.changes))
 				}
 			}
 			t.Logf("%d revisions compared", n)

@@ -104,7 +104,7 @@ func TestDefinitionChanged(t *testing.T) {
 	t.Run("spec changed, agent running", func(t *testing.T) {
 		change(1)
 		if got := judged(t); got.InGaps > 0 {
-			t.Errorf("%d records are missing", got.InGaps)
+			oracle.Fail(t, "%d records are missing", got.InGaps)
 		}
 	})
 	t.Run("spec changed, agent down", func(t *testing.T) {
@@ -112,14 +112,14 @@ func TestDefinitionChanged(t *testing.T) {
 		change(2)
 		s.Agent.Again(t)
 		if got := judged(t); got.InGaps > 0 {
-			t.Errorf("%d records are missing", got.InGaps)
+			oracle.Fail(t, "%d records are missing", got.InGaps)
 		}
 	})
 	t.Run("deleted and made again, agent running", func(t *testing.T) {
 		removeWidgets(t, s.Plane)
 		s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t), Final: true})
 		if got := judged(t); got.InGaps > 0 { // All deletions are on the bus.
-			t.Errorf("%d records are missing", got.InGaps)
+			oracle.Fail(t, "%d records are missing", got.InGaps)
 		}
 		if err := s.NewWidgets(t.Context()); err != nil {
 			t.Fatal(err)
@@ -213,21 +213,21 @@ func TestServedVersionChanged(t *testing.T) {
 	seen(missed)
 	last := seen(write("v1", "a", "third"))
 	if last.Op != oracle.Updated || last.Before != oracle.Present {
-		t.Errorf("%s is op %s with %s before, want an update", last.ID, last.Op, last.Before)
+		oracle.Fail(t, "%s is op %s with %s before, want an update", last.ID, last.Op, last.Before)
 	}
 	var ops []string
 	for _, rec := range s.Since(n) {
 		for _, problem := range rec.Problems {
-			t.Errorf("%s: %s", rec.ID, problem)
+			oracle.Fail(t, "%s: %s", rec.ID, problem)
 		}
 		ops = append(ops, rec.Op+rec.Stream)
 		if rec.Stream == oracle.Gap && (rec.Reason != oracle.SelectionChanged && rec.Reason != oracle.Expired || !rec.Recovered) {
-			t.Errorf("gap %s, %s, recovered %t", rec.ID, rec.Reason, rec.Recovered)
+			oracle.Fail(t, "gap %s, %s, recovered %t", rec.ID, rec.Reason, rec.Recovered)
 		}
 	}
 	// A changed definition ends every watch with a 410: the gap may be followed by a snapshot.
 	if len(ops) == 0 || ops[0] != oracle.Gap {
-		t.Errorf("records behind the restart: %v, want a gap first, for before is no longer in the form of the last after", ops)
+		oracle.Fail(t, "records behind the restart: %v, want a gap first, for before is no longer in the form of the last after", ops)
 	}
 }
 
@@ -307,11 +307,11 @@ func TestSelectionChanged(t *testing.T) {
 				return nil
 			})
 			if err != nil {
-				t.Errorf("read %v, want %v; left %v, want %v; behind the restart: %s", gotRead, tc.read, gotLeft, tc.left, countOps(s.Since(n)))
+				oracle.Fail(t, "read %v, want %v; left %v, want %v; behind the restart: %s", gotRead, tc.read, gotLeft, tc.left, countOps(s.Since(n)))
 			}
 			for _, rec := range s.Since(n) {
 				for _, problem := range rec.Problems {
-					t.Errorf("%s: %s", rec.ID, problem)
+					oracle.Fail(t, "%s: %s", rec.ID, problem)
 				}
 			}
 		})

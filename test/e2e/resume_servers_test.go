@@ -48,7 +48,7 @@ func TestAPIServers(t *testing.T) {
 		for namespace, s := range stages {
 			got := s.Judge(t, nil, "configmaps")
 			if n := len(got.Gaps); n != 1 || !got.Gaps[0].Recovered || got.Gaps[0].Reason != oracle.Expired || got.InGaps != brief {
-				t.Errorf("%s: %d gaps (%+v), %d records missing in them; want one, expired, recovered but for the %d of an object that came and went",
+				oracle.Fail(t, "%s: %d gaps (%+v), %d records missing in them; want one, expired, recovered but for the %d of an object that came and went",
 					namespace, n, got.Gaps, got.InGaps, brief)
 			}
 			t.Logf("%s: %d records, %d inferred, %d duplicates", namespace, got.Records, got.Inferred, got.Duplicates)
@@ -121,13 +121,13 @@ func TestCompactedWhileDown(t *testing.T) {
 		s.Agent.Again(t)
 		got := s.Judge(t, nil, "configmaps")
 		if n := len(oracle.SnapshotsOf(s.Stream.All(), 0)); n != 2 {
-			t.Errorf("%d snapshots, want two", n)
+			oracle.Fail(t, "%d snapshots, want two", n)
 		}
 		if n := len(got.Gaps); n != 1 || got.Gaps[0].Reason != oracle.Compacted || got.Gaps[0].Recovered || got.Gaps[0].From > from || got.Gaps[0].To < s.Losses[0].Rev {
-			t.Errorf("%d gaps (%+v), want one, compacted, from %d or before to %d or later", n, got.Gaps, from, s.Losses[0].Rev)
+			oracle.Fail(t, "%d gaps (%+v), want one, compacted, from %d or before to %d or later", n, got.Gaps, from, s.Losses[0].Rev)
 		}
 		if got.Swept != 15 || got.Inferred != 0 { // A deletion comes three times in ten changes.
-			t.Errorf("%d objects swept and %d deltas inferred, want the 15 that were deleted, and none", got.Swept, got.Inferred)
+			oracle.Fail(t, "%d objects swept and %d deltas inferred, want the 15 that were deleted, and none", got.Swept, got.Inferred)
 		}
 		s.Rewrite(t, namespace, "old-1", "last")
 	})

@@ -51,7 +51,7 @@ func TestKilledInsideSnapshot(t *testing.T) {
 	got := s.Judge(t, nil, "configmaps")
 	got.NoGaps(t)
 	if n := len(oracle.SnapshotsOf(s.Stream.All(), 0)); n != 1 {
-		t.Errorf("%d snapshots, want one that is continued", n)
+		oracle.Fail(t, "%d snapshots, want one that is continued", n)
 	}
 	t.Logf("%d records, %d duplicates", got.Records, got.Duplicates)
 }
@@ -83,10 +83,10 @@ func TestSnapshotOnDemand(t *testing.T) {
 	got := s.Judge(t, func(started *oracle.Record) bool { return asked[started.Snapshot] }, "configmaps")
 	got.NoGaps(t)
 	if n := len(oracle.SnapshotsOf(s.Stream.All(), 0)); n != 1+len(asked) || len(asked) != 4 {
-		t.Errorf("%d snapshots of which %d were asked for, want 5 and 4", n, len(asked))
+		oracle.Fail(t, "%d snapshots of which %d were asked for, want 5 and 4", n, len(asked))
 	}
 	if got.Swept != 0 {
-		t.Errorf("%d objects are swept by a snapshot, though no deletion was missed", got.Swept)
+		oracle.Fail(t, "%d objects are swept by a snapshot, though no deletion was missed", got.Swept)
 	}
 	t.Logf("%d records, %d revisions", got.Records, s.History.Count("configmaps"))
 }

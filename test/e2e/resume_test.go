@@ -55,7 +55,7 @@ func TestRestart(t *testing.T) {
 		return rec.Stream == oracle.Progress && rec.Rev >= s.History.LatestOf(namespace)
 	})
 	if n := len(s.Since(int(last.Position))); n > 0 {
-		t.Errorf("%d records behind the progress at shutdown", n)
+		oracle.Fail(t, "%d records behind the progress at shutdown", n)
 	}
 	s.Change(t, namespace, changes)
 	n, begin := len(s.Stream.All()), time.Now()
@@ -70,10 +70,10 @@ func TestRestart(t *testing.T) {
 		ops[rec.Op]++
 	}
 	if want := changes + 1; len(s.Since(n)) != want || ops[oracle.Created] != 30 || ops[oracle.Deleted] != 30 || ops[oracle.Updated] != 41 {
-		t.Errorf("%d records after %d changes while the agent was down and one later, want %d: %v", len(s.Since(n)), changes, want, ops)
+		oracle.Fail(t, "%d records after %d changes while the agent was down and one later, want %d: %v", len(s.Since(n)), changes, want, ops)
 	}
 	if got.Duplicates != 0 {
-		t.Errorf("%d duplicates", got.Duplicates)
+		oracle.Fail(t, "%d duplicates", got.Duplicates)
 	}
 	t.Logf("restart to the first new event with %d objects: %s", objects, first.Round(time.Millisecond))
 }
@@ -101,6 +101,6 @@ func TestReplacedWhileDown(t *testing.T) {
 		ops = append(ops, rec.Op)
 	}
 	if want := []string{oracle.Deleted, oracle.Created}; !slices.Equal(ops, want) {
-		t.Errorf("ops %v, want %v", ops, want)
+		oracle.Fail(t, "ops %v, want %v", ops, want)
 	}
 }

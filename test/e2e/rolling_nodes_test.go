@@ -109,7 +109,7 @@ func TestRollingUpdateOfNodes(t *testing.T) {
 		}
 		for scope, n := range snapshotCounts(records) {
 			if n != 1 {
-				t.Errorf("%d snapshots of %s, want one", n, scope)
+				oracle.Fail(t, "%d snapshots of %s, want one", n, scope)
 			}
 		}
 		total.Expected += got.Expected

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
 	"github.com/kubecdc/kubecdc/test/world"
 )
@@ -104,7 +105,7 @@ func TestKafkaRotation(t *testing.T) {
 		},
 	}
 	if got := run.run(t, world.SharedPlane(t)); got.Duplicates > 0 {
-		t.Errorf("%d duplicates, of a producer that is idempotent", got.Duplicates)
+		oracle.Fail(t, "%d duplicates, of a producer that is idempotent", got.Duplicates)
 	}
 	t.Logf("%d rotations", rotations.Load())
 }

@@ -50,17 +50,17 @@ func TestRedactionHash(t *testing.T) {
 			password := world.SecretValue()
 			one, two := h.put(t, "one", password, "1"), h.put(t, "two", password, "1")
 			if (one == two) != across {
-				t.Errorf("hashes of one value in two objects: %s and %s", one, two)
+				oracle.Fail(t, "hashes of one value in two objects: %s and %s", one, two)
 			}
 			if again := h.put(t, "one", password, "2"); again != one {
-				t.Errorf("the hash of a value that has not changed is %s, and was %s", again, one)
+				oracle.Fail(t, "the hash of a value that has not changed is %s, and was %s", again, one)
 			}
 			other := h.put(t, "one", world.SecretValue(), "2")
 			if other == one {
-				t.Errorf("the hash of another value is %s again", other)
+				oracle.Fail(t, "the hash of another value is %s again", other)
 			}
 			if back := h.put(t, "one", password, "3"); back != one {
-				t.Errorf("the hash of the value that there was before is %s, and was %s", back, one)
+				oracle.Fail(t, "the hash of the value that there was before is %s, and was %s", back, one)
 			}
 			// The same key.
 			if err := a.Stop(time.Minute); err != nil {
@@ -69,11 +69,11 @@ func TestRedactionHash(t *testing.T) {
 			n := len(h.stream.All())
 			a.Again(t)
 			if again := h.put(t, "one", password, "4"); again != one {
-				t.Errorf("behind a restart, the hash of the value is %s, and was %s", again, one)
+				oracle.Fail(t, "behind a restart, the hash of the value is %s, and was %s", again, one)
 			}
 			for _, rec := range h.stream.All()[n:] {
 				if rec.Stream == oracle.Gap {
-					t.Errorf("%s (%s), where nothing has changed", rec.ID, rec.Reason)
+					oracle.Fail(t, "%s (%s), where nothing has changed", rec.ID, rec.Reason)
 				}
 			}
 			// Another key.
@@ -85,20 +85,20 @@ func TestRedactionHash(t *testing.T) {
 			a.Again(t)
 			now := h.put(t, "one", password, "5")
 			if now == one || keyID(now) == keyID(one) {
-				t.Errorf("under another key, the hash of the value is %s, and was %s", now, one)
+				oracle.Fail(t, "under another key, the hash of the value is %s, and was %s", now, one)
 			}
 			records := h.stream.All()[n:]
 			change := slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Stream == oracle.Gap && rec.Reason == oracle.ContentChanged })
 			first := slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Op != "" })
 			if change < 0 || first < change {
-				t.Errorf("the change of the key is record %d behind the restart, the first object's is %d", change, first)
+				oracle.Fail(t, "the change of the key is record %d behind the restart, the first object's is %d", change, first)
 			}
 			for _, rec := range h.stream.All() {
 				for _, problem := range rec.Problems {
-					t.Errorf("%s: %s", rec.ID, problem)
+					oracle.Fail(t, "%s: %s", rec.ID, problem)
 				}
 				if rec.Stream == oracle.Gap && rec.Reason != oracle.ContentChanged {
-					t.Errorf("%s (%s)", rec.ID, rec.Reason)
+					oracle.Fail(t, "%s (%s)", rec.ID, rec.Reason)
 				}
 			}
 		})
@@ -159,7 +159,8 @@ func (h *hashes) put(t *testing.T, name, password, label string) string {
 		return nil
 	})
 	if !hashed.MatchString(value) {
-		t.Fatalf("%s has the password %.40q", name, value)
+		oracle.Fail(t, "%s has the password %.40q", name, value)
+		t.FailNow()
 	}
 	return value
 }

@@ -101,7 +101,7 @@ func (c *certaintyStage) says(t *testing.T, what, moment, text string, certainti
 		}
 	}
 	if scope.Certainty == "exact" && o.Data.Text != text {
-		t.Errorf("%s, at %s: exact, and the text is %q; it was %q", what, moment, o.Data.Text, text)
+		oracle.Fail(t, "%s, at %s: exact, and the text is %q; it was %q", what, moment, o.Data.Text, text)
 	}
 	t.Logf("%s: %s, %q", what, scope.Certainty, o.Data.Text)
 	return scope
@@ -259,7 +259,7 @@ func loseOneScope(t *testing.T, s *world.Stage, bus string, announced bool) {
 		return rec.Stream == oracle.SnapshotCompleted && rec.Scope.Resource == lost && rec.Snapshot != before
 	})
 	if slices.ContainsFunc(c.Stream.All(), func(rec oracle.Record) bool { return rec.Stream == oracle.Gap }) != announced {
-		t.Errorf("a gap was announced: %t, want %t", !announced, announced)
+		oracle.Fail(t, "a gap was announced: %t, want %t", !announced, announced)
 	}
 	third := write("third")
 	atThird := c.at(t)
@@ -291,7 +291,7 @@ func loseOneScope(t *testing.T, s *world.Stage, bus string, announced bool) {
 				t.Fatal(err)
 			}
 			if got := o.Metadata.Labels["text"]; (o.Kind == "ServiceAccount" || x.lost == "exact") && got != x.text {
-				t.Errorf("at %s: %s with %q, want %q", x.moment, o.Kind, got, x.text)
+				oracle.Fail(t, "at %s: %s with %q, want %q", x.moment, o.Kind, got, x.text)
 			}
 		}
 		if len(a.Items) != 2 {

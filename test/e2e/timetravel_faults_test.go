@@ -308,7 +308,7 @@ func (w *pastWorld) compare(t *testing.T) {
 			case scope.Certainty == "uncertain" && scope.From.ResourceVersion < s.rev && s.rev <= scope.To.ResourceVersion &&
 				w.lost(scope.From.ResourceVersion, scope.To.ResourceVersion):
 			default:
-				t.Errorf("%s at %d (%s): %+v", scope.Resource, s.rev, s.when, scope)
+				oracle.Fail(t, "%s at %d (%s): %+v", scope.Resource, s.rev, s.when, scope)
 			}
 		}
 		if len(seen) != len(pastKinds) {

@@ -59,7 +59,7 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 				exact++
 			case "unknown":
 			default:
-				t.Errorf("%s at %d: %s, where nothing was lost", resource, rev, certainty)
+				oracle.Fail(t, "%s at %d: %s, where nothing was lost", resource, rev, certainty)
 			}
 			listed := listAt(t, p, resource, rev)
 			objects += len(listed)
@@ -91,14 +91,14 @@ func compareAt(t *testing.T, rev uint64, listed []*oracle.Version, got map[oracl
 		v := got[listed.Key]
 		switch {
 		case v == nil:
-			t.Errorf("%s revision %d is listed at %d; get does not have it", listed.Key, listed.Rev, rev)
+			oracle.Fail(t, "%s revision %d is listed at %d; get does not have it", listed.Key, listed.Rev, rev)
 		case v.Rev != listed.Rev || v.UID != listed.UID || v.Digest != listed.Digest:
-			t.Errorf("%s revision %d is listed at %d; get has revision %d, or another object", listed.Key, listed.Rev, rev, v.Rev)
+			oracle.Fail(t, "%s revision %d is listed at %d; get has revision %d, or another object", listed.Key, listed.Rev, rev, v.Rev)
 		}
 		delete(got, listed.Key)
 	}
 	for key, v := range got {
-		t.Errorf("%s is not listed at %d; get has revision %d", key, rev, v.Rev)
+		oracle.Fail(t, "%s is not listed at %d; get has revision %d", key, rev, v.Rev)
 	}
 }
 

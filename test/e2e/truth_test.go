@@ -50,7 +50,7 @@ func TestTruth(t *testing.T) {
 	snapshots := s.Started(t, truthResources...)
 	for sc, snap := range snapshots {
 		if snap.Rev < before {
-			t.Errorf("snapshot of %s at revision %d, which is older than the agent (%d)", sc.Text, snap.Rev, before)
+			oracle.Fail(t, "snapshot of %s at revision %d, which is older than the agent (%d)", sc.Text, snap.Rev, before)
 		}
 	}
 
@@ -88,9 +88,7 @@ func TestTruth(t *testing.T) {
 	world.Report(t, p, s, got.Faults)
 	world.Report(t, p, s, s.JudgeSnapshots(records))
 	world.Report(t, p, s, stock.Compare(t, history, until))
-	if len(got.Gaps) > 0 || got.Inferred > 0 {
-		t.Errorf("%d gaps and %d inferred deltas, where no history was lost", len(got.Gaps), got.Inferred)
-	}
+	got.NoGaps(t)
 	if live := written(); live < revisions {
 		t.Errorf("%d revisions were written, want %d", live, revisions)
 	}
@@ -141,14 +139,14 @@ func compareLists(t *testing.T, p *world.Plane, records []oracle.Record, v oracl
 				rec := state[listed.Key]
 				switch {
 				case rec == nil:
-					t.Errorf("%s revision %d is listed at %d; the bus does not have it then", listed.Key, listed.Rev, rev)
+					oracle.Fail(t, "%s revision %d is listed at %d; the bus does not have it then", listed.Key, listed.Rev, rev)
 				case rec.Rev != listed.Rev || rec.UID != listed.UID || rec.AfterDigest != listed.Digest:
-					t.Errorf("%s revision %d is listed at %d; on the bus it is revision %d then, or another object", listed.Key, listed.Rev, rev, rec.Rev)
+					oracle.Fail(t, "%s revision %d is listed at %d; on the bus it is revision %d then, or another object", listed.Key, listed.Rev, rev, rec.Rev)
 				}
 				delete(state, listed.Key)
 			}
 			for key, rec := range state {
-				t.Errorf("%s is not listed at %d; on the bus it is revision %d then", key, rev, rec.Rev)
+				oracle.Fail(t, "%s is not listed at %d; on the bus it is revision %d then", key, rev, rec.Rev)
 			}
 		}
 	}

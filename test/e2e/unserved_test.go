@@ -116,7 +116,7 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 	for _, rec := range s.All()[begin:] {
 		of := rec.Stream != "" && strings.HasPrefix(rec.Scope.Text, "evictionrequests")
 		if rec.Op == oracle.Deleted || of && (rec.Stream == oracle.Gap && !rec.Recovered || rec.Stream == oracle.SnapshotStarted) {
-			t.Errorf("the bus has %+v", rec)
+			oracle.Fail(t, "the bus has %+v", rec)
 		}
 	}
 }

@@ -202,7 +202,7 @@ func (b *busTruth) saved(t testing.TB) {
 func (b *busTruth) once(t testing.TB, got oracle.Verdict) {
 	t.Helper()
 	if got.Duplicates > 0 {
-		t.Errorf("%d duplicates, where every agent has drained its queue", got.Duplicates)
+		oracle.Fail(t, "%d duplicates, where every agent has drained its queue", got.Duplicates)
 	}
 	oneHistory(t, b.stream.All())
 }
@@ -211,18 +211,18 @@ func oneHistory(t testing.TB, records []oracle.Record) {
 	t.Helper()
 	for _, rec := range records {
 		if rec.History != 0 {
-			t.Errorf("%s has a history number: etcd was never restored", rec.ID)
+			oracle.Fail(t, "%s has a history number: etcd was never restored", rec.ID)
 			break
 		}
 	}
 	for _, rec := range records {
 		if rec.Stream == "gap" {
-			t.Errorf("%s: an upgrade makes no gap", rec.ID)
+			oracle.Fail(t, "%s: an upgrade makes no gap", rec.ID)
 		}
 	}
 	for scope, n := range snapshotCounts(records) {
 		if n != 1 {
-			t.Errorf("%d snapshots of %s, want one", n, scope)
+			oracle.Fail(t, "%d snapshots of %s, want one", n, scope)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -103,17 +104,17 @@ func checkVersions(t *testing.T, c *kafka.Cluster, topic string, keys, n int) {
 			text, _, _ := strings.Cut(string(r.Value), " ")
 			got, err := strconv.Atoi(text)
 			if err != nil || got != last[string(r.Key)]+1 {
-				t.Errorf("partition %d, offset %d: %s: version %s follows %d", p, r.Offset, r.Key, text, last[string(r.Key)])
+				oracle.Fail(t, "partition %d, offset %d: %s: version %s follows %d", p, r.Offset, r.Key, text, last[string(r.Key)])
 			}
 			last[string(r.Key)] = got
 		}
 	}
 	if len(last) != keys {
-		t.Errorf("%d objects, want %d", len(last), keys)
+		oracle.Fail(t, "%d objects, want %d", len(last), keys)
 	}
 	for key, got := range last {
 		if got != n {
-			t.Errorf("%s ends with version %d, want %d", key, got, n)
+			oracle.Fail(t, "%s ends with version %d, want %d", key, got, n)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -132,7 +133,7 @@ func (p *relayProcess) checkOrder(t *testing.T) {
 	last := map[string]string{}
 	for _, l := range p.got() {
 		if l.Name != "" && l.Sequence <= last[l.Name] {
-			t.Errorf("%s came behind %s", l.ID, last[l.Name])
+			oracle.Fail(t, "%s came behind %s", l.ID, last[l.Name])
 		}
 		last[l.Name] = max(last[l.Name], l.Sequence)
 	}
@@ -210,7 +211,7 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 		}
 	}
 	if completed != 1 || behind != 0 {
-		t.Errorf("snapshot.completed came %d times, and %d events behind it: want it once, behind all", completed, behind)
+		oracle.Fail(t, "snapshot.completed came %d times, and %d events behind it: want it once, behind all", completed, behind)
 	}
 	first.end(os.Kill)
 
@@ -253,7 +254,7 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 		return nil
 	})
 	if n := len(third.got()); n != objects {
-		t.Errorf("after an end in order, %d events came: want only the %d new ones", n, objects)
+		oracle.Fail(t, "after an end in order, %d events came: want only the %d new ones", n, objects)
 	}
 }
 
@@ -297,6 +298,6 @@ func TestRelayBeginsLive(t *testing.T) {
 		return nil
 	})
 	if got := second.got(); got[0].ID != "configmaps/web/2" || len(first.got()) != 0 {
-		t.Errorf("delivered first: %v, then: %v", first.got(), got)
+		oracle.Fail(t, "delivered first: %v, then: %v", first.got(), got)
 	}
 }

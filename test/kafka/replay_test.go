@@ -24,6 +24,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
 // record is a record of an hour ago: two snapshots, a gap in which changes were missed, objects that are deleted and created again.
@@ -295,10 +296,10 @@ func judgeReplay(t *testing.T, events consume.Source, r *record, from, to time.T
 		j.take(e)
 	}
 	if diff := cmp.Diff(want, j.table); diff != "" {
-		t.Errorf("table of a consumer (-state +table):\n%s", diff)
+		oracle.Fail(t, "table of a consumer (-state +table):\n%s", diff)
 	}
 	if len(j.wrong) > 0 {
-		t.Errorf("out of order: %v", j.wrong)
+		oracle.Fail(t, "out of order: %v", j.wrong)
 	}
 	missing, span := 0, 0
 	all := consume.NewLines("", bytes.NewReader(r.lines.Bytes()), consume.Query{})
@@ -311,7 +312,7 @@ func judgeReplay(t *testing.T, events consume.Source, r *record, from, to time.T
 		}
 	}
 	if missing > 0 || span < 1000 {
-		t.Errorf("%d of %d events of the span are missing", missing, span)
+		oracle.Fail(t, "%d of %d events of the span are missing", missing, span)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -84,7 +85,7 @@ func noSecrets(t *testing.T, text string, secrets []string) {
 	t.Helper()
 	for _, secret := range secrets {
 		if secret != "" && strings.Contains(text, secret) {
-			t.Errorf("a secret is in it: %s", text)
+			oracle.Fail(t, "a secret is in it: %s", text)
 		}
 	}
 }
@@ -284,12 +285,12 @@ func TestSecurity(t *testing.T) {
 	for _, r := range records[0] {
 		_, name, _ := strings.Cut(string(r.Key), "/shop/")
 		if !published[name] {
-			t.Errorf("record %s: not published, or twice", r.Key)
+			oracle.Fail(t, "record %s: not published, or twice", r.Key)
 		}
 		delete(published, name)
 	}
 	if len(published) > 0 {
-		t.Errorf("not there: %v", published)
+		oracle.Fail(t, "not there: %v", published)
 	}
 }
 
@@ -329,6 +330,6 @@ func TestRotatedCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := lines(t, c, topic)[0]; len(got) != rotations+1 {
-		t.Errorf("%d records, want %d: %q", len(got), rotations+1, got)
+		oracle.Fail(t, "%d records, want %d: %q", len(got), rotations+1, got)
 	}
 }

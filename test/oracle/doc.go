@@ -10,7 +10,7 @@
 //
 // A gap event excuses missing records in the range that it covers. [JudgeLives] therefore reports each gap, and each
 // snapshot, without a cause that the test has recorded as a [Loss]. [JudgeEpochs] checks that only one leader writes at a
-// time.
+// time. [Fail] marks the failure of a test as a verdict: CI then runs no test again.
 //
 // A bus like Kafka keeps order only within a partition. [Lanes] judges each partition as a separate stream, and requires
 // that each stream event is in all of them. A dead letter ([Letter]) is missing on the bus, which a gap event must report.

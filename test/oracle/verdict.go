@@ -371,11 +371,17 @@ func (j *judgement) end(list []Expectation) {
 	}
 }
 
+// Fail fails the test with a verdict. CI (.ci/gotest) never runs a test again whose output has its mark.
+func Fail(t testing.TB, format string, args ...any) {
+	t.Helper()
+	t.Errorf("VERDICT: %s", fmt.Sprintf(format, args...))
+}
+
 // NoGaps fails the test if there are gaps or inferred deltas. It is for tests in which no history may be lost.
 func (v *Verdict) NoGaps(t testing.TB) {
 	t.Helper()
 	if len(v.Gaps) > 0 || v.Inferred > 0 {
-		t.Errorf("%d gaps and %d inferred deltas, where no history was lost", len(v.Gaps), v.Inferred)
+		Fail(t, "%d gaps and %d inferred deltas, where no history was lost", len(v.Gaps), v.Inferred)
 	}
 }
 

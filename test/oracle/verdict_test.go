@@ -370,3 +370,22 @@ func TestOracleJudgesGaps(t *testing.T) {
 		})
 	}
 }
+
+// lastError is a testing.TB that keeps the text of the last error.
+type lastError struct {
+	testing.TB
+	text string
+}
+
+func (*lastError) Helper() {}
+
+func (t *lastError) Errorf(format string, args ...any) { t.text = fmt.Sprintf(format, args...) }
+
+// TestMark checks the mark of a verdict, after which .ci/gotest runs no test again.
+func TestMark(t *testing.T) {
+	var got lastError
+	(&Verdict{Inferred: 1}).NoGaps(&got)
+	if want := "VERDICT: 0 gaps and 1 inferred deltas, where no history was lost"; got.text != want {
+		t.Errorf("got %q, want %q", got.text, want)
+	}
+}

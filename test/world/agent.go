@@ -142,7 +142,7 @@ func (a *Agent) Finish(t testing.TB) {
 		t.Error(err)
 	}
 	for _, found := range oracle.NewNeedles(SecretMark).In(oracle.Message{Body: log}) {
-		t.Errorf("agent's log: %s", found)
+		oracle.Fail(t, "agent's log: %s", found)
 	}
 	FindCrash(t, log)
 	if t.Failed() {

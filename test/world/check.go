@@ -32,7 +32,7 @@ func CheckIdle(t testing.TB, p *Plane, s *Stream, v oracle.View, idle time.Durat
 		t.Errorf("no record of %v is expected: nothing is compared", resources)
 	}
 	if len(v.Dead) > 0 && !v.MayBury {
-		t.Errorf("%d dead letters, where the bus refuses nothing for good", len(v.Dead))
+		oracle.Fail(t, "%d dead letters, where the bus refuses nothing for good", len(v.Dead))
 	}
 	Report(t, p, s, s.judgeLetters())
 	if !v.NoReads {

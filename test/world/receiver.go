@@ -93,7 +93,7 @@ func StartReceiver(t testing.TB, secure *tls.Config) *Receiver {
 		_ = server.Close()
 		wg.Wait()
 		for _, p := range h.problems {
-			t.Errorf("receiver: %s", p)
+			oracle.Fail(t, "receiver: %s", p)
 		}
 	})
 	return h

@@ -22,7 +22,7 @@ func Report(t testing.TB, p *Plane, s *Stream, faults []oracle.Fault) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
 		list := byKind[kind]
-		t.Errorf("VERDICT: %d faults of kind %q", len(list), kind) // CI never runs a test with a verdict again.
+		oracle.Fail(t, "%d faults of kind %q", len(list), kind)
 		for _, f := range list[:min(MostShown, len(list))] {
 			t.Errorf("%.1500s", f)
 			if f.Content != "" {

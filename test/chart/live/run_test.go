@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubecdc/kubecdc/test/kubelet"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -286,7 +287,8 @@ func (n *nodes) wholeAt(t *testing.T, url string, wr *writer) {
 	for missing > 0 {
 		m, err := sub.NextMsg(time.Until(deadline))
 		if err != nil {
-			t.Fatalf("%d of %d versions of %s are not on the bus: %v", missing, len(wr.versions), wr.name, err)
+			oracle.Fail(t, "%d of %d versions of %s are not on the bus: %v", missing, len(wr.versions), wr.name, err)
+			t.FailNow()
 		}
 		var ev struct{ Op, ResourceVersion string }
 		if err := json.Unmarshal(m.Data, &ev); err != nil {
@@ -298,7 +300,7 @@ func (n *nodes) wholeAt(t *testing.T, url string, wr *writer) {
 		if seen[ev.ResourceVersion]++; seen[ev.ResourceVersion] == 1 && wr.versions[ev.ResourceVersion] {
 			missing--
 		} else {
-			t.Errorf("version %s of %s is on the bus %d times; written by this test: %t",
+			oracle.Fail(t, "version %s of %s is on the bus %d times; written by this test: %t",
 				ev.ResourceVersion, wr.name, seen[ev.ResourceVersion], wr.versions[ev.ResourceVersion])
 		}
 	}
