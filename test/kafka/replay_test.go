@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,11 +22,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // record is a record of an hour ago: two snapshots, a gap in which changes were missed, objects that are deleted and created again.
@@ -152,24 +156,17 @@ func (j *judge) take(e *consume.Event) {
 	}
 }
 
-// A table that a consumer builds from a replay is the state at its end, on each kind of target. This holds even if the replay is killed ten times on
-// the way. Every event of the span is there, and first copies are in order per object.
-func TestReplayToEachTargetKilledTenTimes(t *testing.T) {
+// A table that a consumer builds from a replay is the state at its end, from each kind of source and on each kind of target. This holds even if
+// the replay is killed several times on the way. Every event of the span is there, and first copies are in order per object.
+func TestReplayKilledOnTheWay(t *testing.T) {
 	t.Parallel()
-	c := kafka.Start(t, kafka.Options{})
-	for _, topic := range []string{"copy.prod", "from.prod"} {
-		if err := c.CreateTopic(t.Context(), topic, 3, nil); err != nil {
+	// A fetch returns one batch of a partition, so a replay is at another position in each partition when it is killed.
+	c := kafka.Start(t, kafka.Options{Properties: map[string]string{"fetch.max.bytes": "1024"}})
+	const partitions = 3
+	for _, topic := range []string{"copy.prod", "from.prod", "record.prod"} {
+		if err := c.CreateTopic(t.Context(), topic, partitions, nil); err != nil {
 			t.Fatal(err)
 		}
-	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(20 * time.Second) {
-		t.Fatal("NATS does not come up")
 	}
 	received := &receivedLines{}
 	receiver := httptest.NewServer(received)
@@ -183,69 +180,188 @@ func TestReplayToEachTargetKilledTenTimes(t *testing.T) {
 	from, to := r.now.Add(-100*time.Second), r.now.Add(-20*time.Second)
 	args := []string{"replay", "--from", from.Format(time.RFC3339Nano), "--to", to.Format(time.RFC3339Nano)}
 	want := stateAt(t, source, to)
-	copied := filepath.Join(t.TempDir(), "copy.jsonl")
 	address := "kafka://" + c.Inside()[0]
-	t.Run("targets", func(t *testing.T) {
-		for name, target := range map[string]struct {
-			url    string
-			events func() consume.Source
+	fill := func(target string) {
+		replayed(t.Context(), t, "replay", "--from", r.now.Add(-115*time.Second).Format(time.RFC3339Nano), "--bus", "file:"+source, "--target", target)
+	}
+	stream, copied := startNATS(t), startNATS(t)
+	fill(stream)
+	putRecord(t, c, "record.prod", partitions, r)
+	t.Run("killed", func(t *testing.T) {
+		dir := t.TempDir()
+		file := func(name string) (string, consume.Source) {
+			path := filepath.Join(dir, name)
+			return "file:" + path, &consume.File{Path: path}
+		}
+		for name, run := range map[string]struct {
+			bus    string
+			logs   int // of the bus
+			kills  int
+			target func() (url string, events consume.Source)
 		}{
-			"file":  {"file:" + copied, func() consume.Source { return &consume.File{Path: copied} }},
-			"nats":  {s.ClientURL(), func() consume.Source { return &consume.JetStream{URL: s.ClientURL()} }},
-			"kafka": {address + "/copy.prod", func() consume.Source { return &consume.Kafka{Brokers: c.Inside(), Topics: []string{"copy.prod"}} }},
-			"http":  {receiver.URL, func() consume.Source { return received }},
+			"file to file":      {"file:" + source, 1, 10, func() (string, consume.Source) { return file("file.jsonl") }},
+			"JetStream to file": {stream, 1, 10, func() (string, consume.Source) { return file("jetstream.jsonl") }},
+			"Kafka to file":     {address + "/record.prod", partitions, 5, func() (string, consume.Source) { return file("kafka.jsonl") }},
+			"file to JetStream": {"file:" + source, 1, 10, func() (string, consume.Source) { return copied, &consume.JetStream{URL: copied} }},
+			"file to Kafka": {"file:" + source, 1, 10, func() (string, consume.Source) {
+				return address + "/copy.prod", &consume.Kafka{Brokers: c.Inside(), Topics: []string{"copy.prod"}}
+			}},
+			"file to HTTP": {"file:" + source, 1, 10, func() (string, consume.Source) { return receiver.URL, received }},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
+				target, events := run.target()
 				position := filepath.Join(t.TempDir(), "position")
-				command := append(slices.Clone(args), "--bus", "file:"+source, "--target", target.url, "--position", position, "--speed", "5")
-				for range 10 {
-					replayFor(t, 1300*time.Millisecond, command...)
+				command := append(slices.Clone(args), "--bus", run.bus, "--target", target, "--position", position, "--speed")
+				for i := range run.kills {
+					killReplay(t, position, time.Duration(i)*30*time.Millisecond, append(slices.Clone(command), "4")...)
 				}
-				replayFor(t, 0, append(slices.Clone(command[:len(command)-1]), "max")...)
-				judgeReplay(t, target.events(), r, from, to, want)
+				if at, done, err := positionIn(position); err != nil || len(at) != run.logs || done {
+					t.Errorf("before the last run, the position file has %v, complete: %v: %v; want a position in %d logs", at, done, err, run.logs)
+				}
+				replayed(t.Context(), t, append(slices.Clone(command), "max")...)
+				judgeReplay(t, events, r, from, to, want)
 			})
 		}
 	})
 	t.Run("stdout", func(t *testing.T) {
-		out := replayFor(t, 0, append(slices.Clone(args), "--bus", "file:"+source, "--target", "stdout:")...)
+		out := replayed(t.Context(), t, append(slices.Clone(args), "--bus", "file:"+source, "--target", "stdout:")...)
 		judgeReplay(t, &receivedLines{text: out}, r, from, to, want)
 	})
-	// Kafka as the record: partitions are read at different speeds.
-	replayFor(t, 0, "replay", "--from", r.now.Add(-115*time.Second).Format(time.RFC3339Nano), "--bus", "file:"+source, "--target", address+"/from.prod")
-	for name, to2 := range map[string]string{"file": "file:" + copied + ".2", "itself": address + "/from.prod"} {
-		if name == "itself" {
-			out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), append(slices.Clone(args), "--bus", address+"/from.prod", "--target", to2)...).CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "--target is a log of the record itself") {
-				t.Errorf("into its source: %v: %s", err, out)
-			}
-			continue
-		}
-		replayFor(t, 0, append(slices.Clone(args), "--bus", address+"/from.prod", "--target", to2)...)
-		judgeReplay(t, &consume.File{Path: copied + ".2"}, r, from, to, want)
+	// Large batches of partitions: these are read at very different speeds.
+	fill(address + "/from.prod")
+	again := filepath.Join(t.TempDir(), "again.jsonl")
+	replayed(t.Context(), t, append(slices.Clone(args), "--bus", address+"/from.prod", "--target", "file:"+again)...)
+	judgeReplay(t, &consume.File{Path: again}, r, from, to, want)
+
+	into := append(slices.Clone(args), "--bus", address+"/from.prod", "--target", address+"/from.prod")
+	out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), into...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--target is a log of the record itself") {
+		t.Errorf("into its source: %v: %s", err, out)
 	}
 }
 
-// replayFor runs a replay and kills it after the duration. 0: it runs to its end.
-func replayFor(t *testing.T, d time.Duration, args ...string) []byte {
-	t.Helper()
-	ctx := t.Context()
-	if d > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d)
-		defer cancel()
+// startNATS starts a JetStream and returns its URL.
+func startNATS(tb testing.TB) string {
+	tb.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: tb.TempDir(), NoLog: true, NoSigs: true})
+	if err != nil {
+		tb.Fatal(err)
 	}
+	s.Start()
+	tb.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(20 * time.Second) {
+		tb.Fatal("NATS does not come up")
+	}
+	return s.ClientURL()
+}
+
+// putRecord writes a record to a topic: events about the stream to each partition, others to that of their object. A batch has the events of two
+// seconds, so partitions are read at about the same speed.
+func putRecord(t *testing.T, c *kafka.Cluster, topic string, partitions int, r *record) {
+	t.Helper()
+	var all []int
+	var conns []*kafkago.Conn
+	for p := range partitions {
+		conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Inside()[0], topic, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		all, conns = append(all, p), append(conns, conn)
+	}
+	for batch := range slices.Chunk(bytes.Split(bytes.TrimSpace(r.lines.Bytes()), []byte("\n")), 50) {
+		messages := make([][]kafkago.Message, partitions)
+		for _, line := range batch {
+			e, err := consume.Parse(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := kafkago.Message{
+				Key: []byte(e.PartitionKey), Value: line,
+				Headers: []kafkago.Header{{Key: "content-type", Value: []byte("application/cloudevents+json; charset=UTF-8")}},
+			}
+			to := all
+			if e.Stream == nil {
+				to = []int{kafkago.Murmur2Balancer{}.Balance(m, all...)}
+			}
+			for _, p := range to {
+				messages[p] = append(messages[p], m)
+			}
+		}
+		for p, ms := range messages {
+			if len(ms) == 0 {
+				continue
+			}
+			if _, err := conns[p].WriteMessages(ms...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// replayed runs a replay to its end, or kills it when ctx ends. It returns the standard output.
+func replayed(ctx context.Context, t *testing.T, args ...string) []byte {
+	t.Helper()
 	cmd := exec.CommandContext(ctx, build.SharedAgent(t), args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
 		t.Fatalf("%q: %v\n%s", args, err, &stderr)
-	}
-	if d == 0 {
+	default:
 		t.Log(lastLine(stderr.String()))
 	}
 	return out
+}
+
+// killReplay runs a replay and kills it after it has saved another position in the record, or after five seconds, and a delay.
+func killReplay(t *testing.T, position string, delay time.Duration, args ...string) {
+	t.Helper()
+	before, _, err := positionIn(position)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, kill := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		defer kill()
+		_ = wait.For(ctx, 5*time.Second, func() error { // the test checks the last position
+			if at, _, err := positionIn(position); err != nil || maps.Equal(at, before) {
+				return errors.New("no other position")
+			}
+			return nil
+		})
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+		}
+	})
+	defer watching.Wait()
+	defer kill()
+	replayed(ctx, t, args...)
+}
+
+// positionIn returns the positions in a position file, and whether the replay is complete.
+func positionIn(file string) (at map[consume.Log]uint64, complete bool, err error) {
+	var saved struct {
+		Logs []consume.Position
+		Done bool
+	}
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(raw, &saved)
+	}
+	at = map[consume.Log]uint64{}
+	for _, p := range saved.Logs {
+		at[p.Log] = p.Next
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return at, saved.Done, err
 }
 
 func lastLine(text string) string {
