@@ -52,7 +52,7 @@ A consumer without history has a correct table from the beginning. A second run 
 --namespace and --op select events, as for relays. With --op, events about the stream are left out.
 
 --speed 1 keeps the distances of the record, 10 is ten times as fast, max does not wait. The snapshot is always sent at
-once.
+once. A Kafka partition that lags behind another one by a fetch (up to 4 MiB) is sent without distances.
 
 --cluster changes the name of the cluster in the events, in their source and keys, and in subjects and topics. Use it if
 consumers of the target also follow the live cluster. To them, an old event of the same source is a late copy. An old
