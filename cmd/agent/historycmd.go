@@ -35,7 +35,8 @@ spec.ports[0].port, spec.template.spec.containers[app].image.
 list. -o name prints each object once. -o jsonpath=TEMPLATE is that of kubectl, of each version in the form of -o json:
 '{.time} {.after.spec.replicas}'.
 
-` + certaintyHelp + ` It is that of the end of the span, and with --since also that of its beginning; gaps inside it are listed.`,
+` + certaintyHelp + ` It is that of the end of the span, and with --since
+also that of its beginning; gaps inside it are listed.`,
 		Example: `  kubecdc history deploy/web -n shop
   kubecdc history deploy/web -n shop --field spec.replicas -o table
   kubecdc history deploy,cm,secrets -n shop --since 14:00 --until 14:10
