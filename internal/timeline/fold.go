@@ -264,7 +264,7 @@ func (l *logFold) noteLater(e *consume.Event) {
 	if known := (point{history, seq}); known == (point{}) || !known.below(pointOf(e)) {
 		return // the state never had the object, its resourceVersions are no numbers, or e is a late copy
 	}
-	l.later[key] = true
+	l.later[uidKey{strings.Clone(key.source), strings.Clone(key.uid)}] = true // they may share the memory of e
 	l.places[placeOf(e)] += e.Data.Skipped
 }
 
