@@ -31,8 +31,12 @@ func (q *Question) printForApply(objects []*timeline.Version, agent *config.Conf
 	if len(a.owned) > 0 {
 		fmt.Fprintf(q.Stderr, "without owner references, because the owners may have been recreated: %s\n", strings.Join(a.owned, ", "))
 	}
-	if agent == nil && len(a.out) > 0 {
+	switch {
+	case len(a.out) == 0:
+	case agent == nil:
 		fmt.Fprintln(q.Stderr, "objects may lack values that the agent removed: name its configuration with --config, or run 'kubectl diff' before you apply")
+	default:
+		fmt.Fprintln(q.Stderr, "complete by the redact and strip rules of --config, if these were the agent's at that moment")
 	}
 	var omitted []string
 	if len(a.redacted) > 0 {
@@ -91,7 +95,9 @@ func (a *manifests) lacks(resource string, o map[string]any) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		paths = slices.Clone(a.agent.Strip)
+		paths = slices.DeleteFunc(slices.Clone(a.agent.Strip), func(path string) bool {
+			return strings.HasPrefix(path, "metadata.annotations") || strings.HasPrefix(path, "metadata.labels") // of controllers
+		})
 		if a.agent.Redaction.Mode == config.RedactRemove { // a hash would be in the object
 			paths = withheld(a.agent, resource)
 		}

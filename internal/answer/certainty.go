@@ -11,6 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // certainty is the JSON form of an answer's certainty.
@@ -133,20 +134,26 @@ func uncertainty(s *timeline.Scope) string {
 		if s.Recovered {
 			text += "; its versions were found later, except those of objects that were created and deleted inside it"
 		}
-		if len(s.DeadLetters) > 0 {
-			return text + "; ask for a moment before it, or after the next event of each object of these dead letters: " + strings.Join(s.DeadLetters, ", ")
+		if s.Reason == consume.ReasonDeadLetter {
+			return text + "; ask for a moment before these dead letters, or after the next event of each of their objects: " + strings.Join(s.DeadLetters, ", ")
 		}
-		return text + "; ask for a moment before or after it"
+		text += "; ask for a moment before or after it"
+		if len(s.DeadLetters) > 0 {
+			text += "; dead letters: " + strings.Join(s.DeadLetters, ", ")
+		}
+		return text
 	case timeline.Unknown:
 		switch {
 		case s.OtherHistory:
 			return "unknown: its resourceVersions are of another etcd, or not numbers: use a time"
+		case s.Joined && to != "":
+			return "unknown: nothing shows that the record is complete there; the first progress that was read is at " + to + ": ask for a later moment"
 		case to != "":
 			return "unknown: the record begins later, at " + to + ": ask for a later moment"
 		case from != "":
 			return "unknown: the record ends earlier, at " + from + ": ask for an earlier moment, or again later ('kubecdc status' shows whether the agent runs)"
 		}
-		return "unknown: the record has no complete snapshot of the resource by then: ask for a later moment, or check that the agent captures it ('kubecdc status')"
+		return "unknown: the record has no complete snapshot of the resource by then: check that the agent captures it ('kubecdc status')"
 	}
 	return s.Certainty.String()
 }

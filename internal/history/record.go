@@ -124,7 +124,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 				return true, err
 			}
 		}
-		complete = !r.Partitioned && folds[0].Done()
+		complete = !r.Partitioned && !slices.ContainsFunc(folds, func(f *timeline.Fold) bool { return !f.Done() })
 		return complete && !noting, nil
 	})
 	if err != nil {

@@ -149,4 +149,21 @@ func TestFoldGaps(t *testing.T) {
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
+
+	byVersion := timeline.NewFold(timeline.AtVersion(40, 0), timeline.Options{})
+	for _, e := range record(`
+		0 started S1 @10
+		0 completed S1 @10
+		1 progress @20
+		6 started S2 @30
+		6 completed S2 @30
+		12 started S3 @35 scope=pods/shop
+		12 completed S3 @35 scope=pods/shop
+		18 started S4 @36 scope=pods/shop
+		18 completed S4 @36 scope=pods/shop`) {
+		byVersion.Add(e)
+		if g := byVersion.Gap(); g != nil {
+			t.Errorf("%s shows a gap (%s), where a snapshot follows silence", e.ID, g.Stream.Reason)
+		}
+	}
 }

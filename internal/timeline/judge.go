@@ -98,7 +98,7 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 	now := mark{e.Time, pointOf(e)}
 	switch e.Type {
 	case consume.TypeSnapshotStarted:
-		if g := s.noteStart(m, e, now); g != nil {
+		if g := s.noteStart(m, e, now); g != nil && g.reason != ReasonSilence { // silence alone shows no lost versions
 			gap = g.event(e)
 		}
 	case consume.TypeSnapshotCompleted:
@@ -298,6 +298,7 @@ func (s *scope) judge(m Moment, o Options) Scope {
 		out.OtherHistory = true
 		return say(Unknown, mark{}, mark{})
 	case s.first.isZero(), s.first.after(m):
+		out.Joined = s.joined
 		return say(Unknown, mark{}, s.first)
 	case seen.hit != nil:
 		out.Reason = seen.hit.reason

@@ -76,6 +76,9 @@ type Scope struct {
 	// OtherHistory: the moment is a resourceVersion, and those of the scope are of another etcd, or no numbers. Ask by time.
 	OtherHistory bool `json:"otherHistory,omitempty"`
 
+	// Joined: events before To were not read, see Options.
+	Joined bool `json:"-"`
+
 	// Skipped counts the versions that filters withheld, as far as events say so. An event counts those since the object's previous
 	// event, so some may be later than the moment.
 	Skipped int `json:"skipped,omitempty"`

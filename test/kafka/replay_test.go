@@ -214,7 +214,7 @@ func TestReplayKilledOnTheWay(t *testing.T) {
 				position := filepath.Join(t.TempDir(), "position")
 				command := append(slices.Clone(args), "--bus", run.bus, "--target", target, "--position", position, "--speed")
 				for i := range run.kills {
-					killReplay(t, position, time.Duration(i)*30*time.Millisecond, append(slices.Clone(command), "4")...)
+					killReplay(t, position, time.Duration(i)*30*time.Millisecond, append(slices.Clone(command), "2")...)
 				}
 				if at, done, err := positionIn(position); err != nil || len(at) != run.logs || done {
 					t.Errorf("before the last run, the position file has %v, complete: %v: %v; want a position in %d logs", at, done, err, run.logs)
