@@ -166,7 +166,7 @@ prose: ## Find sentences that are too long or hard to read, in documents, help t
 bench: build ## Measure the agent beside its baselines, and every stage alone (long)
 	cd test && go run ./bench/cmd/bench
 	go test -run '^$$' -bench . -benchmem ./internal/...
-	cd test && go test -run '^$$' -bench . -benchtime 3x ./kafka
+	cd test && go test -count=1 -run '^$$' -bench . -benchtime 3x ./kafka
 
 .PHONY: bench-quick
 bench-quick: build ## Measure the agent beside its baselines, two minutes' worth
