@@ -187,21 +187,7 @@ func waitUntil(t *testing.T, done func() bool) {
 // A relay reads with the credentials of the file's bus, and tries on with those that are put there in place of wrong ones.
 func TestRelayReadsWithCredentials(t *testing.T) {
 	t.Parallel()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, Username: "relay", Password: "right-s3cr3t",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server does not come up")
-	}
-	address := s.Addr().String()
+	address := startJetStream(t, &server.Options{Username: "relay", Password: "right-s3cr3t"})
 	publishAll(t, "nats://relay:right-s3cr3t@"+address, 1, 2)
 	dir := t.TempDir()
 	password, file := filepath.Join(dir, "password"), filepath.Join(dir, "kubecdc.yaml")

@@ -187,7 +187,7 @@ func TestReload(t *testing.T) {
 		}
 		for _, r := range records[farewell:end] {
 			if r.Key.Resource == resource && r.Op != oracle.Left {
-				oracle.Fail(t, "%s %s at %d behind the farewell", r.Op, r.Key, r.Rev)
+				oracle.Fail(t, "%s %s at %d after the tombstone", r.Op, r.Key, r.Rev)
 			}
 		}
 	}

@@ -227,7 +227,7 @@ func TestServedVersionChanged(t *testing.T) {
 	}
 	// A changed definition ends every watch with a 410: the gap may be followed by a snapshot.
 	if len(ops) == 0 || ops[0] != oracle.Gap {
-		oracle.Fail(t, "records behind the restart: %v, want a gap first, for before is no longer in the form of the last after", ops)
+		oracle.Fail(t, "records after the restart: %v, want a gap first, for before is no longer in the form of the last after", ops)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestSelectionChanged(t *testing.T) {
 				return nil
 			})
 			if err != nil {
-				oracle.Fail(t, "read %v, want %v; left %v, want %v; behind the restart: %s", gotRead, tc.read, gotLeft, tc.left, countOps(s.Since(n)))
+				oracle.Fail(t, "read %v, want %v; left %v, want %v; after the restart: %s", gotRead, tc.read, gotLeft, tc.left, countOps(s.Since(n)))
 			}
 			for _, rec := range s.Since(n) {
 				for _, problem := range rec.Problems {

@@ -91,7 +91,7 @@ func TestRedactionHash(t *testing.T) {
 			change := slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Stream == oracle.Gap && rec.Reason == oracle.ContentChanged })
 			first := slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Op != "" })
 			if change < 0 || first < change {
-				oracle.Fail(t, "the change of the key is record %d behind the restart, the first object's is %d", change, first)
+				oracle.Fail(t, "the change of the key is record %d after the restart, the first object's is %d", change, first)
 			}
 			for _, rec := range h.stream.All() {
 				for _, problem := range rec.Problems {
