@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// Another API server behind the same address may still have the history that this one lacks. Then there is no gap.
+// Another API server at the same address may still have the history that this one lacks. Then there is no gap.
 func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, inStream := range []bool{false, true} {

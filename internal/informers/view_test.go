@@ -80,7 +80,7 @@ func (m *mirror) note(r *running, v scope.View) {
 	m.views[r] = v
 }
 
-// missed returns a message for each informer of which a change was missed.
+// missed returns a message for each informer with a change that was not broadcast.
 func (m *mirror) missed() (out []string) {
 	m.set.mu.RLock()
 	all := make(map[*running]string, len(m.set.active.informers))

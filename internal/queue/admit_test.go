@@ -93,7 +93,7 @@ func TestKeyHolds256(t *testing.T) {
 		f.put("pods", "stuck#257", 1)
 		f.expect("got stuck#0")
 
-		// That blocks nothing else: not its lane, not another lane, not catch-up, and not a watch that reopens.
+		// That does not block its lane, another lane, catch-up, or a watch that reopens.
 		f.put("pods", "other", 1)
 		f.put("nodes", "node", 1)
 		f.expect("put other", "put node")

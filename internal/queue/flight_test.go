@@ -107,7 +107,7 @@ func TestBytesInFlight(t *testing.T) {
 			q.put("pods", fmt.Sprint("pod-", i), 10)
 		}
 		q.want("pod-0", "pod-1", "pod-2", "pod-3", "pod-4", "pod-5")
-		// The rest is for other lanes, each of which may have one item as long as there is room.
+		// The rest is for other lanes: each may have one item as long as there is room.
 		q.put("nodes", "node-0", 10)
 		q.put("events", "event-0", 20)
 		q.put("leases", "lease-0", 10)

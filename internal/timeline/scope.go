@@ -84,7 +84,7 @@ type Scope struct {
 	Skipped int `json:"skipped,omitempty"`
 	// Left counts the objects that left the selection and did not come back. They may still exist: no other one has their name.
 	Left int `json:"left,omitempty"`
-	// Redacted counts the objects of which a redacted value shows, or that are Secrets without values.
+	// Redacted counts the objects that show a redacted value, and Secrets without values.
 	Redacted int `json:"redacted,omitempty"`
 	// DeadLetters are the ids of events among the dead letters that the state lacks.
 	DeadLetters []string `json:"deadLetters,omitempty"`

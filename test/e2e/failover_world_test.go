@@ -30,7 +30,7 @@ func (b candidBus) Config() string {
 	return fmt.Sprintf("nats: {url: %q, stream: {create: true, duplicateWindow: %s}}", b.URL, shortWindow)
 }
 
-// election is a group of agents of which one leads, with one Lease, one checkpoint and one bus, and writers.
+// election is a group of agents with one leader, one Lease, one checkpoint and one bus, and writers.
 type election struct {
 	*world.Stage
 	namespace string // The namespace of the captured objects.

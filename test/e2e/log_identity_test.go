@@ -404,7 +404,7 @@ func TestStreamIsRestored(t *testing.T) {
 	w.stop()
 }
 
-// TestKafkaIsExchanged replaces the Kafka cluster behind an address by another one, as after a disaster.
+// TestKafkaIsExchanged replaces the Kafka cluster at an address by another one, as after a disaster.
 func TestKafkaIsExchanged(t *testing.T) {
 	slow(t)
 	t.Parallel()

@@ -37,7 +37,7 @@ type rbacCase struct {
 	flags  []string // of kubecdc rbac; if there are none, "--config" is added
 	writes []string // resources, see changeWritten; in namespace rbac-shop
 	roles  []string // the roles that are printed, as kind/namespace
-	rules  int      // in all roles, two of which are for the checkpoint; 0: at least one for each role
+	rules  int      // in all roles, two of them for the checkpoint; 0: at least one for each role
 }
 
 // rbacCheckpoint is the default checkpoint of an agent in a pod of rbac-bank. These agents run outside of pods, so it is

@@ -83,7 +83,7 @@ func TestSnapshotOnDemand(t *testing.T) {
 	got := s.Judge(t, func(started *oracle.Record) bool { return asked[started.Snapshot] }, "configmaps")
 	got.NoGaps(t)
 	if n := len(oracle.SnapshotsOf(s.Stream.All(), 0)); n != 1+len(asked) || len(asked) != 4 {
-		oracle.Fail(t, "%d snapshots of which %d were asked for, want 5 and 4", n, len(asked))
+		oracle.Fail(t, "%d snapshots, %d of them requested, want 5 and 4", n, len(asked))
 	}
 	if got.Swept != 0 {
 		oracle.Fail(t, "%d objects are swept by a snapshot, though no deletion was missed", got.Swept)

@@ -55,7 +55,7 @@ func TestRestart(t *testing.T) {
 		return rec.Stream == oracle.Progress && rec.Rev >= s.History.LatestOf(namespace)
 	})
 	if n := len(s.Since(int(last.Position))); n > 0 {
-		oracle.Fail(t, "%d records behind the progress at shutdown", n)
+		oracle.Fail(t, "%d records after the progress at shutdown", n)
 	}
 	s.Change(t, namespace, changes)
 	n, begin := len(s.Stream.All()), time.Now()

@@ -69,7 +69,7 @@ func TestRedactionHash(t *testing.T) {
 			n := len(h.stream.All())
 			a.Again(t)
 			if again := h.put(t, "one", password, "4"); again != one {
-				oracle.Fail(t, "behind a restart, the hash of the value is %s, and was %s", again, one)
+				oracle.Fail(t, "after a restart, the hash of the value is %s, and was %s", again, one)
 			}
 			for _, rec := range h.stream.All()[n:] {
 				if rec.Stream == oracle.Gap {

@@ -78,7 +78,7 @@ func (h *Haystack) Find(text []byte) string {
 	return ""
 }
 
-// Found returns the values of which the text has any window.
+// Found returns the values that share a window with the text.
 func (h *Haystack) Found(text []byte) map[string]bool {
 	all := make(map[string]bool)
 	for i := 0; i+window <= len(text); i++ {

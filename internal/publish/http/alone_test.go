@@ -383,7 +383,7 @@ func TestAllDeniedAreHeldBack(t *testing.T) {
 	}
 }
 
-// One of two receivers behind an address denies all events.
+// One of two receivers at the same address denies all events.
 func TestDeniedAtRandomGetsThrough(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusUnauthorized} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

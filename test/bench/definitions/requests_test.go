@@ -41,7 +41,7 @@ func TestRequests(t *testing.T) {
 		}
 		l.event(id, "ResponseComplete", "watch", watch, "a", code, at, at+1)
 	}
-	// Two at the same time, one of which has ended since.
+	// Two at the same time. One has ended since.
 	l.event("x", "RequestReceived", "watch", other, "b", 0, 1200, 1200)
 	l.event("y", "RequestReceived", "watch", other, "b", 0, 1201, 1201)
 	l.event("x", "ResponseStarted", "watch", other, "b", 200, 1200, 1210)
