@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -30,7 +31,7 @@ func (h strictHandler) Enabled(ctx context.Context, level slog.Level) bool {
 }
 
 func (h strictHandler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == scope.IllegalChange {
+	if r.Message == scope.IllegalChange || r.Message == store.IllegalChange {
 		text := r.Message
 		r.Attrs(func(a slog.Attr) bool {
 			text += " " + a.String()

@@ -217,3 +217,25 @@ func TestRelistWhileASnapshotBegins(t *testing.T) {
 		l.waitPerName(t, append(want, "gap 0 expired", "u a uid-1 1→2", "d b uid-2 1→-")...)
 	})
 }
+
+// A snapshot that was given up is not continued by the next run: objects that were created after it would be swept.
+func TestGivenUpSnapshotIsNotResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := settled(t, s, m, nil)
+		l.forgetDeltas()
+		l.setRoom(0) // the queue is full
+		_, err := l.set.Snapshot(t.Context(), "configmaps", "")
+		if !errors.Is(err, store.ErrNotBegun) {
+			t.Fatalf("the snapshot: %v", err)
+		}
+		l.setRoom(unbounded)
+		s.put("b", "1", nil)
+		l.wait(t, "c b uid-2 -→1")
+		l.end() // it is killed: nothing was saved since
+
+		second := live(t, s, m, nil)
+		second.wait(t, "c b uid-2 -→1", "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
+	})
+}

@@ -22,6 +22,9 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if !c.Inherited {
 		i.store.Resume(&c.Scope)
 	}
+	if c.Rewound {
+		return 0, i.giveUp(ctx, c.ResourceVersion, object.Rewound)
+	}
 	// If the resourceVersion is in the future, only a list without one distinguishes a lagging API server from a restored etcd.
 	i.state.awaits(time.Now(), false)
 	now, err := i.Latest(ctx)
@@ -69,7 +72,7 @@ func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, e
 		return object.Compacted, nil
 	case isUnsupportedExact(err), err == nil && rv != c.ResourceVersion: // the server does not support Exact
 		return object.Expired, nil
-	case err == nil && !c.Inherited && !i.store.Matches(&c.Scope, r.own):
+	case err == nil && (c.Rewound || !c.Inherited && !i.store.Matches(&c.Scope, r.own)):
 		return object.Rewound, nil
 	default:
 		return "", err
@@ -106,7 +109,7 @@ func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 		return nil
 	case c.Inherited, !c.Continued && i.asked && i.lastEvent == nil: // the bus has nothing of this scope
 		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion, false)}
-	case c.Sweep, c.Where != i.store.Where(), !c.Continued && i.spec.Snapshots == SnapshotAlways:
+	case c.Sweep, c.Where != i.store.Where(), !c.Continued && i.spec.Snapshots == SnapshotAlways, c.Snapshot.MayBeGivenUp():
 		i.store.RequireSnapshot()
 		return nil
 	case c.Snapshot == nil:

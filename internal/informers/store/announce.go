@@ -62,7 +62,7 @@ func (s *Store) announceNext(ctx context.Context) (more bool, err error) {
 	s.mu.Lock()
 	n := s.nextNoticeLocked()
 	s.gate.interrupt = interrupt
-	if n != nil && n.opens.begins() {
+	if n != nil && n.opens.mayBeGivenUp() {
 		defer time.AfterFunc(gateWithin, func() { end(fmt.Errorf("waited for %v", gateWithin)) }).Stop()
 	}
 	s.mu.Unlock()
@@ -83,6 +83,10 @@ func (s *Store) announceNext(ctx context.Context) (more bool, err error) {
 	defer s.mu.Unlock()
 	if ok && len(s.gate.notices) > 0 && s.gate.notices[0] == n { // otherwise a new list has replaced it
 		s.gate.notices = s.gate.notices[1:]
+		if n.opens != nil {
+			s.enterLocked(n.opens, snapshotReading)
+			n.opens.answer()
+		}
 		if n.done != nil {
 			n.done()
 		}
@@ -113,7 +117,7 @@ func (s *Store) prepared(ctx context.Context, n *Notice, err error) (ev *object.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case err != nil && n.opens.begins():
+	case err != nil && n.opens.mayBeGivenUp():
 		s.giveUpLocked(err)
 		return nil, false, nil
 	case ctx.Err() != nil:
@@ -126,8 +130,12 @@ func (s *Store) prepared(ctx context.Context, n *Notice, err error) (ev *object.
 			ev.History = s.pos.history
 		}
 	}
-	if n.opens != nil {
-		n.opens.sending = true
+	switch {
+	case n.opens == nil:
+	case n.opens.mayBeGivenUp():
+		s.enterLocked(n.opens, snapshotTried)
+	default:
+		s.enterLocked(n.opens, snapshotStarting)
 	}
 	return ev, true, nil
 }
@@ -143,7 +151,7 @@ func (s *Store) sendNotice(ctx, limit context.Context, n *Notice, ev *object.Str
 		return err == nil, err
 	}
 	s.mu.Lock()
-	given := n.opens.begins() // otherwise a list has begun
+	given := n.opens.mayBeGivenUp() // otherwise a list has begun
 	if given {
 		s.giveUpLocked(fmt.Errorf("the bus has not acknowledged its start: %w", err))
 		if acked != nil { // it cannot be withdrawn: it arrives late, and no snapshot.completed follows it

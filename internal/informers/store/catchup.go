@@ -58,7 +58,8 @@ func (s *Store) review() (completed <-chan struct{}, first bool) {
 		return nil, first
 	case s.log.owes(): // it will be given up
 		return nil, false
-	case sent && snap.done == nil:
+	case sent && snap.phase == snapshotReading:
+		s.enterLocked(snap, snapshotSent)
 		done := make(chan struct{})
 		snap.done = done
 		snap.reads.Seal(func() { close(done) })

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
@@ -50,19 +49,20 @@ func (s *Store) beginListLocked(at ListState) {
 	}
 	s.list.at = at
 	s.gate.interrupt()
-	if snap := s.snaps.current; snap.begins() {
-		if at == Relist && snap.sending {
-			snap.answer() // it continues, unless history or the log is lost: then another one follows
-		} else {
-			s.giveUpLocked(errCatchUp)
-		}
+	switch snap := s.snaps.current; {
+	case !snap.mayBeGivenUp():
+	case at == Relist && snap.phase == snapshotTried: // it continues, unless history or the log is lost: then another one follows
+		s.enterLocked(snap, snapshotStarting)
+		snap.answer()
+	default:
+		s.giveUpLocked(errCatchUp)
 	}
 	s.closeGateLocked()
 	if at != Relist {
 		s.forgetLocked()
 		return
 	}
-	if snap := s.snaps.current; snap != nil && snap.resumed && snap.done == nil { // it may be complete on the bus: it takes no later versions
+	if snap := s.snaps.current; snap != nil && snap.resumed && snap.phase != snapshotSent { // it may be complete on the bus: it takes no later versions
 		s.dropSnapshotLocked()
 		s.snaps.due = true
 	}
@@ -91,6 +91,9 @@ func (s *Store) showGateLocked() {
 func (s *Store) forgetLocked() {
 	s.known = known{objects: map[string]entry{}, pending: map[string]*pending{}}
 	s.pos.ledger, s.pos.barrier = s.newLedger(mark{}), nil
+	if snap := s.snaps.current; snap != nil {
+		s.enterLocked(snap, snapshotDropped)
+	}
 	s.gate.notices, s.snaps.current, s.snaps.after = nil, nil, 0
 }
 
@@ -219,8 +222,8 @@ func (s *Store) Restart(l Loss) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known {
-		if l.Reason == object.Rewound && p.Resource == "" { // nothing else may show a restart that etcd was restored: its objects at p may be the same
-			p.State, p.History = math.MaxUint64, s.pos.history+1
+		if l.Reason == object.Rewound { // nothing else may show it to the next run: its objects at p may be the same
+			p.Rewound, p.History = true, s.pos.history+1
 		}
 		s.pos.previous = &p
 	}
@@ -228,6 +231,13 @@ func (s *Store) Restart(l Loss) {
 	l.Unrecoverable = true
 	s.loseLocked(l)
 	s.beginListLocked(Fresh)
+}
+
+// isRewound reports whether the restart owes the gap of a restored etcd.
+func (s *Store) isRewound() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.list.lost != nil && s.list.lost.Reason == object.Rewound
 }
 
 // Loss is a span of history that is lost and that no gap event covers yet.
@@ -262,14 +272,20 @@ func (s *Store) Lose(l Loss) {
 // Gap returns the notice that history from the Loss up to rv is lost. The cursor calls find before it, and again after each new list. If
 // find is nil, nothing is recovered. recovered: find found every version, except of objects that were created and deleted inside. whole:
 // also those; then no gap is announced if the Loss has SkipIfRecovered and nothing else was lost.
+//
+// If etcd was restored, the position is saved first: a run that ends before the gap must not continue on the new history as if it were the
+// old one.
 func (s *Store) Gap(rv uint64, find func(ctx context.Context, to uint64) (whole, recovered bool, err error)) *Notice {
 	whole, recovered := false, false
 	n := &Notice{gap: true}
-	if find != nil {
-		n.prepare = func(ctx context.Context) (err error) {
-			whole, recovered, err = find(ctx, rv)
-			return err
+	n.prepare = func(ctx context.Context) (err error) {
+		if s.isRewound() {
+			err = s.o.Save(ctx)
 		}
+		if err == nil && find != nil {
+			whole, recovered, err = find(ctx, rv)
+		}
+		return err
 	}
 	n.event = func() *object.StreamEvent {
 		l := s.list.lost

@@ -69,12 +69,12 @@ func (s *Store) announceReplacementLocked() {
 	}
 	s.closeGateLocked()
 	snap := s.snaps.current
-	follows := snap != nil && snap.namespace == "" && !snap.resumed && !snap.sending && !snap.begins() // a snapshot of the whole scope
+	follows := snap != nil && snap.namespace == "" && !snap.resumed && snap.phase == snapshotBound // a snapshot of the whole scope
 	// If a snapshot is given up, another one follows: the dropped reads may be the only deltas of what a list found.
 	sweep := !follows && (s.o.Snapshots || snap != nil)
 	switch {
 	case follows:
-	case snap.begins():
+	case snap.mayBeGivenUp():
 		s.giveUpLocked(errors.New("the log of the bus was replaced: another snapshot follows"))
 	default:
 		s.dropSnapshotLocked() // the old log may have a part of it

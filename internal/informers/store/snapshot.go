@@ -24,16 +24,16 @@ type snapshot struct {
 	initial   bool                       // see snapshots
 	objects   int                        // total number to read; guarded by the store's mu
 	reads     *checkpoint.Ledger[string] // its mark is the key up to which all reads are acknowledged
-	done      <-chan struct{}            // closed when all are acknowledged; nil until all are sent
+	phase     snapshotPhase              // guarded by the store's mu
+	done      <-chan struct{}            // closed when all reads are acknowledged; nil before snapshotSent
 	// resumed: an earlier run began it. The bus has the objects up to cursor, and those that changed since. The deltas of changes below the
 	// checkpoint are acknowledged, and the reads of those objects before them.
 	resumed  bool
 	cursor   string
 	filtered bool     // a change may have been withheld before the bus had the read of that object
 	withheld []string // keys of reads that were withheld, and may be withheld again after a restart
-	sending  bool     // its start was handed to the lane
 
-	// Used by a snapshot of the last-known objects, until the bus has acknowledged its start.
+	// Used by a snapshot that was asked for.
 	request *request // nil after its answer
 	before  struct { // restored if the snapshot is given up
 		began time.Time
@@ -63,8 +63,7 @@ func (s *Store) NewSnapshot(rv uint64, initial bool) *Notice {
 func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
 	snap := &snapshot{
 		id: c.Snapshot.ID, scope: scope, namespace: c.Snapshot.Namespace, rv: c.Snapshot.ResourceVersion, objects: c.Snapshot.Objects,
-		reads: newCursor(c.Snapshot.Cursor), resumed: true, cursor: c.Snapshot.Cursor,
-		filtered: c.Filtered,
+		phase: snapshotBound, reads: newCursor(c.Snapshot.Cursor), resumed: true, cursor: c.Snapshot.Cursor, filtered: c.Filtered,
 	}
 	if snap.cursor == "" { // it may not have been announced
 		return s.started(snap)
@@ -93,7 +92,7 @@ func (s *Store) RequireSnapshot() {
 func newSnapshot(scope, namespace string, rv uint64, began time.Time) *snapshot {
 	return &snapshot{
 		id: began.UTC().Format("20060102T150405.000Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, began: began,
-		reads: newCursor(""),
+		phase: snapshotBound, reads: newCursor(""),
 	}
 }
 
@@ -115,8 +114,8 @@ func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.Str
 	}
 }
 
-// begins reports whether the snapshot is about to begin, and can be given up. It is false for nil.
-func (s *snapshot) begins() bool { return s != nil && s.request != nil }
+// mayBeGivenUp reports whether changes may still pass the snapshot. It is false for nil.
+func (s *snapshot) mayBeGivenUp() bool { return s != nil && s.phase.mayBeGivenUp() }
 
 // answer answers the request, if that is still open. It must be called with the store's mu held.
 func (s *snapshot) answer() {
@@ -144,7 +143,7 @@ func (s *Store) complete(ctx context.Context) error {
 	s.mu.Lock()
 	s.noteReplacementLocked()
 	snap := s.snaps.current
-	if snap == nil || snap.done == nil || snap.reads.Outstanding() > 0 || s.log.owes() {
+	if snap == nil || snap.phase != snapshotSent || snap.reads.Outstanding() > 0 || s.log.owes() {
 		s.mu.Unlock()
 		return nil
 	}
@@ -157,6 +156,7 @@ func (s *Store) complete(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.snaps.current == snap {
+		s.enterLocked(snap, snapshotCompleted)
 		s.snaps.current = nil
 		s.snaps.initial = s.snaps.initial && snap.namespace != ""
 	}
@@ -327,7 +327,8 @@ func (s *Store) begin(ctx context.Context, r *request) {
 		began = next
 	}
 	snap := newSnapshot(r.scope, r.namespace, s.known.rv, began)
-	snap.request, snap.before.began, snap.before.sweep = r, s.snaps.began, s.snaps.due
+	snap.phase, snap.request = snapshotOffered, r
+	snap.before.began, snap.before.sweep = s.snaps.began, s.snaps.due
 	s.startReadsLocked(snap)
 	s.closeGateLocked()
 	n := s.started(snap)
@@ -339,14 +340,14 @@ func (s *Store) begin(ctx context.Context, r *request) {
 		}
 		return s.adopt(ctx)
 	}
-	n.done = snap.answer
 	s.gate.notices = append(s.gate.notices, n)
 }
 
 // giveUpLocked withdraws the snapshot that is about to begin. None of its reads was sent.
 func (s *Store) giveUpLocked(err error) {
 	snap := s.snaps.current
-	s.dropSnapshotLocked()
+	s.enterLocked(snap, snapshotGivenUp)
+	s.removeSnapshotLocked()
 	s.snaps.began, s.snaps.due = snap.before.began, s.snaps.due || snap.before.sweep
 	snap.request.answer <- begun{err: fmt.Errorf("%w: %w", ErrNotBegun, err)}
 	snap.request = nil
@@ -354,10 +355,14 @@ func (s *Store) giveUpLocked(err error) {
 
 // dropSnapshotLocked drops the snapshot, if there is one, and its pending reads.
 func (s *Store) dropSnapshotLocked() {
-	snap := s.snaps.current
-	if snap == nil {
-		return
+	if snap := s.snaps.current; snap != nil {
+		s.enterLocked(snap, snapshotDropped)
+		s.removeSnapshotLocked()
 	}
+}
+
+func (s *Store) removeSnapshotLocked() {
+	snap := s.snaps.current
 	s.snaps.current = nil
 	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.opens == snap })
 	for key, e := range s.known.objects {
