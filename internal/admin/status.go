@@ -127,6 +127,7 @@ type ScopeStatus struct {
 	Failures       int        `json:"failures,omitempty"` // consecutive
 	Reason         string     `json:"reason,omitempty"`   // the class of the error
 	Error          string     `json:"error,omitempty"`
+	Note           string     `json:"note,omitempty"` // a peculiarity of the API server that is no failure
 }
 
 const (
@@ -180,6 +181,7 @@ func (s *Status) AddScopes(all []scope.Status) {
 		*out = ScopeStatus{
 			Scope: st.Scope, Resource: st.Resource, Phase: phase, Health: health, SilenceSeconds: st.Silence.Seconds(), LagSeconds: st.Lag.Seconds(),
 			Objects: st.Objects, Bytes: st.Held, Pending: st.Pending, Resumed: st.Resumed, Failures: st.Failures, Reason: st.Reason, Error: st.Error,
+			Note: st.Note,
 		}
 		if !st.LastSeen.IsZero() {
 			out.Seen = &st.LastSeen

@@ -197,7 +197,7 @@ func (s *Status) table(wide bool) []terminal.Line {
 	problems := false
 	for i := range s.Scopes {
 		rows = append(rows, s.row(&s.Scopes[i], wide))
-		problems = problems || s.Scopes[i].Error != ""
+		problems = problems || s.Scopes[i].about() != ""
 	}
 	widths := make([]int, len(head))
 	for _, r := range append([][]string{head}, rows...) {
@@ -238,7 +238,7 @@ func (s *Status) table(wide bool) []terminal.Line {
 	}
 	out := []terminal.Line{line(head, terminal.Dim, terminal.Dim, about)}
 	for i, r := range rows {
-		out = append(out, line(r, terminal.Plain, lookOf(&s.Scopes[i]), withoutRequests(s.Scopes[i].Error)))
+		out = append(out, line(r, terminal.Plain, lookOf(&s.Scopes[i]), s.Scopes[i].about()))
 	}
 	return out
 }
@@ -265,6 +265,9 @@ func (s *Status) row(sc *ScopeStatus, wide bool) []string {
 	}
 	return cells
 }
+
+// about returns the problem of a scope, or what is peculiar about it.
+func (sc *ScopeStatus) about() string { return cmp.Or(withoutRequests(sc.Error), sc.Note) }
 
 // withoutRequests removes the URLs of requests from an error, because the scope implies them.
 func withoutRequests(text string) string {

@@ -93,6 +93,7 @@ func NewInformers(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*in
 	o.Spec = s
 	o.TakeOver = l.Mode == config.ModeCentral
 	o.Snapshot, o.Every = scope.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
+	o.MaxUnpaged = int(l.Snapshot.UnpagedObjects)
 	o.Match = func(patterns []string) func(string) bool {
 		namespaces := make(config.Namespaces, len(patterns))
 		for i, p := range patterns {

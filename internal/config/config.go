@@ -119,6 +119,8 @@ type Snapshot struct {
 	Mode SnapshotMode `yaml:"mode"`
 	// Every is the interval between snapshots, 0: none. If the file does not set it, see defaultEvery.
 	Every yamldoc.Duration `yaml:"every"`
+	// UnpagedObjects is the most objects of a list in one response, which is made if pages of a list always expire. 0: none is made.
+	UnpagedObjects yamldoc.Count `yaml:"unpagedObjects"`
 }
 
 // SnapshotMode is when a snapshot is sent at start.
@@ -295,7 +297,7 @@ func Default() *Config {
 			`metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`,
 		},
 		Redaction: Redaction{Secrets: true, Mode: RedactRemove},
-		Snapshot:  Snapshot{Mode: SnapshotInitial, Every: yamldoc.Duration{Duration: mostEvery}},
+		Snapshot:  Snapshot{Mode: SnapshotInitial, Every: yamldoc.Duration{Duration: mostEvery}, UnpagedObjects: 100_000},
 		Event:     Event{Mode: EventStructured, Before: true, Patch: true, MaxBytes: 900 << 10},
 		Queue:     Queue{Events: 131072, Bytes: 64 << 20, InFlightBytes: 32 << 20},
 		Bus:       Bus{first.Name: first.Default()},

@@ -20,6 +20,7 @@ func Limits() map[string]check.Limit {
 	}
 	all := map[string]check.Limit{
 		"snapshot.every":               {Low: yamldoc.Duration{Duration: time.Minute}, High: yamldoc.Duration{Duration: 100 * 365 * day}, Zero: true},
+		"snapshot.unpagedObjects":      {Low: yamldoc.Count(0), High: yamldoc.Count(1 << 24)},
 		"event.maxBytes":               {Low: yamldoc.Bytes(64 << 10), High: yamldoc.Bytes(64 << 20)},
 		"queue.events":                 {Low: yamldoc.Count(1), High: yamldoc.Count(1 << 24)},
 		"queue.bytes":                  {Low: yamldoc.Bytes(64 << 10), High: yamldoc.Bytes(1 << 40)},

@@ -77,6 +77,7 @@ var clusterName = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,126}[A-Za-z
 
 func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
 	list := check.InEnum(path.Child("mode"), c.Snapshot.Mode)
+	list = append(list, inLimit(path.Child("unpagedObjects"), c.Snapshot.UnpagedObjects)...)
 	every, at := c.Snapshot.Every, path.Child("every")
 	age, key := c.expiry()
 	switch wrong := inLimit(at, every); {

@@ -79,6 +79,8 @@ type apiServer struct {
 
 	delay func() time.Duration // before an answer, and before a frame of a watch; nil: none
 
+	ownVersions bool // a DELETED frame has the version of the deleted object, which an API server other than kube-apiserver may send
+
 	lists, watches, ended int
 	nodes                 bool // objects without a namespace are served too, as Nodes
 
@@ -347,7 +349,11 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		if typ == "DELETED" && !v.deleted {
 			shown = v.before // the last version that matched, with the current resourceVersion
 		}
-		frame := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, shown.JSON(false, v.rv))
+		at := v.rv
+		if s.ownVersions && v.deleted {
+			at = v.before.rv
+		}
+		frame := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, shown.JSON(false, at))
 		s.mu.Unlock()
 		if !s.late(r) {
 			s.mu.Lock()

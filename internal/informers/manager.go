@@ -116,7 +116,7 @@ func New(o Options) (*Manager, error) {
 		Client: c, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
 		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
 		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
-		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps, Replaced: o.Replaced,
+		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps, MaxUnpaged: o.MaxUnpaged, Replaced: o.Replaced,
 	}
 	if o.LastEvent != nil {
 		s.deps.LastEvents = scope.NewLastEvents(o.LastEvent)
@@ -251,6 +251,7 @@ type Options struct {
 	// Match compiles a checkpoint's patterns of namespaces into a function that reports whether they take a namespace. nil: all are taken.
 	Match       func(patterns []string) func(namespace string) bool
 	TakeOver    bool                         // of deleted nodes. Its Part is that of the central agent.
+	MaxUnpaged  int                          // the most objects of a list without pages, which is made if the pages of a list always expire
 	Ignore      []Name                       // objects that are never captured: the agent's own
 	Memory      Memory                       // nil: no position is stored for the next run
 	Lane        func(name string) store.Lane // the queue's input for an informer; name is its scope

@@ -34,6 +34,15 @@ func (s *apiServer) restore(rv uint64) {
 	})
 }
 
+// refusePast refuses questions about the past.
+func refusePast(w http.ResponseWriter, r *http.Request) bool {
+	exact := r.URL.Query().Get("resourceVersionMatch") == "Exact"
+	if exact {
+		fail(w, http.StatusGone, metav1.StatusReasonExpired)
+	}
+	return exact
+}
+
 // A restored etcd has another history, which must not be treated as a continuation of the previous one.
 func TestRestoredHistoryIsFound(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -58,13 +67,11 @@ func TestRestoredHistoryIsFound(t *testing.T) {
 			putMany(s, "other", 10)
 		}, rewound: true},
 		"ahead, and the watch is expired": {code: http.StatusGone, meanwhile: func(s *apiServer) { putMany(s, "other", 10) }, rewound: true},
-		"ahead, nobody can tell": {meanwhile: func(s *apiServer) { putMany(s, "other", 10) }, fault: func(w http.ResponseWriter, r *http.Request) bool {
-			exact := r.URL.Query().Get("resourceVersionMatch") == "Exact"
-			if exact {
-				fail(w, http.StatusGone, metav1.StatusReasonExpired)
-			}
-			return exact
-		}},
+		"ahead, nobody can tell":          {meanwhile: func(s *apiServer) { putMany(s, "cm", 10) }, fault: refusePast},
+		// No history has an object in an older version than before.
+		"ahead, the object is older, and the past cannot be asked": {
+			meanwhile: func(s *apiServer) { putMany(s, "other", 10) }, fault: refusePast, rewound: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -237,5 +238,39 @@ func TestGivenUpSnapshotIsNotResumed(t *testing.T) {
 
 		second := live(t, s, m, nil)
 		second.wait(t, "c b uid-2 -→1", "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
+	})
+}
+
+// The clock of the last run was ahead. That delays no periodic snapshot until then, and its times are not those of new events.
+func TestTimesOfTheLastRunAreInTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		settled(t, s, m, nil).end()
+		ahead := time.Now().Add(48 * time.Hour)
+		m.mu.Lock()
+		c := m.scopes["configmaps"]
+		c.SnapshotBegan, c.LastSeen = ahead, ahead
+		m.scopes["configmaps"] = c
+		m.mu.Unlock()
+		s.gone(s.put("a", "2", nil).rv + 1)
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Every, o.Snapshot = time.Hour, scope.SnapshotInitial
+		})
+		pass(30 * time.Second)
+		for _, gap := range second.gaps() {
+			if gap.Since.After(time.Now()) {
+				t.Errorf("the gap began at %v, it is %v", gap.Since, time.Now())
+			}
+		}
+		s.do(func() { s.fault = nil })
+		second.awaitCaptured(t)
+		second.forgetDeltas()
+		pass(62 * time.Minute)
+		second.mu.Lock()
+		defer second.mu.Unlock()
+		if !slices.ContainsFunc(second.deltas, func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted }) {
+			t.Error("no snapshot follows within an hour")
+		}
 	})
 }

@@ -29,7 +29,7 @@ const (
 	ReasonForbidden       = "forbidden"
 	reasonUnauthorized    = "unauthorized"
 	reasonTooManyRequests = "too_many_requests"
-	reasonExpired         = "expired"
+	ReasonExpired         = "expired"
 	reasonTimeout         = "timeout"
 	reasonServerError     = "server_error"
 	reasonNetwork         = "network"
@@ -39,7 +39,7 @@ const (
 // Reasons returns all classes.
 func Reasons() []string {
 	return []string{
-		reasonUnsupported, ReasonNotFound, ReasonForbidden, reasonUnauthorized, reasonTooManyRequests, reasonExpired, reasonTimeout,
+		reasonUnsupported, ReasonNotFound, ReasonForbidden, reasonUnauthorized, reasonTooManyRequests, ReasonExpired, reasonTimeout,
 		reasonServerError, reasonNetwork, reasonOther,
 	}
 }
@@ -58,8 +58,8 @@ func Reason(err error) string {
 		return reasonUnauthorized
 	case apierrors.IsTooManyRequests(err):
 		return reasonTooManyRequests
-	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		return reasonExpired
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), errors.Is(err, ErrTooMany):
+		return ReasonExpired
 	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), IsUnanswered(err):
 		return reasonTimeout
 	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
@@ -82,6 +82,16 @@ func NeedsOperator(reason string) bool {
 
 // IsUnanswered reports whether err is the end of a time limit: the API server did not answer, or not completely.
 func IsUnanswered(err error) bool { return errors.Is(err, ErrSilent) || errors.Is(err, errSlow) }
+
+// IsTemporary reports whether err passes without a change of the request or of the objects: of the network, or of a server that is busy,
+// restarts or does not answer in time.
+func IsTemporary(err error) bool {
+	switch Reason(err) {
+	case reasonNetwork, reasonUnauthorized, reasonTooManyRequests, reasonTimeout:
+		return true
+	}
+	return apierrors.IsServiceUnavailable(err)
+}
 
 // IsGone reports whether err has the status 410: the requested history is compacted.
 func IsGone(err error) bool {

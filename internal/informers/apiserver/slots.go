@@ -25,6 +25,7 @@ const (
 // ListSlots limits concurrent lists of all resources.
 type ListSlots struct {
 	prompt, late chan struct{} // have an element for each list; never closed
+	turn         chan struct{} // has an element while a list has the turn; never closed
 
 	mu     sync.Mutex
 	groups map[string]bool // the late ones
@@ -33,7 +34,21 @@ type ListSlots struct {
 
 // NewListSlots returns ConcurrentLists free slots.
 func NewListSlots() *ListSlots {
-	return &ListSlots{prompt: make(chan struct{}, ConcurrentLists), late: make(chan struct{}, concurrentLate), groups: map[string]bool{}}
+	return &ListSlots{
+		prompt: make(chan struct{}, ConcurrentLists), late: make(chan struct{}, concurrentLate), turn: make(chan struct{}, 1),
+		groups: map[string]bool{},
+	}
+}
+
+// Turn waits for the only turn of lists that are a burden to the API server, or that only broken watches require, and returns the function
+// that passes it on. Such a list needs a slot too. Its error is the cause of ctx.
+func (s *ListSlots) Turn(ctx context.Context) (pass func(), err error) {
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // ListSlot belongs to one list.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -71,6 +72,7 @@ type follower struct {
 	failed  func(ctx context.Context, err error)
 
 	denied    bool      // a refusal was logged
+	expired   int       // lists in a row whose pages have expired
 	bookmarks bool      // the watches send bookmarks
 	probed    time.Time // time of the last read of etcd's resourceVersion
 	doubtful  bool      // a watch has ended since
@@ -107,26 +109,42 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
+// expiredLists is how many lists in a row must expire between two pages, until one is made without pages.
+const expiredLists = 3
+
 // list reads all objects.
-func (f *follower) list(ctx context.Context) (uint64, error) {
+func (f *follower) list(ctx context.Context) (rv uint64, err error) {
 	var all []item
-	rv, err := f.client.Pages(ctx, &f.resource, "", f.accept, metav1.ListOptions{}, func(raw []byte) error {
+	each := func(raw []byte) error {
 		all = append(all, item{})
 		return json.Unmarshal(raw, &all[len(all)-1])
-	}, func(*object.ListMeta) error { return nil })
-	if err == nil {
+	}
+	if f.expired == expiredLists {
+		rv, err = f.client.Unpaged(ctx, &f.resource, "", f.accept, metav1.ListOptions{}, math.MaxInt, each)
+	} else {
+		rv, err = f.client.Pages(ctx, &f.resource, "", f.accept, metav1.ListOptions{}, each, func(*object.ListMeta) error { return nil })
+	}
+	switch {
+	case err == nil:
+		f.expired = 0
 		f.replace(ctx, all, rv)
+	case apiserver.Reason(err) == apiserver.ReasonExpired:
+		f.expired++
 	}
 	return rv, err
 }
 
 // watches follows one watch after another from rv. An error means that a list is required, or that ctx has ended.
 func (f *follower) watches(ctx context.Context, rv uint64) error {
+	var stall apiserver.Stall
 	b := retry.New()
 	for {
 		opened := time.Now()
 		err := f.watch(ctx, &rv)
 		if ctx.Err() != nil || apiserver.IsGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			return err
+		}
+		if apiserver.IsBroken(time.Since(opened), err) && stall.Add(rv) {
 			return err
 		}
 		if time.Since(opened) > apiserver.ShortWatch {
@@ -181,7 +199,7 @@ func (f *follower) watch(ctx context.Context, rv *uint64) error {
 			probed = true // once per watch: without an answer, its objects are applied
 			f.apply(ctx, typ, &o)
 		}
-		*rv = o.Metadata.ResourceVersion
+		*rv = max(*rv, o.Metadata.ResourceVersion)
 	}
 }
 

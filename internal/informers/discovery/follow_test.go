@@ -99,3 +99,39 @@ func TestWatchThatAlwaysExpires(t *testing.T) {
 		}
 	})
 }
+
+// A list whose pages always expire is made without pages.
+func TestListWhosePagesAlwaysExpire(t *testing.T) {
+	for _, path := range []string{definitions, services, namespaces} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				s.list(path)
+				s.expires = path
+				run(t, followed(t, s)[path])
+				pass(time.Minute)
+				if n := s.count(path + "?watch"); n == 0 {
+					t.Error("no watch follows the list")
+				}
+			})
+		})
+	}
+}
+
+// A watch that ends with an error at the same version again and again is followed by a list.
+func TestWatchThatAlwaysFailsAtOneVersionIsListed(t *testing.T) {
+	for _, path := range []string{definitions, services, namespaces} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				s.list(path)
+				s.refused[path] = http.StatusInternalServerError
+				run(t, followed(t, s)[path])
+				pass(3 * time.Minute)
+				if n := s.count(path); n < 2 {
+					t.Errorf("%d lists, want another one", n)
+				}
+			})
+		})
+	}
+}

@@ -39,6 +39,7 @@ type server struct {
 	counts  map[string]int              // requests by path, of watches by path and "?watch"
 	from    map[string]string           // the resourceVersion of the last watch, by path
 	refused map[string]int              // status codes of watches that are refused, by path; 0: they are not answered
+	expires string                      // path whose lists never have a second page
 	reviews func(body string) (code int, allowed bool)
 }
 
@@ -68,6 +69,10 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	a, ok := s.answers[path]
 	switch {
+	case path == s.expires && r.URL.Query().Get("continue") != "":
+		a = answer{http.StatusGone, status(http.StatusGone, "Expired")}
+	case path == s.expires && r.URL.Query().Get("limit") != "":
+		a = answer{http.StatusOK, `{"metadata":{"resourceVersion":"100","continue":"next"},"items":[]}`}
 	case !ok:
 		a = answer{http.StatusNotFound, status(http.StatusNotFound, "NotFound")}
 	case strings.Contains(a.body, "%d"):

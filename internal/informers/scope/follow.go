@@ -6,12 +6,9 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-	"github.com/kubecdc/kubecdc/internal/informers/backfill"
-	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
@@ -23,22 +20,18 @@ const (
 	reopenAfter = 5 * time.Second
 )
 
-// errRewound ends an HTTP watch on a history that differs from the one followed so far.
-var errRewound = errors.New("the API server has another history: etcd was restored")
+// errDoubt ends an HTTP watch whose history is refuted or undecided.
+var errDoubt = errors.New("the API server may have another history: etcd was restored")
 
 // follower follows history over a succession of HTTP watches. Its fields belong to the informer's owner goroutine.
 type follower struct {
 	informer   *Informer
-	reader     *reader  // lent to the goroutine that reads an HTTP watch
-	rv         uint64   // the store has everything up to here
-	witness    *witness // the last version that was listed, or taken without doubt; nil if there is none yet
-	doubted    *witness // the last version taken since the doubt began; nil if there is none
-	generation uint32   // of the definition, at the opening of the last HTTP watch that sent anything, or at the start of the list
-	doubtful   bool     // the API server may have switched to another history since
-
-	probed        time.Time // time of the last probe of history
-	unanswered    time.Time // time of the last probe without an answer
-	witnessHidden bool      // the API server does not answer lists of a single object
+	reader     *reader // lent to the goroutine that reads an HTTP watch
+	rv         uint64  // the store has everything up to here; it never goes back
+	doubt      doubt
+	generation uint32 // of the definition, at the opening of the last HTTP watch that sent anything, or at the start of the list
+	stall      apiserver.Stall
+	brief      int // HTTP watches without a frame that ended while the store waits for a replay
 
 	reopen  *retry.Backoff // between HTTP watches that end at once
 	expired int            // consecutive HTTP watches that ended with 410
@@ -48,13 +41,10 @@ type follower struct {
 // follow applies everything after rv to the store. It returns when another list is needed, or ctx ends.
 func (i *Informer) follow(ctx context.Context, rv uint64) {
 	f := &follower{
-		informer: i, reader: i.newReader(), rv: rv, generation: i.generation.listed,
+		informer: i, reader: i.newReader(), rv: rv, doubt: newDoubt(i), generation: i.generation.listed,
 		reopen: retry.New(), again: retry.New(),
 	}
 	f.reader.lean, f.reader.live = true, true
-	if o := i.store.Newest(); o != nil {
-		f.witness = &witness{object: o}
-	}
 	i.generation.whole = 0
 	for {
 		got, err := f.watch(ctx)
@@ -66,11 +56,13 @@ func (i *Informer) follow(ctx context.Context, rv uint64) {
 
 // watched is the result of one HTTP watch.
 type watched struct {
+	opened     bool
 	frames     int
 	objects    int           // frames that are no bookmarks
 	lasted     time.Duration // time since the server accepted it
 	whole      bool          // it ended at its timeout
 	generation uint32        // of the definition, when the server accepted it
+	below      bool          // it has sent an unknown version below the position
 }
 
 func (w *watched) isLong() bool { return w.lasted > apiserver.ShortWatch }
@@ -99,15 +91,24 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 	if i.generation.whole = 0; err == nil {
 		i.generation.whole = got.generation + 1
 	}
+	if apiserver.IsGone(err) && time.Since(f.doubt.failed) >= apiserver.ProbeEvery {
+		f.doubt.probe(ctx, f.rv, true)
+	}
 	switch {
 	case errors.Is(err, errBlocked):
 		i.countWatch("blocked")
 		return f.awaitRoom(ctx)
-	case errors.Is(err, errRewound), apiserver.IsGone(err) && time.Since(f.unanswered) >= apiserver.ProbeEvery && f.rewound(ctx, true):
+	case f.doubt.phase == refuted:
 		i.countWatch("rewound")
-		i.rewound = true
 		i.setBlocked(false) // it was blocked if the waiting batch is of the other history
-		return false
+		return f.listsAgain(relistRewound)
+	case f.doubt.phase == undecided:
+		i.countWatch("undecided")
+		i.setBlocked(false)
+		return f.listsAgain(relistUndecided)
+	case f.awaitsReplay(got):
+		i.countWatch("closed")
+		return f.listsAgain(relistReplay)
 	case apiserver.IsGone(err):
 		i.countWatch("expired")
 		return f.triesAgain(ctx)
@@ -125,9 +126,35 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 	default:
 		i.countWatch("error")
 		delay := f.reopen.Next(err)
+		broken := got.opened && apiserver.IsBroken(got.lasted, err)
+		i.broken = i.broken || broken
 		i.failed(ctx, "watch", err, delay)
+		if broken && f.stall.Add(f.rv) && i.stalls.takeTurn(time.Now()) {
+			return f.listsAgain(relistStalled)
+		}
 		return i.pause(ctx, err, delay)
 	}
+}
+
+// listsAgain makes the owner list again, for a reason other than a 410. It returns false, as continues does then.
+func (f *follower) listsAgain(reason relistReason) bool {
+	f.informer.relist = reason
+	return false
+}
+
+// maxBrief is how many HTTP watches without a frame may end before a list is compared instead.
+const maxBrief = 2
+
+// awaitsReplay reports whether a list must show that the API server has repeated the changes since the checkpoint: the store waits for them,
+// and the HTTP watches end before their silence shows it. Silence is not summed over HTTP watches: each may have ended just before a frame.
+func (f *follower) awaitsReplay(got *watched) bool {
+	switch {
+	case got.frames > 0:
+		f.brief = 0
+	case got.opened && f.informer.store.View().Replaying:
+		f.brief++
+	}
+	return f.brief >= maxBrief
 }
 
 // note updates the state of f after an HTTP watch.
@@ -141,10 +168,13 @@ func (f *follower) note(got *watched, err error) {
 	if got.objects > 0 || got.isLong() && !apiserver.IsGone(err) {
 		f.expired = 0
 	}
+	if got.frames > 0 || got.lasted >= apiserver.SoundAfter {
+		f.informer.broken, f.informer.stalls = false, stalls{}
+	}
 	// An API server may return with another history. A watch without any frame may have waited for a resourceVersion that its history has not
 	// reached.
 	if !errors.Is(err, errBlocked) && (!got.whole || got.frames == 0) {
-		f.doubtful = true
+		f.doubt.raise()
 	}
 }
 
@@ -190,12 +220,16 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		return got, err
 	}
 	defer func() { got.lasted = time.Since(s.watch.Opened) }()
-	got.generation = i.generation.number.Load()
+	got.opened, got.generation = true, i.generation.number.Load()
 	i.state.answered(s.watch.Opened, 0)
-	i.recovered()
-	if f.probeDue() && f.rewound(ctx, false) {
-		return got, errRewound
+	if !i.broken {
+		i.recovered()
 	}
+	if f.doubt.isDue() && f.isDoubted(ctx, false) {
+		return got, errDoubt
+	}
+	sound := time.AfterFunc(apiserver.SoundAfter, i.recovered)
+	defer sound.Stop()
 	s.done.Go(func() {
 		defer close(s.batches)
 		s.err = s.read()
@@ -204,8 +238,11 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	defer quiet.Stop()
 	for b := range s.batches {
 		quiet.Stop()
-		if f.rewoundBefore(ctx, b, got.objects == 0) {
-			return got, errRewound
+		if got.frames == 0 {
+			i.recovered()
+		}
+		if f.isDoubtedBefore(ctx, b, &got) {
+			return got, errDoubt
 		}
 		if ctx.Err() != nil {
 			return got, context.Cause(ctx) // then the probe had no answer, and the next run reads the batch again
@@ -220,13 +257,37 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	return got, s.err
 }
 
-// rewoundBefore reports whether a batch is of another history. first: no object precedes it on its HTTP watch. The first object always
-// waits for a probe.
-func (f *follower) rewoundBefore(ctx context.Context, b *batch, first bool) bool {
-	if b.objects > 0 && first && f.rewound(ctx, true) {
+// isDoubtedBefore compares history before a batch if it is in doubt, and reports whether the batch must not be applied. The first object on an
+// HTTP watch waits for a probe, and so does the first one below the position: a watch sends nothing below the version at which it was opened.
+func (f *follower) isDoubtedBefore(ctx context.Context, b *batch, got *watched) bool {
+	if !got.below && f.goesBack(b) {
+		got.below = true
+		f.doubt.raise()
+		return f.isDoubted(ctx, true)
+	}
+	if b.objects > 0 && got.objects == 0 && f.isDoubted(ctx, true) {
 		return true
 	}
-	return b.bookmarks > 0 && f.probeDue() && f.rewound(ctx, false)
+	return b.bookmarks > 0 && f.doubt.isDue() && f.isDoubted(ctx, false)
+}
+
+// isDoubted compares history if it is in doubt, and reports whether the scope must be listed again.
+func (f *follower) isDoubted(ctx context.Context, thorough bool) bool {
+	f.doubt.probe(ctx, f.rv, thorough)
+	return f.doubt.phase == refuted || f.doubt.phase == undecided
+}
+
+// goesBack reports whether a batch has a version below the position that the store does not know.
+func (f *follower) goesBack(b *batch) bool {
+	at := f.rv
+	for k := range b.events {
+		e := &b.events[k]
+		if e.Type != watch.Bookmark && e.Type != watch.Deleted && e.Version < at && !f.informer.store.Knows(e.Object) {
+			return true
+		}
+		at = max(at, e.Version)
+	}
+	return false
 }
 
 // apply applies a batch to the store.
@@ -236,18 +297,16 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 		return // the store may lack a part of it: no later event may be applied either
 	}
 	s.applying.Store(0)
-	f.rv = b.events[len(b.events)-1].Version
+	for k := range b.events { // a deletion may have the version of the deleted object, which is lower
+		f.rv = max(f.rv, b.events[k].Version)
+	}
 	for k := range slices.Backward(b.events) {
 		last := &b.events[k]
 		if last.Type == watch.Bookmark {
 			continue
 		}
 		if gone := last.Type == watch.Deleted; !gone || !i.selection.HasServerSelector() { // otherwise it may still exist
-			if w := (&witness{object: last.Object, gone: gone}); f.doubtful {
-				f.doubted = w
-			} else {
-				f.witness = w
-			}
+			f.doubt.take(&witness{object: last.Object, gone: gone})
 		}
 		break
 	}
@@ -271,121 +330,4 @@ func (i *Informer) setBlocked(blocked bool) {
 		s.life = time.Now() // no response was possible before
 		s.moveLocked(PhaseBlocked, PhaseLive)
 	}
-}
-
-// An etcd that is restored from a copy continues with another history. Changes after the copy never happened there, and their
-// resourceVersions are assigned a second time, to other changes. No request fails because of it. If the history has not reached a
-// resourceVersion (yet), kube-apiserver 1.36 answers requests for it as follows:
-//
-//   - WATCH: 200, and no frame until the timeout, not even a bookmark. It omits the events up to the resourceVersion, and sends those
-//     after it. The same with and without a watch cache.
-//   - LIST Exact: 504, reason Timeout, "Too large resource version", with a watch cache after 3 s, without (and for a name)
-//     at once. A lagging API server answers the same.
-//   - LIST NotOlderThan: waits for 3 s, then the same 504; without a watch cache at once.
-//   - LIST without resourceVersion: 200, at the last one now: the only answer that distinguishes the two.
-//
-// If etcd has compacted a resourceVersion, a watch cache may still serve LIST Exact and WATCH. Without one, LIST is 410, and WATCH is
-// 200 and an ERROR frame of 410.
-
-// probeDue reports whether a probe may be made at rest. The first object on a watch that was not probed waits for its own probe.
-func (f *follower) probeDue() bool { return time.Since(f.probed) >= apiserver.ProbeEvery }
-
-// rewound reports whether the API server has another history than the one followed so far. It asks only in doubt. If the API server does
-// not answer, it returns false, and the doubt remains. thorough: an object waits for the answer. Then it repeats a request that fails, and
-// makes a second one if one list is not enough.
-func (f *follower) rewound(ctx context.Context, thorough bool) bool {
-	// The time limit begins after the wait for the budget: an object must not pass unchecked because other scopes have asked many questions.
-	if !f.doubtful || f.informer.deps.Lookups.Wait(ctx) != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
-	defer cancel()
-	f.probed = time.Now()
-	var same, settled bool
-	err := retry.Do(ctx, func() (err error) {
-		same, settled, err = f.compare(ctx, thorough)
-		if err == nil && same && settled && f.doubted != nil { // later versions came while there was no answer
-			f.witness, f.doubted = f.doubted, nil
-			same, settled, err = f.compare(ctx, thorough)
-		}
-		if err != nil {
-			f.informer.noteError("probe", err)
-		}
-		return err
-	}, func(err error, _ time.Duration) bool { return thorough && !apiserver.IsPermanent(err) })
-	if err != nil {
-		f.unanswered = time.Now()
-		return false
-	}
-	f.doubtful = !settled
-	return !same
-}
-
-// compare compares the last seen version with the API server's. settled: no request can find out more. Usually one list suffices: it has
-// the current resourceVersion, and the object as it was last seen.
-func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bool, err error) {
-	i := f.informer
-	if f.witness == nil || f.witnessHidden {
-		now, err := i.Latest(ctx)
-		return now >= f.rv, true, err
-	}
-	o := f.witness.object
-	found, now, err := i.look(ctx, backfill.Question{Ref: o.Ref}, metav1.ListOptions{Limit: 1})
-	switch {
-	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
-		f.witnessHidden = true
-		same, settled, err := f.compare(ctx, thorough)
-		f.witnessHidden = err == nil // otherwise lists are refused at present, and whether single objects can be read is unknown
-		return same, settled, err
-	case err != nil:
-		return true, false, err
-	case now < f.rv:
-		return false, true, nil
-	case f.witness.gone && found == nil && !thorough:
-		return true, false, nil // it may have been deleted once more, in another history
-	case !f.witness.gone && found != nil && sameVersion(found.Object, o):
-		return true, true, nil
-	}
-	same, known, err := i.sameHistory(ctx, f.witness)
-	return same || !known, true, err
-}
-
-// Latest returns the current resourceVersion of etcd.
-func (i *Informer) Latest(ctx context.Context) (uint64, error) {
-	return i.deps.Client.Latest(ctx, i.resource, i.selection.Namespace, apiserver.JSON,
-		metav1.ListOptions{LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector})
-}
-
-// witness is a seen version that identifies history.
-type witness struct {
-	object *object.Object
-	gone   bool // the version is its deletion
-}
-
-// sameHistory reports whether a seen version is part of the API server's history. known is false if that history does not go back so far,
-// or may not be read. uid and resourceVersion are not enough: after a restore, an object of the copy may change again and get the same
-// ones. Then the times of its managedFields differ.
-func (i *Informer) sameHistory(ctx context.Context, w *witness) (same, known bool, err error) {
-	o := w.object
-	f, err := i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion})
-	absent := err == nil && f == nil
-	if absent && w.gone { // that may be because it never existed
-		f, err = i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion - 1})
-	}
-	switch {
-	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
-		return false, false, nil
-	case err != nil:
-		return false, false, err
-	case absent:
-		return f != nil && f.Object.Ref.UID == o.Ref.UID, true, nil
-	case w.gone: // or the server assigns no new version to deletions
-		return false, f.Object.ResourceVersion != o.ResourceVersion, nil
-	}
-	return sameVersion(f.Object, o), true, nil
-}
-
-// sameVersion reports whether a and b are one version of one object.
-func sameVersion(a, b *object.Object) bool {
-	return a.Ref.UID == b.Ref.UID && a.ResourceVersion == b.ResourceVersion && a.Managed == b.Managed
 }

@@ -45,12 +45,15 @@ type Informer struct {
 
 // owner is the state of Run's goroutine.
 type owner struct {
-	created   uint64     // Spec.Created, until the first list is loaded
-	createdAt time.Time  // Spec.CreatedAt
-	resume    *Origin    // Spec.Origin, until that is loaded or given up
-	resumed   *Origin    // the origin that was loaded
-	replayed  uint64     // resourceVersion up to which the previous run may have sent events that this run repeats
-	rewound   bool       // a watch found that etcd was restored
+	created   uint64       // Spec.Created, until the first list is loaded
+	createdAt time.Time    // Spec.CreatedAt
+	resume    *Origin      // Spec.Origin, until that is loaded or given up
+	resumed   *Origin      // the origin that was loaded
+	replayed  uint64       // resourceVersion up to which the previous run may have sent events that this run repeats
+	relist    relistReason // why the watch ended
+	broken    bool         // the watches end with an error soon after they were opened: opening one does not end the failure
+	stalls    stalls
+	listing   listing
 	retried   time.Time  // when a failed request was last retried
 	asked     bool       // the bus was asked for its last stream event
 	lastEvent *LastEvent // its answer, until that is used; nil if there is none
@@ -350,6 +353,7 @@ type Deps struct {
 	Client     *apiserver.Client
 	Lists      *apiserver.ListSlots // bounds concurrent lists
 	MaxSteps   int                  // see store.Options
+	MaxUnpaged int                  // the most objects of a list without pages
 	Walks      chan struct{}        // bounds concurrent requests for versions
 	Lookups    *rate.Limiter        // bounds requests for single revisions
 	LastEvents *LastEvents          // nil: the bus cannot be asked

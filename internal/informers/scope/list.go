@@ -39,8 +39,11 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 		}
 		if err == nil {
 			i.metrics.synced.Set(1)
-			i.recovered()
+			if !i.broken {
+				i.recovered()
+			}
 			i.seen(time.Now())
+			i.listing = listing{}
 			return rv, nil
 		}
 		if ctx.Err() != nil {
@@ -49,7 +52,10 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 		err = i.explained(err)
 		again = true
 		delay := b.Next(err)
+		i.listing.failed(err)
 		switch {
+		case errors.Is(err, apiserver.ErrTooMany):
+			delay = max(delay, tooManyPause)
 		case apierrors.IsForbidden(err):
 			i.deps.Denied(ctx, i)
 			delay = max(delay, time.Second)
@@ -67,8 +73,9 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 // load reads one list of the required kind into the store, and announces it. cause is the reason, for the metric. If it fails half-way, the
 // next list begins from the start.
 func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error) {
-	if i.rewound {
-		i.rewound = false
+	reason := i.relist
+	if reason == relistRewound {
+		i.relist = relistExpired
 		i.restart(object.Rewound)
 	}
 	i.generation.listed = i.generation.number.Load()
@@ -80,11 +87,14 @@ func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error
 	case i.resume == nil && i.created != 0:
 		cause, load = "birth", i.loadCreated
 	case i.store.View().Loaded:
-		cause, load = "expired", i.loadAgain
+		cause, load = reason.String(), i.loadAgain
 	case i.resume != nil:
 		cause, load = "resume", i.loadCheckpoint
 	}
 	rv, err = load(ctx)
+	if err == nil {
+		i.relist = relistExpired
+	}
 	return rv, cause, err
 }
 
@@ -112,51 +122,80 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	i.missed(now)
 	var notices []*store.Notice
 	l := i.store.View().Loss
+	to := rv
 	if l != nil {
-		notices = append(notices, i.store.Gap(rv, nil))
+		if l.Reason != object.Rewound {
+			to = max(rv, l.From) // of an aggregated API server, the list may be lower in the same history: the position stays
+		}
+		notices = append(notices, i.store.Gap(to, nil))
 		i.log.Warn("history was lost: publishing a gap and reading the objects again", "scope", i.name,
-			"from_rv", l.From, "to_rv", rv, "reason", l.Reason, "since", l.Since)
+			"from_rv", l.From, "to_rv", to, "reason", l.Reason, "since", l.Since)
 	}
 	if i.spec.Snapshots == SnapshotNever {
 		notices = append(notices, i.store.Adopt())
 	} else { // without a gap, it says that versions may be missing, if the bus has events of an earlier run
-		notices = append(notices, i.store.NewSnapshot(rv, l == nil))
+		notices = append(notices, i.store.NewSnapshot(to, l == nil))
 	}
-	i.store.EndList(rv, notices...)
-	return rv, nil
+	i.store.EndList(to, notices...)
+	return to, nil
 }
 
-// loadAgain reads the current objects and compares them with the last-known ones: the watch could not resume.
+// loadAgain reads the current objects and compares them with the last-known ones: the watch could not resume, or must not without that. It
+// returns the resourceVersion from which to watch.
 func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
+	if i.relist == relistStalled {
+		pass, err := i.deps.Lists.Turn(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer pass()
+	}
 	l := store.Loss{From: i.store.View().Reached, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()}
 	i.store.BeginList(store.Relist)
 	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.store.Compare)
 	if err != nil {
 		return 0, err
 	}
-	if rv < l.From || i.store.View().WentBack {
+	if v := i.store.View(); v.Older || !i.IsAggregated() && (rv < l.From || v.WentBack) {
 		i.restart(object.Rewound)
 		return 0, errRestart
 	}
-	if rv == l.From && i.store.View().Loss == nil {
-		i.store.EndList(rv) // nothing happened in between
-		return rv, nil
+	watched := max(rv, l.From) // of an aggregated API server, the list may be lower in the same history: the position stays
+	to := watched
+	if i.relist == relistExpired {
+		watched = rv // no watch resumes at the position
+	}
+	nothing := rv == l.From || i.store.View().Unchanged && (rv < l.From || i.relist.keepsHistory()) // happened in between
+	if nothing && i.store.View().Loss == nil {
+		i.store.EndList(l.From)
+		return min(watched, l.From), nil
 	}
 	i.store.Lose(l)
-	gap := i.store.Gap(rv, i.find)
+	gap := i.store.Gap(to, i.find)
 	from := i.store.View().Loss.From // it may begin at an earlier list, whose gap is not announced yet
 	if from < i.replayed && i.spec.Snapshots != SnapshotNever {
 		// The previous run may have sent versions after the checkpoint that neither end of the gap shows. An example is an object that was
 		// created and deleted: only a snapshot's sweep removes it.
 		gap.Sweeps = true
 	}
-	i.store.EndList(rv, gap)
-	return rv, nil
+	i.store.EndList(to, gap)
+	return watched, nil
 }
 
-// pages reads one list of the scope, page by page, and returns its resourceVersion. It passes each object to take, with its metadata, which
-// take must not keep.
+// pages reads one list of the scope, page by page, and returns its resourceVersion, or the highest of its objects if that is higher. It passes
+// each object to take, with its metadata, which take must not keep.
 func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
+	way := i.listing.way
+	if o.ResourceVersionMatch != "" {
+		way = paged
+	}
+	if way == unpaged {
+		pass, err := i.deps.Lists.Turn(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer pass()
+	}
 	slot, err := i.deps.Lists.Acquire(ctx, i.resource.Group)
 	if err != nil {
 		return 0, err
@@ -166,13 +205,13 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 	of.move(PhaseWaiting, PhaseListing)
 	o.LabelSelector, o.FieldSelector = i.selection.LabelSelector, i.selection.FieldSelector
 	r.lean = true
-	loaded := 0
+	var loaded int
+	var highest uint64
 	asks := func() {
 		slot.Sent()
 		of.awaits(time.Now(), false)
 	}
-	asks()
-	return i.deps.Client.Pages(ctx, i.resource, i.selection.Namespace, apiserver.JSON, o, func(raw []byte) error {
+	each := func(raw []byte) error {
 		slot.Answered()
 		of.awaits(time.Now(), true)
 		o, err := r.read(raw, false)
@@ -180,8 +219,10 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 			take(o.object, r.scanned)
 			loaded++
 		}
+		highest = max(highest, o.rv)
 		return err
-	}, func(meta *object.ListMeta) error {
+	}
+	page := func(meta *object.ListMeta) error {
 		expects := 0
 		if meta.RemainingItemCount > 0 {
 			expects = loaded + int(meta.RemainingItemCount)
@@ -190,7 +231,61 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 			asks()
 		}
 		return nil
-	})
+	}
+	asks()
+	client, namespace := i.deps.Client, i.selection.Namespace
+	switch way {
+	case paged:
+		rv, err = client.Pages(ctx, i.resource, namespace, apiserver.JSON, o, each, page)
+	case streamed:
+		rv, err = client.Streamed(ctx, i.resource, namespace, o, each)
+	case unpaged:
+		rv, err = client.Unpaged(ctx, i.resource, namespace, apiserver.JSON, o, i.deps.MaxUnpaged, each)
+	}
+	if errors.Is(err, apiserver.ErrNotStreamed) && ctx.Err() == nil {
+		i.log.Debug("a list is not streamed: it is made without pages", "scope", i.name, "err", err)
+		i.listing.way = unpaged
+		return 0, errRestart
+	}
+	if err == nil && highest > rv {
+		i.state.noteLowLists(rv, highest)
+		rv = highest
+	}
+	return rv, err
+}
+
+// wayOfListing is the kind of request that reads a list.
+type wayOfListing uint8
+
+const (
+	paged    wayOfListing = iota
+	streamed              // as the initial events of a watch
+	unpaged               // in one response
+)
+
+const (
+	// expiredLists is how many lists must end because the API server no longer has the next page, until one is made in another way.
+	expiredLists = 3
+	// tooManyPause is the least pause after a list without pages that has too many objects.
+	tooManyPause = time.Minute
+)
+
+// listing is the way in which the next list is made. The zero value is that of the first one.
+type listing struct {
+	way     wayOfListing
+	expired int // lists in a row that have expired
+}
+
+// failed takes the error of a list. After several expired ones, the next list is streamed.
+func (l *listing) failed(err error) {
+	switch {
+	case errors.Is(err, apiserver.ErrTooMany):
+		*l = listing{}
+	case l.way == paged && apiserver.Reason(err) == apiserver.ReasonExpired:
+		if l.expired++; l.expired == expiredLists {
+			l.way = streamed
+		}
+	}
 }
 
 // explained adds the fix if the API server does not know the field that selects the agent's part.

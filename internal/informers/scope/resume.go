@@ -32,10 +32,11 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	i.state.answered(time.Now(), 0)
-	if now < c.ResourceVersion {
+	latest := i.judgeLatest(now, c.ResourceVersion)
+	if latest == another {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
-	lost, err := i.listCheckpoint(ctx)
+	lost, err := i.listCheckpoint(ctx, latest == uncertain)
 	if err != nil {
 		return 0, err
 	}
@@ -56,18 +57,27 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	return c.ResourceVersion, nil
 }
 
-// listCheckpoint lists the objects as they were at the checkpoint. If that is not possible, lost is the reason, else "".
-func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, err error) {
+// listCheckpoint lists the objects as they were at the checkpoint. If that is not possible, lost is the reason, else "". now: the API server
+// cannot answer that, but if the present objects are those of the checkpoint, nothing has happened since.
+func (i *Informer) listCheckpoint(ctx context.Context, now bool) (lost object.GapReason, err error) {
 	c := i.resume
 	i.store.BeginList(store.AtCheckpoint)
 	r := i.newReader()
 	if i.spec.OwnNames != nil {
 		r.own = map[string]uint64{}
 	}
-	rv, err := i.pages(ctx, r, metav1.ListOptions{
+	options := metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-	}, i.store.Load)
+	}
+	if now {
+		options = metav1.ListOptions{}
+	}
+	rv, err := i.pages(ctx, r, options, i.store.Load)
 	switch {
+	case now && err == nil && (c.Inherited || !i.store.Matches(&c.Scope, r.own)):
+		return object.Expired, nil
+	case now:
+		return "", err
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		return object.Compacted, nil
 	case isUnsupportedExact(err), err == nil && rv != c.ResourceVersion: // the server does not support Exact
@@ -134,7 +144,7 @@ func (i *Informer) since() time.Time {
 // restored, and the checkpoint with it.
 func (i *Informer) busHasMore(now uint64) bool {
 	h := i.lastEvent
-	return h != nil && (h.ResourceVersion > now || h.History > i.resume.History)
+	return h != nil && (h.History > i.resume.History || i.judgeLatest(now, h.ResourceVersion) == another)
 }
 
 // giveUp drops the checkpoint, and starts over with a fresh list.
@@ -208,7 +218,7 @@ func (i *Informer) missed(now uint64) {
 	}
 	i.store.RaiseHistory(h.History)
 	switch l := (store.Loss{From: h.ResourceVersion, Since: h.At, Unrecoverable: true}); {
-	case h.ResourceVersion > now:
+	case i.judgeLatest(now, h.ResourceVersion) == another:
 		l.Reason = object.Rewound
 		i.store.Lose(l)
 	case h.Scope == i.name || !i.spec.Remembered && !i.spec.Shared: // the bus has only the event of the last scope, and there may be others

@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ type Status struct {
 	Since    time.Time     // time since which Health is not HealthOK; zero if it is, or if that is unknown
 	Synced   bool          // a list has been loaded
 	Error    string        // why the last request failed
+	Note     string        // a peculiarity of the API server that is no failure
 	Reason   string        // the class of Error, as in the metrics
 	LastSeen time.Time     // time of the last event, bookmark or list, or of the creation of its resource; zero if there was none
 	Failures int           // in a row
@@ -37,10 +39,10 @@ const firstListFailures = 6
 
 // HoldsBack reports whether the first snapshot must wait for the informer. It waits for a loaded list, whatever happens to the watch, and
 // while the API server is unreachable. It does not wait forever for a list that fails for its own reason, such as a missing conversion
-// webhook.
+// webhook. It waits for one whose pages always expire: that one is made in other ways.
 func (s Status) HoldsBack() bool {
 	hopeless := s.Health == HealthNotServed || apiserver.NeedsOperator(s.Reason) // until an operator intervenes
-	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !hopeless && (s.Failures < firstListFailures || apiserver.IsShared(s.Reason)))
+	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !hopeless && (s.Failures < firstListFailures || apiserver.IsShared(s.Reason) || s.Reason == apiserver.ReasonExpired))
 }
 
 const (
@@ -65,7 +67,8 @@ type state struct {
 
 	mu      sync.Mutex
 	phase   Phase
-	expects int // objects, as the first list reports, while it is loaded
+	expects int    // objects, as the first list reports, while it is loaded
+	note    string // see Status.Note
 	contact
 	failure
 }
@@ -86,6 +89,18 @@ type failure struct {
 
 	warned       time.Time
 	warnedReason string
+}
+
+// noteLowLists records that a list at resourceVersion rv has an object at highest, so rv is no position.
+func (s *state) noteLowLists(rv, highest uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.note != "" {
+		return
+	}
+	s.note = fmt.Sprintf("its API server returned a list at resourceVersion %d with an object at %d: the agent continues from the object's", rv, highest)
+	s.log.Warn("the resourceVersion of a list is lower than that of an object in it: continuing from the object's, changes in between may be missing",
+		"scope", s.scope, "rv", rv, "highest_rv", highest, "advice", "report it to the owner of the API server that serves the resource")
 }
 
 // lastError returns the error of the last request, or nil.
@@ -195,6 +210,7 @@ func (i *Informer) Status() Status {
 	if s.err != nil {
 		out.Error, out.Reason, out.Failures = s.err.Error(), apiserver.Reason(s.err), s.fails
 	}
+	out.Note = s.note
 	out.Health, out.Since = s.health(now)
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -95,6 +96,9 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 		if known, err = t.load(ctx, now); err != nil {
 			return err
 		}
+		if t.judgeLatest(now, t.resume.ResourceVersion) == uncertain {
+			now = t.resume.ResourceVersion + 1 // a left event must be later than all events of the scope
+		}
 	}
 	begun := *t.retiring.Load()
 	begun.Announced = true // the following events may be on the bus
@@ -104,7 +108,7 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 	}
 	if err := s.SendStream(ctx, &object.StreamEvent{
 		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.View().History, From: t.resume.ResourceVersion, To: now,
-		Since: t.resume.LastSeen, Reason: reason,
+		Since: store.Past(t.resume.LastSeen), Reason: reason,
 	}); err != nil {
 		return err
 	}
@@ -153,8 +157,9 @@ func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 // load loads the objects that left at resourceVersion now. It returns false if they cannot be determined.
 func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error) {
 	switch c := t.resume; {
-	case now < c.ResourceVersion: // etcd was restored
+	case t.judgeLatest(now, c.ResourceVersion) == another: // etcd was restored
 		t.store.RaiseHistory(c.History + 1)
+	case now < c.ResourceVersion: // it is not known whether the objects at the checkpoint are those of now
 	// Consumers may still have objects that no longer exist: only the sweep of a snapshot removes them.
 	case t.store.LogNumber() > c.Log, c.Sweep, c.Snapshot != nil && c.Snapshot.Namespace == "":
 	case c.Where != "", t.blind: // withheld objects must not be sent now
@@ -168,7 +173,7 @@ func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error
 // takes an object by now, that scope sends it, at a resourceVersion not above now. known is false if history does not go back so far, may
 // not be read, or is another one.
 func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err error) {
-	lost, err := t.listCheckpoint(ctx)
+	lost, err := t.listCheckpoint(ctx, false)
 	if lost == object.Rewound {
 		t.store.RaiseHistory(t.resume.History + 1)
 	}

@@ -28,6 +28,8 @@ type list struct {
 	at          ListState
 	rv          uint64 // of the last one
 	unseen      map[string]struct{}
+	differs     bool   // the list shows another version of an object, or another object
+	older       bool   // the list shows an older version of a known object
 	backwards   bool   // the list shows a version that the watch should have shown before
 	unread      bool   // it shows another version of an object whose read is pending: the versions in between are not sent
 	stateBefore uint64 // known.state when the list first began
@@ -67,9 +69,12 @@ func (s *Store) beginListLocked(at ListState) {
 		s.snaps.due = true
 	}
 	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.gap })
-	s.list.unseen, s.list.backwards, s.list.unread = make(map[string]struct{}, len(s.known.objects)), false, false
-	for key := range s.known.objects {
-		s.list.unseen[key] = struct{}{}
+	s.list.differs, s.list.older, s.list.backwards, s.list.unread = false, false, false, false
+	s.list.unseen = make(map[string]struct{}, len(s.known.objects))
+	for key, e := range s.known.objects {
+		if e.last != nil {
+			s.list.unseen[key] = struct{}{}
+		}
 	}
 }
 
@@ -123,6 +128,10 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 			d.managers = m.CopyManagers()
 		}
 		s.setLocked(key, entry{last: o, pending: pendingInferred})
+	}
+	s.list.differs = true
+	if e.last != nil && e.last.Ref.UID == o.Ref.UID && o.ResourceVersion < e.last.ResourceVersion {
+		s.list.older = true
 	}
 	if o.ResourceVersion <= s.known.rv { // everything up to known.rv was in the store
 		s.list.backwards = true
@@ -294,7 +303,7 @@ func (s *Store) Gap(rv uint64, find func(ctx context.Context, to uint64) (whole,
 		}
 		s.snaps.due = s.snaps.due || n.Sweeps
 		return &object.StreamEvent{
-			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: l.From, To: rv, Since: l.Since, Reason: l.Reason,
+			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: l.From, To: rv, Since: Past(l.Since), Reason: l.Reason,
 			Recovered: recovered && !l.Unrecoverable,
 		}
 	}

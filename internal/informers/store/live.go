@@ -112,6 +112,8 @@ func (s *Store) ignored(last *object.Object, e *Event) prometheus.Counter {
 	case same && (e.Version < last.ResourceVersion || e.Version == last.ResourceVersion && e.Type != watch.Deleted):
 		// The API server replays. A deletion may have the version of the deleted object, if the API server assigns no new one.
 		return s.o.Metrics.Known
+	case !same && e.Type == watch.Deleted && e.Version <= s.known.rv: // a repeated deletion that has the version of the deleted object
+		return s.o.Metrics.Known
 	case e.Outside && !same && (last == nil || e.Type == watch.Deleted): // no rule takes the object, or took it
 		return s.o.Metrics.Excluded
 	}

@@ -38,6 +38,14 @@ func (s *Store) Has(name string) bool {
 	return s.known.objects[s.prefix+name].last != nil
 }
 
+// Knows reports whether the store has had the version o of an object, or a later one.
+func (s *Store) Knows(o *object.Object) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	last := s.known.objects[o.Ref.Key].last
+	return last != nil && last.Ref.UID == o.Ref.UID && last.ResourceVersion >= o.ResourceVersion
+}
+
 // Newest returns the last-known object with the highest resourceVersion, or nil.
 func (s *Store) Newest() (out *object.Object) {
 	s.mu.RLock()

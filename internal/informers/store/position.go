@@ -97,13 +97,22 @@ func (p *position) oldest() (at time.Time) {
 	return at
 }
 
+// Past returns t, or now if t is in the future: the clock of an earlier run was ahead.
+func Past(t time.Time) time.Time {
+	if now := time.Now(); t.After(now) {
+		return now
+	}
+	return t
+}
+
 // Continue makes the checkpoint c the position until the store has one of its own, and adopts its history number.
 func (s *Store) Continue(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pos.previous = &checkpoint.Position{Scope: *c}
-	s.pos.history, s.snaps.began, s.snaps.lastAsked = c.History, c.SnapshotBegan, c.SnapshotBegan
-	s.snaps.initial = c.Initial
+	s.pos.history, s.snaps.initial = c.History, c.Initial
+	s.snaps.began = Past(c.SnapshotBegan)
+	s.snaps.lastAsked = s.snaps.began
 }
 
 // RaiseHistory sets the history number to at least n.

@@ -186,6 +186,8 @@ func heldBytes(d *object.Delta) int {
 type View struct {
 	Loaded       bool   // there are objects to compare a list with
 	WentBack     bool   // the list shows a version that the watch should have shown before: etcd was restored
+	Older        bool   // the list shows an older version of a known object: no history allows that
+	Unchanged    bool   // the list that is being compared shows the last-known objects, in their versions
 	Objects      int    // last-known ones, and those with a pending deletion
 	Bytes        int    // compressed, of the last-known objects
 	Pending      int    // deltas, including reads that the bus has not acknowledged
@@ -210,7 +212,9 @@ func (s *Store) View() View {
 	m, _ := s.pos.ledger.Mark()
 	outstanding := s.pos.ledger.Outstanding()
 	v := View{
-		Loaded: s.list.at == listed || s.list.at == Relist, WentBack: s.list.backwards, Loss: s.list.lost, History: s.pos.history,
+		Loaded: s.list.at == listed || s.list.at == Relist, WentBack: s.list.backwards, Older: s.list.older,
+		Unchanged: s.list.at == Relist && !s.list.differs && len(s.list.unseen) == 0,
+		Loss:      s.list.lost, History: s.pos.history,
 		Objects: len(s.known.objects), Bytes: s.known.bytes, Pending: s.known.pendingKeys, CaughtUp: s.caughtUp,
 		Sweeping: s.snaps.due || s.snaps.current != nil, Replaying: s.known.rv < s.snaps.after,
 		Adopted: s.pos.own, InFlight: outstanding, Reached: s.known.rv, Acknowledged: m.rv,
