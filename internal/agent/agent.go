@@ -223,14 +223,23 @@ func (a *agent) apply(ctx context.Context, next *reload.Loaded) (reload.Scopes, 
 // standby reports whether another agent leads.
 func (a *agent) standby() bool { return a.elector != nil && !a.elector.Status().Leading }
 
-// lastEvent returns the last stream event on the bus, which is set before the informers run.
+// lastEvent returns the last stream event on the bus, with the newest event of an object. The bus is set before the informers run.
 func (a *agent) lastEvent(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
 	bus, ok := a.bus.Load().Bus.(driver.LastEventer)
 	if !ok {
 		return scope.LastEvent{}, false, errors.New("the bus cannot report its last event")
 	}
 	e, ok, err := bus.LastStreamEvent(ctx, r)
-	return scope.LastEvent(e), ok, err
+	if !ok || err != nil {
+		return scope.LastEvent{}, false, err
+	}
+	out := scope.LastEvent{Scope: e.Scope, ResourceVersion: e.ResourceVersion, History: e.History, At: e.At}
+	o, ok, err := bus.LastObjectEvent(ctx, r)
+	if ok {
+		last := scope.LastObject(o)
+		out.Object = &last
+	}
+	return out, true, err
 }
 
 // replaced returns the last replacement of a log of the bus, which is set before the informers run.

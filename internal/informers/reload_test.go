@@ -283,10 +283,29 @@ func (r *recorder) lastEvent(of *object.Resource) (scope.LastEvent, bool, error)
 	defer r.mu.Unlock()
 	for _, d := range slices.Backward(r.deltas) {
 		if e := d.Stream; e != nil && e.Resource.Name == of.Name {
-			return scope.LastEvent{Scope: e.Scope, ResourceVersion: max(e.ResourceVersion, e.To), History: e.History, At: time.Now()}, true, nil
+			return scope.LastEvent{
+				Scope: e.Scope, ResourceVersion: max(e.ResourceVersion, e.To), History: e.History, At: time.Now(), Object: r.lastObjectLocked(of),
+			}, true, nil
 		}
 	}
 	return scope.LastEvent{}, false, nil
+}
+
+// lastObjectLocked returns the newest event of an object of a resource, nil if it does not show an observed version.
+func (r *recorder) lastObjectLocked(of *object.Resource) *scope.LastObject {
+	for _, d := range slices.Backward(r.deltas) {
+		switch {
+		case d.Stream != nil || d.Ref.Resource.Name != of.Name:
+			continue
+		case d.Inferred || d.Op == object.Left:
+			return nil
+		}
+		return &scope.LastObject{
+			Namespace: d.Ref.Namespace(), Name: d.Ref.Name(), UID: d.Ref.UID, ResourceVersion: d.ResourceVersion, History: d.History,
+			Gone: d.Op == object.Deleted, ChangedBy: d.ChangedBy,
+		}
+	}
+	return nil
 }
 
 // A selection is widened. The objects that both selections take are not lost in between.

@@ -339,3 +339,59 @@ func TestFoundRestoreIsSavedBeforeItIsAnnounced(t *testing.T) {
 		})
 	}
 }
+
+// A run is killed before it finds that etcd was restored, and the restored history passes the checkpoint and all that the run has sent. The
+// newest event of an object on the bus shows the restore to the next run.
+func TestRestoreIsFoundByTheNewestEventOnTheBus(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after func(s *apiServer) // the save, and the restore
+		restored      bool
+	}{
+		"another version": {
+			before:   func(s *apiServer) { s.put("a", "2", nil) },
+			after:    func(s *apiServer) { putMany(s, "b", 5) },
+			restored: true,
+		},
+		"the same object and resourceVersion": {
+			before:   func(s *apiServer) { s.put("a", "2", nil) },
+			after:    func(s *apiServer) { s.put("a", "other", nil) },
+			restored: true,
+		},
+		"a deletion": {
+			before:   func(s *apiServer) { s.delete("a") },
+			after:    func(s *apiServer) { putMany(s, "b", 5) },
+			restored: true,
+		},
+		"nothing was restored": {
+			before: func(s *apiServer) { s.put("a", "2", nil) },
+		},
+		"nothing was restored, and a deletion was sent": {
+			before: func(s *apiServer) { s.delete("a") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("a", "1", nil)
+				first := settled(t, s, m, nil)
+				copied := s.now1()
+				n := len(first.changes())
+				c.before(s)
+				eventually(t, "the change", func() bool { return len(first.changes()) > n })
+				first.end() // killed: nothing was saved since
+				if c.restored {
+					s.restore(copied)
+					c.after(s)
+				}
+				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
+					o.LastEvent = func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) { return first.lastEvent(r) }
+				})
+				second.awaitCaptured(t)
+				pass(3 * time.Minute)
+				if found := second.has("gap 0 rewound"); found != c.restored {
+					t.Errorf("a restore is found: %t; %v", found, second.changes())
+				}
+			})
+		})
+	}
+}

@@ -98,6 +98,15 @@ type StreamEvent struct {
 	At              time.Time
 }
 
+// ObjectEvent identifies the version of a resource's newest object event on the bus.
+type ObjectEvent struct {
+	Namespace, Name, UID string
+	ResourceVersion      uint64
+	History              uint32
+	Gone                 bool   // the version is the deletion
+	ChangedBy            []byte // JSON of its changedBy; nil: none
+}
+
 var (
 	// ErrRefused means that the bus will never accept this event in its present form, for example because of its size.
 	ErrRefused = errors.New("the bus rejects the event")

@@ -219,11 +219,19 @@ func (i *Informer) judgeLatest(now, position uint64) verdict {
 // or may not be read. uid and resourceVersion are not enough: after a restore, an object of the copy may change again and get the same
 // ones. Then the times of its managedFields differ.
 func (i *Informer) sameHistory(ctx context.Context, w *witness) (isSame, known bool, err error) {
-	o := w.object
-	f, err := i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion})
-	absent := err == nil && f == nil
-	if absent && w.gone { // that may be because it never existed
-		f, err = i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion - 1})
+	return i.inHistory(ctx, w.object.Ref, w.object.ResourceVersion, w.gone, func(there *backfill.Version) bool {
+		return isOneVersion(there.Object, w.object)
+	})
+}
+
+// inHistory is sameHistory for the version rv of an object, or for its deletion (gone). equal compares a version that is not a deletion with
+// the one that the API server has.
+func (i *Informer) inHistory(ctx context.Context, ref *object.Ref, rv uint64, gone bool, equal func(there *backfill.Version) bool,
+) (isSame, known bool, err error) {
+	there, err := i.ask(ctx, backfill.Question{Ref: ref, At: rv})
+	absent := err == nil && there == nil
+	if absent && gone { // that may be because it never existed
+		there, err = i.ask(ctx, backfill.Question{Ref: ref, At: rv - 1})
 	}
 	switch {
 	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
@@ -231,11 +239,11 @@ func (i *Informer) sameHistory(ctx context.Context, w *witness) (isSame, known b
 	case err != nil:
 		return false, false, err
 	case absent:
-		return f != nil && f.Object.Ref.UID == o.Ref.UID, true, nil
-	case w.gone: // or the server assigns no new version to deletions
-		return false, f.Object.ResourceVersion != o.ResourceVersion, nil
+		return there != nil && there.Object.Ref.UID == ref.UID, true, nil
+	case gone: // or the server assigns no new version to deletions
+		return false, there.Object.ResourceVersion != rv, nil
 	}
-	return isOneVersion(f.Object, o), true, nil
+	return equal(there), true, nil
 }
 
 // isOneVersion reports whether a and b are one version of one object.

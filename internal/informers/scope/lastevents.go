@@ -101,4 +101,14 @@ type LastEvent struct {
 	ResourceVersion uint64 // end of the history that it covers; end of a gap
 	History         uint32
 	At              time.Time
+	Object          *LastObject // the newest event of an object of the resource; nil if none shows an observed version
+}
+
+// LastObject identifies the version of an object's event on the bus.
+type LastObject struct {
+	Namespace, Name, UID string
+	ResourceVersion      uint64
+	History              uint32
+	Gone                 bool   // the version is the deletion
+	ChangedBy            []byte // JSON of its changedBy; nil: none
 }

@@ -3,6 +3,7 @@ package scope
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -45,6 +47,13 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	}
 	if lost != "" || i.busHasMore(now) {
 		return 0, i.giveUp(ctx, now, cmp.Or(lost, object.Rewound))
+	}
+	refutes, err := i.busRefutes(ctx, now)
+	switch {
+	case err != nil:
+		return 0, err
+	case refutes:
+		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 	if !c.Continued && (!i.asked || i.lastEvent != nil) { // otherwise the bus has no later event
 		i.store.AwaitReplay(now)
@@ -145,6 +154,55 @@ func (i *Informer) since() time.Time {
 func (i *Informer) busHasMore(now uint64) bool {
 	h := i.lastEvent
 	return h != nil && (h.History > i.resume.History || i.judgeLatest(now, h.ResourceVersion) == another)
+}
+
+// busRefutes reports whether the newest event of an object on the bus is of a history that the API server does not have, now being the last
+// resourceVersion. The previous run sent it after its last save, and etcd was restored to a point in between. So the checkpoint does not
+// show that.
+func (i *Informer) busRefutes(ctx context.Context, now uint64) (bool, error) {
+	if i.lastEvent == nil || i.lastEvent.Object == nil {
+		return false, nil
+	}
+	o := i.lastEvent.Object
+	if o.History != i.resume.History || o.ResourceVersion <= i.resume.ResourceVersion {
+		return false, nil
+	}
+	switch i.judgeLatest(now, o.ResourceVersion) {
+	case another:
+		return true, nil
+	case uncertain:
+		return false, nil
+	case same, likely:
+	}
+	ref := object.NewRef(i.resource, o.Namespace, o.Name, o.UID)
+	isSame, known, err := i.inHistory(ctx, ref, o.ResourceVersion, o.Gone, func(there *backfill.Version) bool {
+		return there.Object.Ref.UID == o.UID && there.Object.ResourceVersion == o.ResourceVersion && wasChangedBy(there.Managers, o.ChangedBy)
+	})
+	return known && !isSame, err
+}
+
+// wasChangedBy reports whether the managedFields of a version have all entries of an event's changedBy. The times differ between two histories
+// that assign one resourceVersion to the same object.
+func wasChangedBy(managers *object.Scanned, changedBy []byte) bool {
+	type change struct {
+		Manager, Operation string
+		Time               time.Time
+	}
+	var want, have []change
+	if changedBy == nil || managers == nil || json.Unmarshal(changedBy, &want) != nil {
+		return true // nothing is known about them
+	}
+	if all := managers.AppendChangedBy(nil, 0); json.Unmarshal(all, &have) != nil {
+		return true
+	}
+	for _, c := range want {
+		if !slices.ContainsFunc(have, func(h change) bool {
+			return h.Manager == c.Manager && h.Operation == c.Operation && h.Time.Equal(c.Time)
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // giveUp drops the checkpoint, and starts over with a fresh list.

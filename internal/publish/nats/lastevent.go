@@ -3,6 +3,7 @@ package nats
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -22,30 +23,42 @@ import (
 // It asks the stream's leader, because a replica may lag behind: the user must be allowed to publish to $JS.API.STREAM.MSG.GET.<stream>,
 // with Config.Domain to $JS.<domain>.API.STREAM.MSG.GET.<stream>.
 func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.StreamEvent, bool, error) {
-	subject := string(b.subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}}))
+	return lastEvent(ctx, b, string(b.subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}})), readStreamEvent)
+}
+
+// LastObjectEvent returns the newest event of an object of the resource, of any scope. It reports false if the newest record is not readable,
+// or does not show an observed version: an inferred event, or one of an object that left a scope. Otherwise it is like LastStreamEvent.
+func (b *Bus) LastObjectEvent(ctx context.Context, r *object.Resource) (publish.ObjectEvent, bool, error) {
+	return lastEvent(ctx, b, b.subjects.OfResource(r), func(record *nats.RawStreamMsg) (publish.ObjectEvent, error) {
+		return readObjectEvent(record, b.cfg.Cluster, r)
+	})
+}
+
+// lastEvent reads the last record on a subject.
+func lastEvent[E any](ctx context.Context, b *Bus, subject string, read func(*nats.RawStreamMsg) (E, error)) (e E, ok bool, err error) {
 	for failures := 1; ; failures++ {
 		if err := b.link.wait(ctx); err != nil {
-			return publish.StreamEvent{}, false, err
+			return e, false, err
 		}
 		record, err := b.last(ctx, subject)
 		switch {
 		case ctx.Err() != nil:
-			return publish.StreamEvent{}, false, context.Cause(ctx)
+			return e, false, context.Cause(ctx)
 		case err == nil && record == nil:
-			return publish.StreamEvent{}, false, nil
+			return e, false, nil
 		case err == nil:
-			h, err := readStreamEvent(record)
+			e, err = read(record)
 			if err != nil {
-				b.log.Debug("the last record on a subject of stream events is not from kubecdc", "subject", subject, "err", err)
+				b.log.Debug("the last record on a subject cannot be used", "subject", subject, "err", err)
 			}
-			return h, err == nil, nil
+			return e, err == nil, nil
 		}
 		if suppressed, ok := b.window.First("last event"); ok {
-			b.log.Warn("cannot read the last stream event, retrying", "stream", b.cfg.Stream.Name, "subject", subject,
+			b.log.Warn("cannot read the last event of a resource, retrying", "stream", b.cfg.Stream.Name, "subject", subject,
 				"err", err, "advice", "allow the user to publish to "+b.apiSubject("STREAM.MSG.GET."), "suppressed", suppressed)
 		}
 		if err := publish.Sleep(ctx, checkBackoff().Delay(failures)); err != nil {
-			return publish.StreamEvent{}, false, err
+			return e, false, err
 		}
 	}
 }
@@ -97,4 +110,30 @@ func readStreamEvent(record *nats.RawStreamMsg) (publish.StreamEvent, error) {
 		return publish.StreamEvent{}, fmt.Errorf("its resourceVersion: %w", err)
 	}
 	return publish.StreamEvent{Scope: e.Scope, ResourceVersion: rv, History: e.History(), At: e.Time}, nil
+}
+
+// readObjectEvent parses an event that shows a version of an object of r. It returns an error if the record is something else.
+func readObjectEvent(record *nats.RawStreamMsg, cluster string, r *object.Resource) (publish.ObjectEvent, error) {
+	e, err := consume.FromMessage(record.Header, record.Data)
+	switch {
+	case err != nil:
+		return publish.ObjectEvent{}, err
+	case e.Data == nil || e.DeadLetterReason != "":
+		return publish.ObjectEvent{}, fmt.Errorf("it is a %q", e.Type)
+	case e.Data.Inferred || e.Op == consume.Left:
+		return publish.ObjectEvent{}, fmt.Errorf("its operation is %s, inferred: %t", e.Op, e.Data.Inferred)
+	case e.GroupResource() != r.String() || e.Cluster != cluster:
+		return publish.ObjectEvent{}, fmt.Errorf("it is about %s of cluster %q", e.GroupResource(), e.Cluster)
+	}
+	rv, err := strconv.ParseUint(e.ResourceVersion, 10, 64)
+	if err != nil {
+		return publish.ObjectEvent{}, fmt.Errorf("its resourceVersion: %w", err)
+	}
+	out := publish.ObjectEvent{
+		Namespace: e.Namespace, Name: e.Name, UID: e.UID, ResourceVersion: rv, History: e.History(), Gone: e.Op == consume.Deleted,
+	}
+	if len(e.Data.ChangedBy) > 0 {
+		out.ChangedBy, err = json.Marshal(e.Data.ChangedBy)
+	}
+	return out, err
 }

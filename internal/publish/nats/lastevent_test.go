@@ -157,3 +157,66 @@ func TestHeardWaitsForTheBus(t *testing.T) {
 		t.Errorf("after the end: %v, want %v", err, publish.ErrClosed)
 	}
 }
+
+// The newest event of an object of a resource is that of any namespace and name. One that does not show an observed version does not count.
+func TestNewestObjectEvent(t *testing.T) {
+	for template, mode := range map[string]encode.Mode{
+		"": encode.Structured, "k8s.{cluster}.all.{resource}.v1-{namespace}": encode.Binary, "k8s.objects": encode.Structured,
+	} {
+		t.Run(template, func(t *testing.T) {
+			s := publishtest.StartServer(t, t.TempDir(), -1)
+			cfg := publishtest.NATSConfig(s.ClientURL())
+			cfg.Subject = template
+			b := publishtest.RunNATS(t, cfg)
+			e := encode.New(encode.Options{Cluster: cfg.Cluster, ClusterUID: "11e0", Mode: mode})
+			expect := func(want publish.ObjectEvent, there bool) {
+				t.Helper()
+				got, ok, err := b.LastObjectEvent(t.Context(), publishtest.Pods)
+				if err != nil || ok != there {
+					t.Fatalf("%v, %v, want %v", ok, err, there)
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("-want +got\n%s", diff)
+				}
+			}
+			send := func(d *object.Delta) {
+				t.Helper()
+				d.Observed = 1
+				var ev encode.Event
+				if err := e.Encode(&ev, d); err != nil {
+					t.Fatal(err)
+				}
+				if err := b.Publish(t.Context(), &ev); err != nil {
+					t.Fatal(err)
+				}
+			}
+			version := func(ref *object.Ref, rv uint64) *object.Object {
+				return object.New(ref, rv, 0, nil, []byte(`{"metadata":{"name":"x"}}`))
+			}
+			expect(publish.ObjectEvent{}, false)
+			a, z := object.NewRef(publishtest.Pods, "shop", "a", "uid-a"), object.NewRef(publishtest.Pods, "other", "z", "uid-z")
+			send(&object.Delta{
+				Op: object.Created, Ref: z, After: version(z, 700), ResourceVersion: 700, Scope: "pods",
+				ChangedBy: []byte(`[{"manager":"kubectl","operation":"Update","time":"2026-11-20T15:00:00Z"}]`),
+			})
+			want := publish.ObjectEvent{
+				Namespace: "other", Name: "z", UID: "uid-z", ResourceVersion: 700,
+				ChangedBy: []byte(`[{"manager":"kubectl","operation":"Update","time":"2026-11-20T15:00:00Z"}]`),
+			}
+			expect(want, true)
+			send(&object.Delta{Stream: &object.StreamEvent{Kind: object.Progress, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 701}})
+			expect(want, true)
+			send(&object.Delta{Op: object.Deleted, Ref: a, Before: version(a, 690), ResourceVersion: 702, History: 3, Scope: "pods"})
+			expect(publish.ObjectEvent{Namespace: "shop", Name: "a", UID: "uid-a", ResourceVersion: 702, History: 3, Gone: true}, true)
+			send(&object.Delta{Op: object.Left, Ref: z, Before: version(z, 700), ResourceVersion: 703, Scope: "pods"})
+			expect(publish.ObjectEvent{}, false)
+			send(&object.Delta{Op: object.Deleted, Inferred: true, Ref: z, Before: version(z, 700), ResourceVersion: 704, Scope: "pods"})
+			expect(publish.ObjectEvent{}, false)
+			if template == "k8s.objects" { // all resources have one subject
+				other := object.NewRef(&object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}, "shop", "d", "uid-d")
+				send(&object.Delta{Op: object.Created, Ref: other, After: version(other, 705), ResourceVersion: 705, Scope: "deployments.apps"})
+				expect(publish.ObjectEvent{}, false)
+			}
+		})
+	}
+}

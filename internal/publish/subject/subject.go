@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -75,6 +76,21 @@ func (s *Template) Append(dst []byte, d *object.Delta) []byte {
 		return appendParts(dst, s.stream, d.Stream.Resource, "", "")
 	}
 	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace(), d.Ref.Name())
+}
+
+// OfResource returns the narrowest NATS wildcard that matches the subjects of all objects of a resource.
+func (s *Template) OfResource(r *object.Resource) string {
+	parts := slices.Clone(s.object)
+	for i := range parts {
+		switch p := &parts[i]; p.Field {
+		case FieldGroup:
+			*p = Part{Text: string(appendGroup(nil, r.Group))}
+		case FieldResource:
+			*p = Part{Text: string(appendToken(nil, r.Name))}
+		case FieldLiteral, FieldNamespace, fieldName:
+		}
+	}
+	return pattern(parts)
 }
 
 // Patterns returns the NATS wildcards that match every subject that Append can return.
