@@ -2,7 +2,6 @@ package informers
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,31 +21,40 @@ func (s *Manager) ignored(ref *object.Ref) bool {
 	})
 }
 
-// specOf returns the spec of a scope, and removes its position from active. It must be called with mu held.
+// specOf returns the spec of a scope that begins from its own position or a creation, and removes its position from active. It must be called
+// with mu held.
 func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
+	spec, from := s.newSpec(of, lane)
+	begin(spec, from.choose())
+	return spec
+}
+
+// newSpec returns the spec of a scope without a beginning, and what it may begin from, except for other scopes. It removes the position of the
+// scope from active. It must be called with mu held.
+func (s *Manager) newSpec(of selection.Scope, lane store.Lane) (*scope.Spec, *heritage) {
 	r := of.Resource
-	out := &scope.Spec{
+	spec := &scope.Spec{
 		Scope: of, Lane: lane, OwnNames: s.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group),
 		Snapshots: s.o.Snapshot, Every: s.o.Every, History: s.lastHistory(r), Remembered: s.active.remembered[groupResource(r)],
 	}
-	c, ok := s.active.origins[of.Name]
-	switch {
-	case !ok: // it starts at the creation of its resource or namespace, if that is known
-		out.Created, out.CreatedAt = s.extensions.CreatedAt(r)
-		if rv, at := s.namespaces.createdAt(r, of.Namespace); rv > out.Created {
-			out.Created, out.CreatedAt = rv, at
-		}
-		return out
-	case c.Retiring != nil && c.Retiring.Announced:
-		// Consumers may have received left events at later resourceVersions than the checkpoint's. Only reads of a new list are later.
-		if s.deps.LastEvents != nil {
+	from := new(heritage)
+	from.created.rv, from.created.at = s.extensions.CreatedAt(r)
+	if rv, at := s.namespaces.createdAt(r, of.Namespace); rv > from.created.rv {
+		from.created = creation{rv, at}
+	}
+	if own, ok := s.active.origins[of.Name]; ok {
+		from.own = &own
+		delete(s.active.origins, of.Name)
+		if isAnnounced(&own) && s.deps.LastEvents != nil {
 			s.deps.LastEvents.AddTombstone(r)
 		}
-	default:
-		out.Origin = &c
 	}
-	delete(s.active.origins, of.Name)
-	return out
+	return spec, from
+}
+
+// begin sets the beginning of a spec.
+func begin(spec *scope.Spec, b beginning) {
+	spec.Origin, spec.Created, spec.CreatedAt = b.origin, b.created.rv, b.created.at
 }
 
 // lastHistory returns the highest history number in the etcd of a resource. A scope without a position starts with it: consumers ignore
@@ -69,48 +77,32 @@ func (a *active) raiseHistory(r *object.Resource, aggregated bool, n uint32) {
 	a.history[in] = max(a.history[in], n)
 }
 
-// inherit gives specs without a checkpoint one of their resource that no informer resumes from: the selection was changed. They start at
-// the lowest position of such scopes, so that no change of an object that both select is lost, and read all of their objects. A scope is
-// not inherited if consumers may have received its left events: a read must be later than those. If informers ended before their first
-// list, specs inherit the position or the creation from which those were to start. It must be called with mu held.
-func (s *Manager) inherit(begin []*scope.Spec, ended []*running) {
-	left := slices.Collect(maps.Values(s.active.origins))
-	for _, of := range ended {
-		origin, _, _ := of.NotBegun()
-		if _, ok := of.Position(); !ok && origin != nil {
-			left = append(left, *origin)
+// leave adds to what a scope may begin from: the positions that other scopes of its resource have left, and what informers of the resource that
+// have ended before their first list were to begin from. It must be called with mu held.
+func (s *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
+	for _, c := range s.active.origins {
+		if c.Group == of.Resource.Group && c.Resource == of.Resource.Name {
+			to.left = append(to.left, c)
 		}
 	}
-	for _, spec := range begin {
-		r := spec.Scope.Resource
-		for _, c := range left {
-			if c.Group != r.Group || c.Resource != r.Name || c.Lost != nil {
-				continue
-			}
-			if spec.Origin != nil && (!spec.Origin.Inherited || spec.Origin.ResourceVersion <= c.ResourceVersion) || c.Retiring != nil && c.Retiring.Announced {
-				continue
-			}
-			spec.Origin = &scope.Origin{Scope: c.Scope, Inherited: true}
+	for _, r := range ended {
+		if !r.ObservesResource(of.Resource) {
+			continue
 		}
-		if spec.Origin == nil {
-			inheritCreation(spec, ended)
+		origin, rv, at := r.NotBegun()
+		if _, ok := r.Position(); !ok && origin != nil {
+			to.left = append(to.left, *origin)
+		}
+		if in := r.Selection().Namespace; in == "" || in == of.Namespace {
+			to.unbegun = append(to.unbegun, creation{rv, at})
 		}
 	}
 }
 
-// inheritCreation makes a spec start at the creation from which an informer of its resource was to start.
-func inheritCreation(spec *scope.Spec, ended []*running) {
-	for _, of := range ended {
-		_, created, at := of.NotBegun()
-		in := of.Selection().Namespace
-		if of.ObservesResource(spec.Scope.Resource) && (in == "" || in == spec.Scope.Namespace) && created > spec.Created {
-			spec.Created, spec.CreatedAt = created, at
-		}
-	}
-}
-
-// add returns specs of the chosen resources that have no informer yet. It must be called with mu held.
-func (s *Manager) add(all []selection.Choice) (out []*scope.Spec) {
+// add returns specs of the chosen resources that have no informer yet. ended are the informers that they replace. It must be called with mu
+// held.
+func (s *Manager) add(all []selection.Choice, ended []*running) (out []*scope.Spec) {
+	var from []*heritage
 	for n := range all {
 		resource := &all[n].Resource
 		scopes, err := s.scopesOf(s.sel, &all[n])
@@ -121,10 +113,14 @@ func (s *Manager) add(all []selection.Choice) (out []*scope.Spec) {
 			if s.active.informers[of.Name] != nil || s.active.drains[objectsOf(resource)] != nil { // in the latter case it starts after the drain
 				continue
 			}
-			spec := s.specOf(of, s.o.Lane(of.Name))
+			spec, own := s.newSpec(of, s.o.Lane(of.Name))
 			spec.Shared = all[n].Part.FieldSelector != ""
-			out = append(out, spec)
+			out, from = append(out, spec), append(from, own)
 		}
+	}
+	for k, spec := range out { // only now the positions are left from which none of them begins
+		s.leave(from[k], &spec.Scope, ended)
+		begin(spec, from[k].choose())
 	}
 	return out
 }
@@ -215,13 +211,12 @@ func (s *Manager) startCreated(ctx context.Context) {
 		return
 	}
 	out, _ := s.sel.Choose(created, nil, s.taken(nil))
-	specs := s.add(out)
-	s.inherit(specs, nil)
+	specs := s.add(out, nil)
 	s.extensions.Started(created)
-	var begin []*running
+	var added []*running
 	for _, spec := range specs {
 		s.o.Log.Info("a resource was defined: capturing it from its creation", "scope", spec.Scope.Name, "rv", spec.Created)
-		begin = append(begin, s.enroll(spec))
+		added = append(added, s.enroll(spec))
 	}
-	s.start(ctx, begin, nil)
+	s.start(ctx, added, nil)
 }

@@ -20,7 +20,7 @@ import (
 func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	s.deps.Walks = slots
-	i := s.enroll(s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}})[0])
+	i := s.enroll(s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}}, nil)[0])
 	var changed []backfill.Change
 	for _, name := range names {
 		q := backfill.Question{Ref: object.NewRef(&resource, "shop", name, ""), At: from, Selected: true}

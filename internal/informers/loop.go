@@ -220,9 +220,7 @@ func (now *served) outdates(r *object.Resource) bool {
 // observeChosen starts informers of chosen resources that have none, take-overs, and tombstones of scopes that are no longer selected.
 // ended are the replaced informers. It must be called with mu held.
 func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running) (added []*running) {
-	specs := s.add(chosen)
-	s.inherit(specs, ended)
-	for _, spec := range specs {
+	for _, spec := range s.add(chosen, ended) {
 		added = append(added, s.enroll(spec))
 	}
 	if s.takeovers != nil {

@@ -1,0 +1,63 @@
+package informers
+
+import (
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+)
+
+// beginning is what an informer begins from: a position, or a creation. If it has neither, it begins with the objects that exist.
+type beginning struct {
+	origin  *scope.Origin // nil: none
+	created creation
+}
+
+// creation is the creation of a resource or namespace. The zero value stands for an unknown one.
+type creation struct {
+	rv uint64    // before which it had no object
+	at time.Time // when that was seen
+}
+
+// heritage has all that an informer may begin from.
+type heritage struct {
+	own     *scope.Origin  // the position of its scope, from the last run or an earlier informer; nil if there is none
+	created creation       // of its resource, or of its namespace
+	left    []scope.Origin // the positions of other scopes of its resource, from which no informer begins
+	unbegun []creation     // those from which informers of its resource were to begin, which have ended before
+}
+
+// choose returns the beginning:
+//
+//   - The own position, unless consumers may have received left events of the scope. These have later resourceVersions than the position,
+//     and only reads of a new list are later still.
+//   - Otherwise the lowest position of another scope: the selection was changed. No change of an object that both select is lost. A position
+//     behind unknown history, or behind left events, does not count.
+//   - Otherwise the latest creation.
+func (h *heritage) choose() beginning {
+	if h.own != nil && !isAnnounced(h.own) {
+		return beginning{origin: h.own}
+	}
+	var lowest *scope.Origin
+	for k := range h.left {
+		c := &h.left[k]
+		if c.Lost == nil && !isAnnounced(c) && (lowest == nil || c.ResourceVersion < lowest.ResourceVersion) {
+			lowest = c
+		}
+	}
+	if lowest != nil {
+		return beginning{origin: &scope.Origin{Scope: lowest.Scope, Inherited: true}}
+	}
+	var b beginning
+	if h.own == nil {
+		b.created = h.created
+	}
+	for _, c := range h.unbegun {
+		if c.rv > b.created.rv {
+			b.created = c
+		}
+	}
+	return b
+}
+
+// isAnnounced reports whether consumers may have received left events of a scope.
+func isAnnounced(c *scope.Origin) bool { return c.Retiring != nil && c.Retiring.Announced }
