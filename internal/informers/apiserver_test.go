@@ -1,6 +1,7 @@
 package informers_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -34,9 +35,13 @@ type version struct {
 	written   string   // the time in managedFields; "": derived from rv and restores
 	restores  int      // of etcd, when it was written
 	bookmark  bool     // a bookmark instead of an object
+	shown     uint64   // the resourceVersion in the frames of watches; 0: rv
 }
 
 func (v *version) key() string { return v.namespace + "/" + v.name }
+
+// frameRV returns the resourceVersion in the frames of watches.
+func (v *version) frameRV() uint64 { return cmp.Or(v.shown, v.rv) }
 
 // JSON returns the object as an API server encodes it. In a list, it has no kind and apiVersion.
 func (v *version) JSON(inList bool, rv uint64) string {
@@ -83,6 +88,9 @@ type apiServer struct {
 
 	lists, watches, ended int
 	nodes                 bool // objects without a namespace are served too, as Nodes
+
+	seamless bool // watches survive a restore of etcd, and show the changes after it
+	copied   int  // the length of history after the last restore
 
 	lines  *lines
 	client *rest.Config
@@ -131,6 +139,11 @@ func (s *apiServer) putIn(namespace, name, value string, l map[string]string) *v
 func (s *apiServer) delete(name string) *version { return s.deleteIn("shop", name) }
 
 func (s *apiServer) deleteIn(namespace, name string) *version {
+	return s.deleteShown(namespace, name, func(*version) uint64 { return 0 })
+}
+
+// deleteShown deletes an object. Watches show the deletion at the resourceVersion that shown returns for the last version; 0: at its own.
+func (s *apiServer) deleteShown(namespace, name string, shown func(last *version) uint64) *version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.now[namespace+"/"+name]
@@ -138,7 +151,7 @@ func (s *apiServer) deleteIn(namespace, name string) *version {
 		return nil
 	}
 	v := *was
-	v.deleted, v.before = true, was
+	v.deleted, v.before, v.shown = true, was, shown(was)
 	delete(s.now, v.key())
 	return s.add(&v)
 }
@@ -321,8 +334,11 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"type":"ERROR","object":%s}`+"\n", status(http.StatusGone, metav1.StatusReasonExpired))
 		return
 	}
-	sent := 0
+	sent, restores := 0, s.restores
 	for next := 0; r.Context().Err() == nil; {
+		if s.seamless && restores != s.restores {
+			restores, next = s.restores, s.copied
+		}
 		if next >= len(s.history) {
 			s.changed.Wait()
 			continue
@@ -332,7 +348,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		typ := selectedType(v, selector)
 		if v.bookmark && v.rv > rv && r.URL.Query().Get("allowWatchBookmarks") == "true" {
 			s.mu.Unlock() // the client may not read
-			fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+"\n", v.rv)
+			fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+"\n", v.frameRV())
 			flush()
 			s.mu.Lock()
 			continue
@@ -349,7 +365,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		if typ == "DELETED" && !v.deleted {
 			shown = v.before // the last version that matched, with the current resourceVersion
 		}
-		at := v.rv
+		at := v.frameRV()
 		if s.ownVersions && v.deleted {
 			at = v.before.rv
 		}
@@ -377,10 +393,13 @@ func (v *version) servedAt(r *http.Request) bool {
 }
 
 // bookmark sends a bookmark with the next resourceVersion on all watches.
-func (s *apiServer) bookmark() {
+func (s *apiServer) bookmark() { s.bookmarkShown(0) }
+
+// bookmarkShown is bookmark with another resourceVersion; 0: the next one.
+func (s *apiServer) bookmarkShown(rv uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(&version{bookmark: true})
+	s.add(&version{bookmark: true, shown: rv})
 }
 
 // selectedType returns the type of the watch event that an API server sends for a change under a selector, or "" for none.

@@ -22,6 +22,7 @@ type broker struct {
 	crashed bool
 	record  []*object.Delta
 	crashes []int
+	point   func(moment string, d *object.Delta) // called before and after each record and acknowledgement; nil: not
 }
 
 func newBroker(seed uint64) *broker {
@@ -137,22 +138,58 @@ func (b *broker) step(keys []string) {
 		b.mu.Unlock()
 		return
 	}
-	d := lane[0]
+	d, flies := lane[0], b.flying[key]
+	b.mu.Unlock()
 	defer b.touch()
-	if !b.flying[key] {
-		b.flying[key] = true
-		b.record = append(b.record, d)
+	if flies {
+		b.acknowledge(key, d)
+	} else {
+		b.publish(key, d)
+	}
+}
+
+// publish puts the first delta of a key on record.
+func (b *broker) publish(key string, d *object.Delta) {
+	b.reach("before the record", d)
+	b.mu.Lock()
+	if !b.isFirstLocked(key, d) {
+		b.mu.Unlock()
+		return
+	}
+	b.flying[key] = true
+	b.record = append(b.record, d)
+	b.mu.Unlock()
+	b.reach("after the record", d)
+}
+
+// acknowledge acknowledges the first delta of a key.
+func (b *broker) acknowledge(key string, d *object.Delta) {
+	b.reach("before the acknowledgement", d)
+	b.mu.Lock()
+	if !b.isFirstLocked(key, d) {
 		b.mu.Unlock()
 		return
 	}
 	delete(b.flying, key)
-	if b.lanes[key] = lane[1:]; len(lane) == 1 {
+	if b.lanes[key] = b.lanes[key][1:]; len(b.lanes[key]) == 0 {
 		delete(b.lanes, key)
 	}
 	b.waiting--
 	b.mu.Unlock()
 	if d.Acker != nil {
 		d.Acker.Acked(d)
+	}
+	b.reach("after the acknowledgement", d)
+}
+
+// isFirstLocked reports whether d is still the first delta of its key: a crash drops the queue.
+func (b *broker) isFirstLocked(key string, d *object.Delta) bool {
+	return len(b.lanes[key]) > 0 && b.lanes[key][0] == d
+}
+
+func (b *broker) reach(moment string, d *object.Delta) {
+	if b.point != nil {
+		b.point(moment, d)
 	}
 }
 

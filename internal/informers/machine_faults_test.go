@@ -194,15 +194,7 @@ func (k *machine) restores() {
 	if highest <= lowest {
 		return
 	}
-	to := rapid.Uint64Range(lowest, highest).Draw(k.rt, "to")
-	k.note("etcd is restored from %d to %d", k.now1(), to)
-	k.do(func() { k.branches = append(k.branches, slices.Clone(k.history)) })
-	k.restored, k.rewound = min(k.restored, to), k.memory.histories()
-	k.CloseClientConnections() // none survives a restore
-	k.restore(to)
-	k.faultMu.Lock()
-	k.gone = min(k.gone, to)
-	k.faultMu.Unlock()
+	k.restoreTo(rapid.Uint64Range(lowest, highest).Draw(k.rt, "to"))
 	for _, namespace := range []string{"shop", "other"} { // the fingerprint of a scope has names and resourceVersions, but no contents
 		if namespace == "shop" || k.defined {
 			k.added(k.putIn(namespace, fmt.Sprint("again", len(k.branches)), "", map[string]string{"in": "1"}))
@@ -210,6 +202,20 @@ func (k *machine) restores() {
 	}
 	k.CloseClientConnections()
 	k.write(4)
+}
+
+// restoreTo resets the API server to resourceVersion to.
+func (k *machine) restoreTo(to uint64) {
+	k.note("etcd is restored from %d to %d", k.now1(), to)
+	k.do(func() { k.branches = append(k.branches, slices.Clone(k.history)) })
+	k.restored, k.rewound = min(k.restored, to), k.memory.histories()
+	if !k.seamless {
+		k.CloseClientConnections()
+	}
+	k.restore(to)
+	k.faultMu.Lock()
+	k.gone = min(k.gone, to)
+	k.faultMu.Unlock()
 }
 
 // replaces replaces the current log with another one.

@@ -139,13 +139,27 @@ func (k *machine) isLive(marks []*version) error {
 
 // judge compares the record with history.
 func (k *machine) judge() {
+	problems := k.problems()
+	_, log := k.onLog()
+	record, crashes := k.bus.all()
+	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
+		problems = append(problems, stateProblems(record[log:], resource, k.now, k.taken.takes(resource), func(uid string) bool {
+			return k.vague && slices.ContainsFunc(record[:crashes[len(crashes)-1]], func(d *object.Delta) bool { return d.Ref != nil && d.Ref.UID == uid })
+		})...)
+	}
+	if len(problems) > 0 {
+		k.noteRecord()
+		k.fail("%s", strings.Join(problems, "\n"))
+	}
+}
+
+// problems returns what contradicts history on record, and what the test itself reports.
+func (k *machine) problems() (problems []string) {
 	k.mu.Lock()
-	history, now := slices.Clone(k.history), k.now
+	history := slices.Clone(k.history)
 	k.mu.Unlock()
 	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs, blank: k.blank, stops: k.stops}
 	of.record, of.crashes = k.bus.all()
-	_, log := k.onLog()
-	var problems []string
 	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
 		of.selections = func(v *version) (all []func(*version) bool) {
 			for _, c := range k.made[v].choices {
@@ -154,34 +168,39 @@ func (k *machine) judge() {
 			return all
 		}
 		problems = append(problems, of.problems(resource)...)
-		problems = append(problems, stateProblems(of.record[log:], resource, now, k.taken.takes(resource), func(uid string) bool {
-			return k.vague && slices.ContainsFunc(of.record[:of.crashes[len(of.crashes)-1]], func(d *object.Delta) bool { return d.Ref != nil && d.Ref.UID == uid })
-		})...)
 	}
 	if k.t.Failed() {
 		problems = append(problems, "the test has failed")
 	}
 	k.notesMu.Lock()
+	defer k.notesMu.Unlock()
 	for line := range strings.Lines(k.notes.String()) {
 		if strings.Contains(line, "level=ERROR") && strings.Contains(line, "illegal") {
 			problems = append(problems, line)
 		}
 	}
-	k.notesMu.Unlock()
-	if len(problems) == 0 {
-		return
-	}
+	return problems
+}
+
+// noteRecord notes history and the record.
+func (k *machine) noteRecord() {
+	k.mu.Lock()
+	history := slices.Clone(k.history)
+	k.mu.Unlock()
 	k.note("history:")
 	for _, v := range history {
 		k.note("  %d %s %s %s deleted=%t in=%s", v.rv, v.key(), v.uid, v.value, v.deleted, v.labels["in"])
 	}
+	record, crashes := k.bus.all()
 	k.note("on record:")
-	for n, d := range of.record {
+	for n, d := range record {
+		if slices.Contains(crashes, n) {
+			k.note("  crash")
+		}
 		if d.Stream != nil {
 			k.note("  %d %s %s h%d %d %d-%d %s recovered=%t", n, short(d), d.Stream.Scope, d.Stream.History, d.Stream.ResourceVersion, d.Stream.From, d.Stream.To, d.Stream.Snapshot, d.Stream.Recovered)
 		} else {
 			k.note("  %d %s rv=%d h%d of %s", n, short(d), d.ResourceVersion, d.History, d.Scope)
 		}
 	}
-	k.fail("%s", strings.Join(problems, "\n"))
 }

@@ -39,7 +39,8 @@ func TestMachine(t *testing.T) {
 				}
 				var failure any // rapid uses panics, which must be passed out of the bubble; see TestModel of package queue
 				synctest.Test(t, func(t *testing.T) {
-					k := newMachine(t, rt)
+					k := newMachine(t, rapid.Uint64().Draw(rt, "seed"))
+					k.rt = rt
 					defer k.close()
 					defer func() { failure = recover() }()
 					k.play()
@@ -107,6 +108,7 @@ var (
 	ofConfigMaps = map[string]func(*selection.Rule){
 		"all": nil, "in": selected("in=1", ""), "redacted": redacted("metadata.labels"), "shop": inNamespaces("shop"),
 		"in, redacted": func(r *selection.Rule) { r.LabelSelector, r.Redact = "in=1", []string{"metadata.labels"} },
+		"shop, other":  inNamespaces("shop", "other"), "not hidden": keepsBack("hidden"), // of TestCrashes
 	}
 	ofWidgets = map[string]func(*selection.Rule){"all": nil, "in": selected("in=1", ""), "redacted": redacted("metadata.labels")}
 )
@@ -132,19 +134,19 @@ func (c choice) takes(resource string) func(*version) bool {
 		switch {
 		case way == "none", way == "undefined", v.bookmark, resource != "configmaps" && v.namespace != "other", way == "shop" && v.namespace != "shop":
 			return false
+		case way == "not hidden":
+			return !strings.HasPrefix(v.value, "hidden")
 		default:
 			return !strings.HasPrefix(way, "in") || v.labels["in"] == "1"
 		}
 	}
 }
 
-func newMachine(t *testing.T, rt *rapid.T) *machine {
+func newMachine(t *testing.T, seed uint64) *machine {
 	k := &machine{
-		customs: newCustoms(t), t: t, rt: rt, memory: newMemory(), restored: math.MaxUint64,
+		customs: newCustoms(t), t: t, memory: newMemory(), bus: newBroker(seed), restored: math.MaxUint64,
 		made: map[*version]*segment{}, born: map[*version]int{},
 	}
-	seed := rapid.Uint64().Draw(rt, "seed")
-	k.bus = newBroker(seed)
 	late, lateMu := rand.New(rand.NewPCG(seed, 3)), sync.Mutex{}
 	k.late = func() time.Duration { // time passes only while all goroutines wait: without delays, no fault would affect a request in flight
 		lateMu.Lock()

@@ -31,6 +31,7 @@ func (s *apiServer) restore(rv uint64) {
 		}
 		s.uids += 100
 		s.restores++
+		s.copied = len(s.history)
 	})
 }
 

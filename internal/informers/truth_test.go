@@ -208,7 +208,8 @@ func (x *truth) problems(resource string) (problems []string) {
 		if !st.broken && d.Op != object.Read && valueOf(d.Before) != st.value && !(d.Op == object.Entered && st.value == "-") {
 			fault("chain of %s: %s at %d follows %s at %d", name, short(d), d.ResourceVersion, st.value, st.at)
 		}
-		if late := point(d) < st.at || point(d) == st.at && d.Scope == st.scope; late && d.Op != object.Read && st.at != 0 && !d.Inferred {
+		own := d.Op == object.Deleted && d.Previous == d.ResourceVersion // some API servers assign no new version to a deletion
+		if late := point(d) < st.at || point(d) == st.at && d.Scope == st.scope && !own; late && d.Op != object.Read && st.at != 0 && !d.Inferred {
 			fault("order of %s: %s at %d after %d", name, short(d), d.ResourceVersion, st.at)
 		}
 		st.value, st.broken = valueOf(d.After), false
@@ -313,7 +314,7 @@ func (x *truth) inOneHistory(histories map[string][]int, d *object.Delta, fault 
 	var still []int
 	for _, b := range before {
 		if slices.ContainsFunc(x.branches[b], func(v *version) bool {
-			return v.rv == d.ResourceVersion && v.uid == d.Ref.UID && (d.After == nil || valueOf(d.After) == v.value) &&
+			return v.frameRV() == d.ResourceVersion && v.uid == d.Ref.UID && (d.After == nil || valueOf(d.After) == v.value) &&
 				(d.After == nil || !v.deleted) && (d.Inferred || d.Previous == 0 || v.before != nil && v.before.rv == d.Previous)
 		}) {
 			still = append(still, b)

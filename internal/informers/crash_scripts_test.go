@@ -1,0 +1,276 @@
+package informers_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+)
+
+// script is a sequence of steps that a run of TestCrashes plays. It begins with the start of an agent.
+type script struct {
+	name      string
+	takes     choice // the selection at the start
+	mode      scope.SnapshotMode
+	every     time.Duration
+	undefined bool // widgets are selected, and not defined at the start
+	steps     []step
+}
+
+// step is a step of a script. It returns early if the agent is killed.
+type step func(c *crash)
+
+func starts(c *crash) { c.start() }
+
+// kills kills the agent.
+func kills(c *crash) { c.dies() }
+
+// stops ends the agent in order.
+func stops(c *crash) { c.endsInOrder() }
+
+// puts creates or changes objects: "a" is in namespace shop and has the label in=1, "other/b" is in namespace other, "-c" lacks the label.
+func puts(names ...string) step {
+	return func(c *crash) {
+		for _, name := range names {
+			c.puts(name, "")
+		}
+	}
+}
+
+// hides is puts with values that the selection "not hidden" withholds.
+func hides(names ...string) step {
+	return func(c *crash) {
+		for _, name := range names {
+			c.puts(name, "hidden")
+		}
+	}
+}
+
+func (c *crash) puts(name, value string) {
+	bare, out := strings.CutPrefix(name, "-")
+	in := map[string]string{"in": "1"}
+	if out {
+		in["in"] = "0"
+	}
+	namespace, short := split(bare)
+	c.values++
+	c.added(c.putIn(namespace, short, fmt.Sprint(value, c.values), in))
+}
+
+// split splits "other/b" into namespace and name. The namespace is shop by default.
+func split(name string) (namespace, short string) {
+	if namespace, short, ok := strings.Cut(name, "/"); ok {
+		return namespace, short
+	}
+	return "shop", name
+}
+
+func deletes(names ...string) step {
+	return func(c *crash) {
+		for _, name := range names {
+			c.added(c.deleteIn(split(name)))
+		}
+	}
+}
+
+// deletesUnchanged deletes objects. Watches show the deletions with the resourceVersions of the last versions, as some API servers do.
+func deletesUnchanged(names ...string) step {
+	return func(c *crash) {
+		for _, name := range names {
+			namespace, short := split(name)
+			c.added(c.deleteShown(namespace, short, func(last *version) uint64 { return last.rv }))
+		}
+	}
+}
+
+// passes lets time pass.
+func passes(d time.Duration) step { return func(c *crash) { c.pass(d) } }
+
+// settles waits until everything is live and on the bus.
+func settles(c *crash) { c.awaits() }
+
+// saved waits until everything is live, on the bus, and saved.
+func saved(c *crash) {
+	c.awaits()
+	c.pass(6 * time.Second)
+}
+
+func (c *crash) awaits() {
+	for began := time.Now(); !c.isKilled() && time.Since(began) < settlesWithin; {
+		c.pass(20 * time.Millisecond)
+		if c.life != nil && c.isLive(nil) == nil {
+			return
+		}
+	}
+}
+
+// marks marks the present resourceVersion.
+func marks(name string) step { return func(c *crash) { c.marked[name] = c.now1() } }
+
+func holds(how string) step {
+	return func(c *crash) {
+		c.note("the bus: %s", how)
+		c.bus.holds(how)
+	}
+}
+
+// fails makes requests for objects fail until the step mends.
+func fails(kind, requests string) step {
+	return func(c *crash) {
+		c.note("%s fail: %s", requests, kind)
+		c.heal()
+		c.faultMu.Lock()
+		c.sick = &sickness{kind: kind, requests: requests, resource: "s", over: make(chan struct{})}
+		c.faultMu.Unlock()
+		c.CloseClientConnections()
+	}
+}
+
+func mends(c *crash) { c.heal() }
+
+// cuts breaks all connections.
+func cuts(c *crash) { c.CloseClientConnections() }
+
+// expires refuses watches from before now. Lists have the past.
+func expires(c *crash) { c.machine.expires() }
+
+// compacts compacts etcd.
+func compacts(c *crash) {
+	c.note("compact at %d", c.now1())
+	c.compact()
+}
+
+// requests requests a snapshot of a namespace; "": of all.
+func requests(namespace string) step {
+	return func(c *crash) {
+		set, ctx := c.life.set, c.running
+		c.under.Go(func() {
+			if _, err := set.Snapshot(ctx, "", namespace); err != nil {
+				c.note("snapshot: %v", err)
+			}
+		})
+	}
+}
+
+// selects changes the selection while the agent runs, or before the next start.
+func selects(to choice) step {
+	return func(c *crash) {
+		c.note("selected: %+v", to)
+		c.taken = to
+		c.chosen()
+		if c.life == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(c.running, time.Minute)
+		defer cancel()
+		if err := c.life.set.Reload(ctx, to.spec()); err != nil && !c.isKilled() {
+			c.fail("reload: %v", err)
+		}
+	}
+}
+
+// replacesLog replaces the log of the bus.
+func replacesLog(c *crash) {
+	if c.life != nil {
+		c.rebases()
+	} else {
+		c.replaces()
+	}
+}
+
+// defines creates the definition of widgets, or deletes it with all widgets.
+func defines(c *crash) { c.machine.defines() }
+
+// restores restores etcd to a marked resourceVersion.
+func restores(to string) step {
+	return func(c *crash) {
+		c.found = c.highestHistory()
+		c.restoreTo(c.marked[to])
+	}
+}
+
+// restoresUnseen is restores behind an API server whose watches stay open and show the new history.
+func restoresUnseen(to string) step {
+	return func(c *crash) {
+		c.do(func() { c.seamless = true })
+		restores(to)(c)
+	}
+}
+
+// bookmarks sends a bookmark.
+func bookmarks(c *crash) { c.bookmark() }
+
+// bookmarksLow sends a bookmark with a marked resourceVersion.
+func bookmarksLow(at string) step { return func(c *crash) { c.bookmarkShown(c.marked[at]) } }
+
+// touchesAll changes all objects.
+func touchesAll(c *crash) { c.touches() }
+
+func scripts() []*script {
+	all := choice{"all", "none"}
+	var out []*script
+	add := func(name string, takes choice, steps ...step) *script {
+		s := &script{name: name, takes: takes, mode: scope.SnapshotInitial, steps: steps}
+		out = append(out, s)
+		return s
+	}
+	add("first snapshot", all, puts("a", "b", "other/c", "d", "e"), passes(2*time.Millisecond), puts("b", "f"), deletes("d"), settles)
+	add("steady changes", all, puts("a", "b", "c"), saved, puts("a", "b"), deletes("c"), puts("c", "d", "a"), settles,
+		puts("a"), deletes("a"), puts("a"), deletes("b"), saved, puts("d", "c"), deletes("d"), settles)
+	add("watch is cut", all, puts("a", "b"), saved, puts("a"), cuts, puts("b", "c"), passes(time.Millisecond), cuts, deletes("a"), settles, cuts, puts("d"), settles)
+	add("API server fails", all, puts("a", "b"), saved, fails("503", "list, watch"), puts("a", "c"), deletes("b"), passes(20*time.Second), mends, settles, puts("a"), settles)
+	add("relist with history", all, puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), expires, puts("c"), settles, puts("a"), settles)
+	add("relist without history", all, puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), compacts, puts("c"), settles, puts("a"), settles)
+	add("two relists", all, puts("a", "b", "c"), saved, holds("late"), cuts, puts("a", "d"), deletes("b"), compacts, passes(30*time.Millisecond),
+		cuts, puts("c", "d"), deletes("a"), compacts, settles)
+	add("compaction while down", all, puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), compacts, puts("c"), starts, settles, puts("b"), settles)
+	add("expired while down", all, puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), expires, puts("c"), starts, settles, puts("b"), settles)
+	add("two kills", all, puts("a", "b", "c"), saved, holds("late"), puts("a", "d", "b"), passes(20*time.Millisecond), kills, deletes("d"), starts, passes(30*time.Millisecond),
+		puts("a", "e"), kills, starts, settles)
+	add("ends in order", all, puts("a", "b", "c"), saved, puts("a", "b"), stops, puts("a"), deletes("c"), starts, settles, puts("b"), stops, starts, settles)
+	add("snapshot on demand", all, puts("a", "b", "other/c", "d"), saved, requests(""), passes(time.Millisecond), puts("a", "e"), deletes("b"), settles, saved)
+	add("snapshot of a namespace", all, puts("a", "b", "other/c", "other/d"), saved, requests("other"), passes(time.Millisecond), puts("a", "other/e"), deletes("other/d"), settles, saved)
+	add("snapshot is given up", all, puts("a", "b", "c"), saved, holds("full"), requests(""), passes(6*time.Second), holds("free"), puts("d", "b"), passes(100*time.Millisecond),
+		deletes("a"), saved)
+	add("snapshot of a namespace is given up", all, puts("a", "b", "other/c"), saved, holds("full"), requests("other"), passes(6*time.Second), holds("free"), puts("other/d", "b"),
+		passes(100*time.Millisecond), deletes("other/c"), saved)
+	add("periodic snapshot", all, puts("a", "b", "c"), saved, passes(40*time.Second), puts("a", "d"), deletes("b"), passes(90*time.Second), settles).every = 30 * time.Second
+	add("snapshot.mode always", all, puts("a", "b", "c"), saved, puts("a"), stops, puts("b", "d"), deletes("c"), starts, passes(time.Millisecond), puts("a"), settles, saved).mode = scope.SnapshotAlways
+	add("snapshot.mode never", all, puts("a", "b", "c"), saved, touchesAll, puts("d"), settles, cuts, puts("a", "a"), deletes("b"), expires, puts("e"), settles, saved, puts("a"), settles).mode = scope.SnapshotNever
+	add("reload of namespaces", choice{"shop", "none"}, puts("a", "b", "other/c"), saved, puts("a", "other/c"), selects(choice{"shop, other", "none"}), puts("b", "other/d"), settles,
+		saved, selects(all), puts("a"), settles)
+	add("reload of a selector", choice{"in", "none"}, puts("a", "-b", "c"), saved, puts("a", "b", "-c"), settles, selects(all), puts("a", "-b"), settles, saved, selects(choice{"in", "none"}), puts("c"), settles)
+	add("reload without a resource", choice{"all", "all"}, puts("a", "other/w"), saved, selects(all), puts("a", "other/w"), passes(2*time.Second), bookmarks, passes(3*time.Second),
+		selects(choice{"all", "all"}), puts("other/w", "other/x"), settles, saved)
+	add("reload with redaction", all, puts("a", "b", "c"), saved, puts("a"), selects(choice{"redacted", "none"}), puts("b", "d"), settles, saved, selects(all), puts("a"), settles)
+	add("reload of where", all, puts("a", "b"), hides("h"), saved, puts("a"), selects(choice{"not hidden", "none"}), puts("b"), hides("h", "i"), settles, saved, selects(all), puts("a"), settles)
+	add("log is replaced", all, puts("a", "b", "c"), saved, puts("a"), passes(time.Millisecond), replacesLog, puts("b", "d"), deletes("c"), settles, saved, puts("a"), settles)
+	add("log is replaced while down", all, puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, replacesLog, puts("b"), starts, settles, puts("a"), settles)
+	add("bus stalls", all, puts("a", "b", "c"), saved, holds("nothing"), puts("a", "b", "d"), deletes("c"), passes(7*time.Second), holds("free"), puts("a"), settles, holds("full"),
+		puts("a", "b"), passes(7*time.Second), holds("free"), settles)
+	add("one key stalls", all, puts("o1", "a", "b"), saved, holds("o1"), puts("o1", "a"), deletes("b"), puts("o1", "c"), passes(12*time.Second), puts("a"), passes(6*time.Second), holds("free"), settles)
+	add("bus is slow in a relist", all, puts("a", "b", "c", "d"), saved, holds("objects"), cuts, puts("a", "e"), deletes("b"), compacts, passes(6*time.Second), puts("a", "c"),
+		passes(6*time.Second), holds("free"), settles)
+	add("definition", choice{"all", "all"}, puts("a"), saved, defines, puts("other/v", "other/w"), settles, puts("other/w"), deletes("other/v"), saved, defines, passes(20*time.Second), puts("a"),
+		defines, puts("other/x"), settles).undefined = true
+	add("several scopes", choice{"shop, other", "none"}, puts("a", "b", "other/c", "other/d"), saved, puts("a", "other/c"), cuts, deletes("b"), puts("other/e"), settles, compacts, puts("a", "other/c"),
+		settles, kills, puts("a"), deletes("other/d"), starts, settles)
+	add("etcd is restored to before the save", all, puts("a"), marks("copy"), puts("b", "c"), saved, puts("a", "d"), settles, restores("copy"), cuts, puts("e"), settles, passes(time.Minute), puts("a"), settles)
+	add("etcd is restored to the save", all, puts("a", "b"), saved, marks("copy"), puts("c", "a", "b"), settles, restores("copy"), cuts, puts("d", "a"), settles, passes(time.Minute), puts("a"), settles)
+	add("etcd is restored to after the save", all, puts("a", "b"), saved, puts("c", "a"), marks("copy"), puts("b", "e", "c", "f"), settles, restores("copy"), puts("d", "a"), settles, passes(time.Minute),
+		puts("a", "g", "h", "i"), settles, saved)
+	add("etcd is restored while down to before the save", all, puts("a"), marks("copy"), puts("b", "c"), saved, puts("a"), settles, kills, restores("copy"), puts("d", "e", "f"), starts, settles, puts("a"), settles)
+	add("etcd is restored while down to after the save", all, puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "d", "c"), settles, kills, restores("copy"), puts("e", "b", "f", "g"), starts, settles,
+		puts("a", "h"), settles)
+	add("etcd is restored twice", all, puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b"), settles, restores("copy"), puts("d"), settles, saved, puts("e", "f"), settles, restores("copy"),
+		puts("g"), settles, saved)
+	add("etcd is restored under an open watch", all, puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b", "c"), settles, restoresUnseen("copy"), puts("d", "b", "e"), passes(time.Second),
+		puts("f", "a"), settles)
+	add("deletion with the last resourceVersion", all, puts("a", "b"), saved, puts("x"), deletes("x"), puts("x", "b"), settles, deletesUnchanged("a"), passes(time.Second), cuts, settles, puts("b"), settles,
+		deletes("x"), settles)
+	add("low bookmark", all, puts("a", "b"), marks("low"), saved, puts("x"), deletes("x"), puts("x", "b"), settles, bookmarksLow("low"), passes(time.Second), cuts, settles, puts("b"), settles,
+		deletes("x"), settles)
+	return out
+}
