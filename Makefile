@@ -26,6 +26,9 @@ FUZZTIME ?= 30s
 PKG      ?= ./internal/object
 BENCH    ?= .
 
+# test-crashes: what orders and times are drawn from (default: drawn; printed)
+CRASH_SEED ?=
+
 # test-faults: how many, and what they are drawn from (default: the time; printed)
 FAULTS     ?= 200
 FAULT_SEED ?=
@@ -55,7 +58,7 @@ CHECKED := ./e2e ./oracle/... ./process ./prose ./proxy ./wait
 RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$
 
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-faults test-selection test-failover test-log-identity test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-failover test-log-identity test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25
@@ -91,6 +94,10 @@ test-long: ## The long tier, each night: all tests in their long form, three Kaf
 .PHONY: test-schedules
 test-schedules: ## Play 10,000 random schedules of acknowledgements, failures and outages against the dispatcher (a minute)
 	go test -count=1 -timeout 30m -run '^TestSchedules$$' ./internal/publish -rapid.checks=10000
+
+.PHONY: test-crashes
+test-crashes: ## Kill the agent before and after each record, acknowledgement and save of 40 scripts, with orders and times drawn from CRASH_SEED (minutes)
+	CRASHES=all $(if $(CRASH_SEED),CRASH_SEED=$(CRASH_SEED)) go test -v -count=1 -timeout 1h -run '^TestCrashes$$' ./internal/informers
 
 .PHONY: test-faults
 test-faults: export KUBECDC_KAFKA = require

@@ -2,6 +2,7 @@ package informers_test
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -211,6 +212,17 @@ func (b *broker) isFree() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.how == "free" || b.how == "late"
+}
+
+// flush puts the first delta of each key on record: each was in flight, and no acknowledgement follows.
+func (b *broker) flush() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(b.lanes)) {
+		if !b.flying[key] {
+			b.record = append(b.record, b.lanes[key][0])
+		}
+	}
 }
 
 // crash drops the queue. Its deltas that are already on record stay there without an acknowledgement.

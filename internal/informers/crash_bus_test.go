@@ -10,46 +10,39 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// moments counts the crash points that an agent reaches, and kills it at one of them.
+// moments counts the crash points that agents reach, and kills the running agent at one of them.
 type moments struct {
-	mu     sync.Mutex
-	counts bool            // the script is being played
-	count  int             // points reached while it was
-	at     int             // the point of the kill; 0: none
-	kill   func()          // kills the agent that runs. It does not block.
-	killed <-chan struct{} // closed once the agent is killed
-	where  string          // the point at which it was killed; "": it was not
-	names  []string        // of all points, if none is the one of the kill
+	mu    sync.Mutex
+	over  bool     // the script is over: points do not count any more
+	count int      // points reached
+	at    int      // the point of the kill; 0: none
+	kill  func()   // kills the running agent, and does not block
+	where string   // the point at which it was killed; "": it was not
+	names []string // of all points, if there is no kill
 }
 
-// reach is called at a crash point, with nothing locked.
+// beforeSave is the name of the crash points right before a save.
+const beforeSave = "before a save"
+
+// reach is called at a crash point. The caller holds no lock.
 func (m *moments) reach(name func() string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.counts {
+	if m.over {
 		return
 	}
 	m.count++
-	switch m.count {
-	case m.at:
+	switch m.at {
+	case 0:
+		m.names = append(m.names, name())
+	case m.count:
 		m.where = name()
 		m.kill()
-	default:
-		if m.at == 0 {
-			m.names = append(m.names, name())
-		}
 	}
 }
 
-// stop ends the counting.
-func (m *moments) stop() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.counts = false
-}
-
-// atDelta is the crash point of a broker.
-func (m *moments) atDelta(moment string, d *object.Delta) {
+// reachDelta is reach for the moments of a broker.
+func (m *moments) reachDelta(moment string, d *object.Delta) {
 	m.reach(func() string {
 		if d.Stream != nil {
 			return fmt.Sprintf("%s of %s of %s", moment, short(d), d.Stream.Scope)
@@ -58,7 +51,29 @@ func (m *moments) atDelta(moment string, d *object.Delta) {
 	})
 }
 
-// disk is the storage of a checkpoint that outlives the agent. After a kill it takes nothing until the next agent loads it.
+// setKill sets what kills the running agent.
+func (m *moments) setKill(kill func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kill = kill
+}
+
+// killNow kills the running agent, if it is not killed yet.
+func (m *moments) killNow() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kill()
+}
+
+// end ends the counting.
+func (m *moments) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.over = true
+}
+
+// disk is the store of a checkpoint that survives the agent. After a kill it refuses all saves, until
+// the next agent loads the checkpoint.
 type disk struct {
 	points *moments
 	saved  func(scopes map[string]checkpoint.Scope) // called after each save
@@ -76,27 +91,20 @@ func (d *disk) kill() {
 	d.dead = true
 }
 
-func (d *disk) isDead() bool {
+// reach reaches a crash point. It returns an error if the agent is killed there, or was before.
+func (d *disk) reach(name string) error {
+	d.points.reach(func() string { return name })
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.dead
-}
-
-func (d *disk) Lock(context.Context) (unlock func() error, err error) {
-	return func() error { return nil }, nil
-}
-
-func (d *disk) Load(context.Context) ([]byte, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.dead = false
-	return d.data, nil
+	if d.dead {
+		return errKilled
+	}
+	return nil
 }
 
 func (d *disk) Save(_ context.Context, data []byte) error {
-	d.points.reach(func() string { return "before a save" })
-	if d.isDead() {
-		return errKilled
+	if err := d.reach(beforeSave); err != nil {
+		return err
 	}
 	doc, err := checkpoint.Decode(data)
 	if err != nil {
@@ -106,11 +114,18 @@ func (d *disk) Save(_ context.Context, data []byte) error {
 	d.data = data
 	d.mu.Unlock()
 	d.saved(doc.Scopes)
-	d.points.reach(func() string { return "after a save" })
-	if d.isDead() {
-		return errKilled
-	}
-	return nil
+	return d.reach("after a save")
+}
+
+func (d *disk) Load(context.Context) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dead = false
+	return d.data, nil
+}
+
+func (d *disk) Lock(context.Context) (unlock func() error, err error) {
+	return func() error { return nil }, nil
 }
 
 func (d *disk) Delete(context.Context) error { return nil }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -17,21 +18,25 @@ import (
 type exception string
 
 const (
-	// restoreNotFound: etcd was restored to a resourceVersion that is not before the checkpoint, the agent was killed before it had found that,
-	// and the bus cannot be asked for the newest record of an object. Then nothing shows the restore.
+	// restoreNotFound: etcd was restored to a resourceVersion that is not before the checkpoint. The agent
+	// was killed before it had found that. The bus cannot be asked for the newest record of an object, so
+	// that nothing shows the restore.
 	restoreNotFound exception = "a restore that was not found before the kill, on a bus that cannot be asked"
-	// selectionChanged: "An object is in a consumer's table at once, if its scope was no longer selected and is selected again", and "After a
-	// crash, every object is in a consumer's table at once, if the resource's selection changes with the next start or soon after it". The
-	// next change of the object counts.
+	// selectionChanged: "An object is in a consumer's table at once, if its scope was no longer selected and
+	// is selected again". Also "After a crash, every object is in a consumer's table at once, if the
+	// resource's selection changes with the next start or soon after it". The object's next change counts.
 	selectionChanged exception = "a selection that has changed"
-	// endsAfterACrash: "left events, or a sweep, for every object of a scope that ends between a crash and the scope's next complete save".
+	// snapshotNever: "With snapshot.mode: never: the state of objects that do not change again after a gap
+	// without a base to compare with". The first list has no base either.
+	snapshotNever exception = "no snapshots"
+	// endsAfterACrash: "left events, or a sweep, for every object of a scope that ends between a crash and
+	// the scope's next complete save".
 	endsAfterACrash exception = "a scope that ends after a crash"
 )
 
-// excuses is called at a start. It finds out whether a restore of etcd is excepted.
+// excuses is called at each start. It finds out whether nothing can show this agent that etcd was restored.
 func (c *crash) excuses() {
-	n := len(c.branches)
-	if n == 0 || c.plan.bus == jetStream || c.highestHistory() > c.found {
+	if len(c.branches) == 0 || c.plan.bus == jetStream || c.highestHistory() > c.found {
 		return
 	}
 	for _, saved := range c.memory.Scopes() {
@@ -41,19 +46,24 @@ func (c *crash) excuses() {
 	}
 }
 
-// judges waits until nothing happens any more, and judges the record. Then it does so again after a change of each object.
-func (c *crash) judges(out *outcome) {
+// judges waits until nothing happens any more, and judges the record. Then it does so again after a
+// change of each object.
+func (c *crash) judges() []string {
 	c.heals()
 	quiet := 3 * time.Minute
 	if len(c.branches) > 0 {
 		quiet = settlesWithin
 	}
 	c.settle(quiet)
+	if c.excused != "" {
+		return nil
+	}
 	changed := len(c.segment.choices) > 1
-	excused := map[exception]bool{selectionChanged: changed}
-	out.problems = c.verdict(excused)
-	if len(out.problems) > 0 {
-		return
+	problems := c.verdict(map[exception]bool{
+		selectionChanged: changed, snapshotNever: c.plan.script.mode == scope.SnapshotNever,
+	})
+	if len(problems) > 0 {
+		return problems
 	}
 	c.touches()
 	c.puts("shop/new", "")
@@ -64,26 +74,22 @@ func (c *crash) judges(out *outcome) {
 		c.sweeps()
 		c.settle(time.Second)
 	}
-	for _, problem := range c.verdict(map[exception]bool{endsAfterACrash: c.vague}) {
-		out.problems = append(out.problems, "after more changes: "+problem)
+	problems = c.verdict(map[exception]bool{endsAfterACrash: c.vague})
+	for n := range problems {
+		problems[n] = "after more changes: " + problems[n]
 	}
+	return problems
 }
 
 // verdict returns what is wrong with the record.
-func (c *crash) verdict(excused map[exception]bool) (problems []string) {
-	if c.excused != "" {
-		return nil
-	}
-	problems = c.problems()
+func (c *crash) verdict(excused map[exception]bool) []string {
 	c.encodes()
 	_, log := c.onLog()
-	problems = append(problems, c.idProblems(log)...)
-	problems = append(problems, c.deletionProblems()...)
+	problems := slices.Concat(c.problems(), c.idProblems(log), c.deletionProblems(), c.gapProblems())
 	for _, drops := range []bool{false, true} {
 		r := &reader{drops: drops, seen: map[string]bool{}, table: map[string]row{}}
 		for n, e := range c.events[log:] {
-			gone, ok := r.read(e)
-			if ok && !excused[selectionChanged] && len(c.segment.choices) == 1 {
+			if gone := r.read(e); len(c.segment.choices) == 1 {
 				problems = append(problems, c.sweepProblems(r, n+log, gone)...)
 			}
 		}
@@ -148,10 +154,10 @@ func (r *reader) String() string {
 	return "with duplicates"
 }
 
-// read reads an event. If it ends a snapshot, read returns the objects that are gone with it, and true.
-func (r *reader) read(e *event) (gone []consume.Object, sweep bool) {
+// read reads an event. It returns the objects that the end of a snapshot deletes.
+func (r *reader) read(e *event) (swept []consume.Object) {
 	if r.drops && r.seen[e.ID] {
-		return nil, false
+		return nil
 	}
 	r.seen[e.ID] = true
 	v := r.tracker.Apply(e.Event)
@@ -159,13 +165,31 @@ func (r *reader) read(e *event) (gone []consume.Object, sweep bool) {
 		delete(r.table, o.Resource+" "+o.UID)
 	}
 	switch key := e.GroupResource() + " " + e.UID; {
+	case e.Type == consume.TypeSnapshotCompleted:
+		return v.Gone
 	case !v.News || e.Data == nil:
 	case e.Op == consume.Deleted || e.Op == consume.Left:
 		delete(r.table, key)
 	default:
 		r.table[key] = e.row
 	}
-	return v.Gone, e.Type == consume.TypeSnapshotCompleted
+	return nil
+}
+
+// rows returns the objects that exist and are selected, by resource and uid.
+func (c *crash) rows() map[string]row {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]row{}
+	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
+		takes := c.taken.takes(resource)
+		for key, v := range c.now {
+			if takes(v) && (resource == "configmaps" || c.defined) {
+				out[resource+" "+v.uid] = row{key, v.value, object.FormatVersion(v.rv)}
+			}
+		}
+	}
+	return out
 }
 
 // tableProblems compares a reader's table with the objects that exist.
@@ -177,31 +201,21 @@ func (c *crash) tableProblems(r *reader, excused map[exception]bool) (problems [
 	if !maps.EqualFunc(tracked, r.table, func(bool, row) bool { return true }) {
 		problems = append(problems, fmt.Sprintf("%s: the Tracker has %v, a table by its verdicts %v", r, tracked, r.table))
 	}
-	c.mu.Lock()
-	now := maps.Clone(c.now)
-	c.mu.Unlock()
-	want := map[string]row{}
-	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
-		takes := c.taken.takes(resource)
-		for key, v := range now {
-			if takes(v) && (resource == "configmaps" || c.defined) {
-				want[resource+" "+v.uid] = row{key, v.value, object.FormatVersion(v.rv)}
+	want := c.rows()
+	if !excused[selectionChanged] && !excused[snapshotNever] {
+		for _, key := range slices.Sorted(maps.Keys(want)) {
+			if got, ok := r.table[key]; !ok {
+				problems = append(problems, fmt.Sprintf("%s: %s %+v exists, and not for a consumer", r, key, want[key]))
+			} else if got != want[key] {
+				problems = append(problems, fmt.Sprintf("%s: %s is %+v, and %+v for a consumer", r, key, want[key], got))
 			}
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(want)) {
-		got, ok := r.table[key]
-		switch {
-		case ok && got == want[key], excused[selectionChanged]:
-		case !ok:
-			problems = append(problems, fmt.Sprintf("%s: %s %+v exists, and not for a consumer", r, key, want[key]))
-		default:
-			problems = append(problems, fmt.Sprintf("%s: %s is %+v, and %+v for a consumer", r, key, want[key], got))
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(r.table)) {
-		if _, ok := want[key]; !ok && !excused[selectionChanged] && !excused[endsAfterACrash] {
-			problems = append(problems, fmt.Sprintf("%s: %s %+v lives on for a consumer", r, key, r.table[key]))
+	if !excused[selectionChanged] && !excused[endsAfterACrash] {
+		for _, key := range slices.Sorted(maps.Keys(r.table)) {
+			if _, ok := want[key]; !ok {
+				problems = append(problems, fmt.Sprintf("%s: %s %+v lives on for a consumer", r, key, r.table[key]))
+			}
 		}
 	}
 	return problems
@@ -223,13 +237,14 @@ func (c *crash) idProblems(log int) (problems []string) {
 	return problems
 }
 
-// said returns what an event says, for a comparison with another one of its id. An inferred event may claim less, and an inferred deletion
-// may have a later resourceVersion.
+// said returns what an event says, for a comparison with another one of its id. An inferred event may
+// claim less, and an inferred deletion may have a later resourceVersion. For another scope, the object
+// may have entered or left.
 func (e *event) said(other *event) string {
 	if s := e.Stream; s != nil {
 		return fmt.Sprint(e.Type, e.Scope, s.Snapshot, s.ResourceVersion, s.FromResourceVersion, s.ToResourceVersion)
 	}
-	if e.Data.Inferred || other.Data.Inferred {
+	if e.Data.Inferred || other.Data.Inferred || e.delta.Scope != other.delta.Scope {
 		return fmt.Sprint(e.row)
 	}
 	return fmt.Sprint(e.Op, e.Data.ResourceVersion, e.row)
@@ -249,6 +264,17 @@ func (c *crash) versionsOf(uid string) (out []*version) {
 	return out
 }
 
+// gapProblems finds gaps that nothing in the script causes.
+func (c *crash) gapProblems() (problems []string) {
+	for n, e := range c.events {
+		s := e.delta.Stream
+		if s != nil && s.Kind == object.Gap && !slices.Contains(c.plan.script.gaps, s.Reason) {
+			problems = append(problems, fmt.Sprintf("a gap (%s) of %s is on record at %d, and nothing was lost", s.Reason, s.Scope, n))
+		}
+	}
+	return problems
+}
+
 // deletionProblems finds deletions of objects that existed then.
 func (c *crash) deletionProblems() (problems []string) {
 	for n, e := range c.events {
@@ -265,18 +291,22 @@ func (c *crash) deletionProblems() (problems []string) {
 	return problems
 }
 
-// sweepProblems finds objects that a snapshot's end deletes, the nth event on record, although they existed before it and still do.
-func (c *crash) sweepProblems(r *reader, n int, gone []consume.Object) (problems []string) {
+// sweepProblems finds objects that the end of a snapshot deletes, the nth event on record, although they
+// exist then.
+func (c *crash) sweepProblems(r *reader, n int, swept []consume.Object) (problems []string) {
 	if len(c.branches) > 0 {
 		return nil // the next history may lack them
 	}
-	for _, o := range gone {
-		exists := false
+	for _, o := range swept {
+		var last *version
 		for _, v := range c.versionsOf(o.UID) {
-			exists = exists && c.born[v] > n || !v.deleted && c.born[v] <= n
+			if c.born[v] <= n {
+				last = v
+			}
 		}
-		if exists && c.taken.takes(o.Resource)(&version{namespace: o.Namespace, labels: map[string]string{"in": "1"}}) {
-			problems = append(problems, fmt.Sprintf("%s: the end of a snapshot (%d on record) deletes %s/%s %s, which exists", r, n, o.Namespace, o.Name, o.UID))
+		if last != nil && !last.deleted && c.taken.takes(o.Resource)(last) {
+			problems = append(problems, fmt.Sprintf("%s: the end of a snapshot (%d on record) deletes %s %s, which exists",
+				r, n, last.key(), o.UID))
 		}
 	}
 	return problems

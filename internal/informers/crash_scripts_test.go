@@ -3,10 +3,12 @@ package informers_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // script is a sequence of steps that a run of TestCrashes plays. It begins with the start of an agent.
@@ -15,14 +17,20 @@ type script struct {
 	takes     choice // the selection at the start
 	mode      scope.SnapshotMode
 	every     time.Duration
-	undefined bool // widgets are selected, and not defined at the start
+	undefined bool               // widgets are selected, and not defined at the start
+	gaps      []object.GapReason // that may be on record
 	steps     []step
 }
 
 // step is a step of a script. It returns early if the agent is killed.
 type step func(c *crash)
 
-func starts(c *crash) { c.start() }
+// starts starts an agent, unless the one after a kill runs.
+func starts(c *crash) {
+	if c.life == nil {
+		c.start()
+	}
+}
 
 // kills kills the agent.
 func kills(c *crash) { c.dies() }
@@ -30,7 +38,8 @@ func kills(c *crash) { c.dies() }
 // stops ends the agent in order.
 func stops(c *crash) { c.endsInOrder() }
 
-// puts creates or changes objects: "a" is in namespace shop and has the label in=1, "other/b" is in namespace other, "-c" lacks the label.
+// puts creates or changes objects: "a" is in namespace shop and has the label in=1, "other/b" is in
+// namespace other, and "-c" has the label in=0.
 func puts(names ...string) step {
 	return func(c *crash) {
 		for _, name := range names {
@@ -75,7 +84,8 @@ func deletes(names ...string) step {
 	}
 }
 
-// deletesUnchanged deletes objects. Watches show the deletions with the resourceVersions of the last versions, as some API servers do.
+// deletesUnchanged deletes objects. Watches show the deletions with the resourceVersions of the last
+// versions, as some API servers do.
 func deletesUnchanged(names ...string) step {
 	return func(c *crash) {
 		for _, name := range names {
@@ -97,15 +107,6 @@ func saved(c *crash) {
 	c.pass(6 * time.Second)
 }
 
-func (c *crash) awaits() {
-	for began := time.Now(); !c.isKilled() && time.Since(began) < settlesWithin; {
-		c.pass(20 * time.Millisecond)
-		if c.life != nil && c.isLive(nil) == nil {
-			return
-		}
-	}
-}
-
 // marks marks the present resourceVersion.
 func marks(name string) step { return func(c *crash) { c.marked[name] = c.now1() } }
 
@@ -116,7 +117,7 @@ func holds(how string) step {
 	}
 }
 
-// fails makes requests for objects fail until the step mends.
+// fails makes requests for objects fail until recovers.
 func fails(kind, requests string) step {
 	return func(c *crash) {
 		c.note("%s fail: %s", requests, kind)
@@ -128,7 +129,7 @@ func fails(kind, requests string) step {
 	}
 }
 
-func mends(c *crash) { c.heal() }
+func recovers(c *crash) { c.heal() }
 
 // cuts breaks all connections.
 func cuts(c *crash) { c.CloseClientConnections() }
@@ -145,7 +146,7 @@ func compacts(c *crash) {
 // requests requests a snapshot of a namespace; "": of all.
 func requests(namespace string) step {
 	return func(c *crash) {
-		set, ctx := c.life.set, c.running
+		set, ctx := c.agent.set, c.agent.running
 		c.under.Go(func() {
 			if _, err := set.Snapshot(ctx, "", namespace); err != nil {
 				c.note("snapshot: %v", err)
@@ -163,9 +164,9 @@ func selects(to choice) step {
 		if c.life == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(c.running, time.Minute)
+		ctx, cancel := context.WithTimeout(c.agent.running, time.Minute)
 		defer cancel()
-		if err := c.life.set.Reload(ctx, to.spec()); err != nil && !c.isKilled() {
+		if err := c.life.set.Reload(ctx, to.spec()); err != nil && !c.agent.isKilled() {
 			c.fail("reload: %v", err)
 		}
 	}
@@ -183,15 +184,19 @@ func replacesLog(c *crash) {
 // defines creates the definition of widgets, or deletes it with all widgets.
 func defines(c *crash) { c.machine.defines() }
 
-// restores restores etcd to a marked resourceVersion.
+// restores restores etcd to a marked resourceVersion. A restore while an agent starts is like one while
+// none runs, so the agent must be live first.
 func restores(to string) step {
 	return func(c *crash) {
+		if c.life != nil {
+			c.awaits()
+		}
 		c.found = c.highestHistory()
 		c.restoreTo(c.marked[to])
 	}
 }
 
-// restoresUnseen is restores behind an API server whose watches stay open and show the new history.
+// restoresUnseen is restores, but no connection breaks: the open watches show the new history.
 func restoresUnseen(to string) step {
 	return func(c *crash) {
 		c.do(func() { c.seamless = true })
@@ -208,69 +213,192 @@ func bookmarksLow(at string) step { return func(c *crash) { c.bookmarkShown(c.ma
 // touchesAll changes all objects.
 func touchesAll(c *crash) { c.touches() }
 
+// scripts returns the scripts of TestCrashes.
 func scripts() []*script {
-	all := choice{"all", "none"}
-	var out []*script
-	add := func(name string, takes choice, steps ...step) *script {
-		s := &script{name: name, takes: takes, mode: scope.SnapshotInitial, steps: steps}
-		out = append(out, s)
-		return s
+	return slices.Concat(steadyScripts(), relistScripts(), snapshotScripts(), reloadScripts(), busScripts(), restoreScripts(), lowScripts())
+}
+
+// plain returns a script about all ConfigMaps, with the gaps that it may cause.
+func plain(name string, gaps []object.GapReason, steps ...step) *script {
+	return &script{name: name, takes: choice{"all", "none"}, mode: scope.SnapshotInitial, gaps: gaps, steps: steps}
+}
+
+// selecting returns a script about a selection, with the gaps that it may cause.
+func selecting(name string, takes choice, gaps []object.GapReason, steps ...step) *script {
+	s := plain(name, gaps, steps...)
+	s.takes = takes
+	return s
+}
+
+// gaps returns reasons of gaps.
+func gaps(reasons ...object.GapReason) []object.GapReason { return reasons }
+
+func steadyScripts() []*script {
+	// If widgets are not in the checkpoint any more, and defined again at a start, the bus still has events of them.
+	definition := selecting("definition", choice{"all", "all"}, gaps(object.Expired, object.CheckpointLost),
+		puts("a"), saved, defines, puts("other/v", "other/w"), settles, puts("other/w"), deletes("other/v"), saved,
+		defines, passes(20*time.Second), puts("a"), defines, puts("other/x"), settles)
+	definition.undefined = true
+	return []*script{
+		plain("first snapshot", nil,
+			puts("a", "b", "other/c", "d", "e"), passes(2*time.Millisecond), puts("b", "f"), deletes("d"), settles),
+		plain("steady changes", nil,
+			puts("a", "b", "c"), saved, puts("a", "b"), deletes("c"), puts("c", "d", "a"), settles,
+			puts("a"), deletes("a"), puts("a"), deletes("b"), saved, puts("d", "c"), deletes("d"), settles),
+		plain("watch is cut", nil,
+			puts("a", "b"), saved, puts("a"), cuts, puts("b", "c"), passes(time.Millisecond), cuts, deletes("a"), settles,
+			cuts, puts("d"), settles),
+		plain("API server fails", nil,
+			puts("a", "b"), saved, fails("503", "list, watch"), puts("a", "c"), deletes("b"), passes(20*time.Second), recovers, settles,
+			puts("a"), settles),
+		plain("two kills", nil,
+			puts("a", "b", "c"), saved, holds("late"), puts("a", "d", "b"), passes(20*time.Millisecond),
+			kills, deletes("d"), starts, passes(30*time.Millisecond), puts("a", "e"), kills, starts, settles),
+		plain("ends in order", nil,
+			puts("a", "b", "c"), saved, puts("a", "b"), stops, puts("a"), deletes("c"), starts, settles,
+			puts("b"), stops, starts, settles),
+		definition,
 	}
-	add("first snapshot", all, puts("a", "b", "other/c", "d", "e"), passes(2*time.Millisecond), puts("b", "f"), deletes("d"), settles)
-	add("steady changes", all, puts("a", "b", "c"), saved, puts("a", "b"), deletes("c"), puts("c", "d", "a"), settles,
-		puts("a"), deletes("a"), puts("a"), deletes("b"), saved, puts("d", "c"), deletes("d"), settles)
-	add("watch is cut", all, puts("a", "b"), saved, puts("a"), cuts, puts("b", "c"), passes(time.Millisecond), cuts, deletes("a"), settles, cuts, puts("d"), settles)
-	add("API server fails", all, puts("a", "b"), saved, fails("503", "list, watch"), puts("a", "c"), deletes("b"), passes(20*time.Second), mends, settles, puts("a"), settles)
-	add("relist with history", all, puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), expires, puts("c"), settles, puts("a"), settles)
-	add("relist without history", all, puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), compacts, puts("c"), settles, puts("a"), settles)
-	add("two relists", all, puts("a", "b", "c"), saved, holds("late"), cuts, puts("a", "d"), deletes("b"), compacts, passes(30*time.Millisecond),
-		cuts, puts("c", "d"), deletes("a"), compacts, settles)
-	add("compaction while down", all, puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), compacts, puts("c"), starts, settles, puts("b"), settles)
-	add("expired while down", all, puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), expires, puts("c"), starts, settles, puts("b"), settles)
-	add("two kills", all, puts("a", "b", "c"), saved, holds("late"), puts("a", "d", "b"), passes(20*time.Millisecond), kills, deletes("d"), starts, passes(30*time.Millisecond),
-		puts("a", "e"), kills, starts, settles)
-	add("ends in order", all, puts("a", "b", "c"), saved, puts("a", "b"), stops, puts("a"), deletes("c"), starts, settles, puts("b"), stops, starts, settles)
-	add("snapshot on demand", all, puts("a", "b", "other/c", "d"), saved, requests(""), passes(time.Millisecond), puts("a", "e"), deletes("b"), settles, saved)
-	add("snapshot of a namespace", all, puts("a", "b", "other/c", "other/d"), saved, requests("other"), passes(time.Millisecond), puts("a", "other/e"), deletes("other/d"), settles, saved)
-	add("snapshot is given up", all, puts("a", "b", "c"), saved, holds("full"), requests(""), passes(6*time.Second), holds("free"), puts("d", "b"), passes(100*time.Millisecond),
-		deletes("a"), saved)
-	add("snapshot of a namespace is given up", all, puts("a", "b", "other/c"), saved, holds("full"), requests("other"), passes(6*time.Second), holds("free"), puts("other/d", "b"),
-		passes(100*time.Millisecond), deletes("other/c"), saved)
-	add("periodic snapshot", all, puts("a", "b", "c"), saved, passes(40*time.Second), puts("a", "d"), deletes("b"), passes(90*time.Second), settles).every = 30 * time.Second
-	add("snapshot.mode always", all, puts("a", "b", "c"), saved, puts("a"), stops, puts("b", "d"), deletes("c"), starts, passes(time.Millisecond), puts("a"), settles, saved).mode = scope.SnapshotAlways
-	add("snapshot.mode never", all, puts("a", "b", "c"), saved, touchesAll, puts("d"), settles, cuts, puts("a", "a"), deletes("b"), expires, puts("e"), settles, saved, puts("a"), settles).mode = scope.SnapshotNever
-	add("reload of namespaces", choice{"shop", "none"}, puts("a", "b", "other/c"), saved, puts("a", "other/c"), selects(choice{"shop, other", "none"}), puts("b", "other/d"), settles,
-		saved, selects(all), puts("a"), settles)
-	add("reload of a selector", choice{"in", "none"}, puts("a", "-b", "c"), saved, puts("a", "b", "-c"), settles, selects(all), puts("a", "-b"), settles, saved, selects(choice{"in", "none"}), puts("c"), settles)
-	add("reload without a resource", choice{"all", "all"}, puts("a", "other/w"), saved, selects(all), puts("a", "other/w"), passes(2*time.Second), bookmarks, passes(3*time.Second),
-		selects(choice{"all", "all"}), puts("other/w", "other/x"), settles, saved)
-	add("reload with redaction", all, puts("a", "b", "c"), saved, puts("a"), selects(choice{"redacted", "none"}), puts("b", "d"), settles, saved, selects(all), puts("a"), settles)
-	add("reload of where", all, puts("a", "b"), hides("h"), saved, puts("a"), selects(choice{"not hidden", "none"}), puts("b"), hides("h", "i"), settles, saved, selects(all), puts("a"), settles)
-	add("log is replaced", all, puts("a", "b", "c"), saved, puts("a"), passes(time.Millisecond), replacesLog, puts("b", "d"), deletes("c"), settles, saved, puts("a"), settles)
-	add("log is replaced while down", all, puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, replacesLog, puts("b"), starts, settles, puts("a"), settles)
-	add("bus stalls", all, puts("a", "b", "c"), saved, holds("nothing"), puts("a", "b", "d"), deletes("c"), passes(7*time.Second), holds("free"), puts("a"), settles, holds("full"),
-		puts("a", "b"), passes(7*time.Second), holds("free"), settles)
-	add("one key stalls", all, puts("o1", "a", "b"), saved, holds("o1"), puts("o1", "a"), deletes("b"), puts("o1", "c"), passes(12*time.Second), puts("a"), passes(6*time.Second), holds("free"), settles)
-	add("bus is slow in a relist", all, puts("a", "b", "c", "d"), saved, holds("objects"), cuts, puts("a", "e"), deletes("b"), compacts, passes(6*time.Second), puts("a", "c"),
-		passes(6*time.Second), holds("free"), settles)
-	add("definition", choice{"all", "all"}, puts("a"), saved, defines, puts("other/v", "other/w"), settles, puts("other/w"), deletes("other/v"), saved, defines, passes(20*time.Second), puts("a"),
-		defines, puts("other/x"), settles).undefined = true
-	add("several scopes", choice{"shop, other", "none"}, puts("a", "b", "other/c", "other/d"), saved, puts("a", "other/c"), cuts, deletes("b"), puts("other/e"), settles, compacts, puts("a", "other/c"),
-		settles, kills, puts("a"), deletes("other/d"), starts, settles)
-	add("etcd is restored to before the save", all, puts("a"), marks("copy"), puts("b", "c"), saved, puts("a", "d"), settles, restores("copy"), cuts, puts("e"), settles, passes(time.Minute), puts("a"), settles)
-	add("etcd is restored to the save", all, puts("a", "b"), saved, marks("copy"), puts("c", "a", "b"), settles, restores("copy"), cuts, puts("d", "a"), settles, passes(time.Minute), puts("a"), settles)
-	add("etcd is restored to after the save", all, puts("a", "b"), saved, puts("c", "a"), marks("copy"), puts("b", "e", "c", "f"), settles, restores("copy"), puts("d", "a"), settles, passes(time.Minute),
-		puts("a", "g", "h", "i"), settles, saved)
-	add("etcd is restored while down to before the save", all, puts("a"), marks("copy"), puts("b", "c"), saved, puts("a"), settles, kills, restores("copy"), puts("d", "e", "f"), starts, settles, puts("a"), settles)
-	add("etcd is restored while down to after the save", all, puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "d", "c"), settles, kills, restores("copy"), puts("e", "b", "f", "g"), starts, settles,
-		puts("a", "h"), settles)
-	add("etcd is restored twice", all, puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b"), settles, restores("copy"), puts("d"), settles, saved, puts("e", "f"), settles, restores("copy"),
-		puts("g"), settles, saved)
-	add("etcd is restored under an open watch", all, puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b", "c"), settles, restoresUnseen("copy"), puts("d", "b", "e"), passes(time.Second),
-		puts("f", "a"), settles)
-	add("deletion with the last resourceVersion", all, puts("a", "b"), saved, puts("x"), deletes("x"), puts("x", "b"), settles, deletesUnchanged("a"), passes(time.Second), cuts, settles, puts("b"), settles,
-		deletes("x"), settles)
-	add("low bookmark", all, puts("a", "b"), marks("low"), saved, puts("x"), deletes("x"), puts("x", "b"), settles, bookmarksLow("low"), passes(time.Second), cuts, settles, puts("b"), settles,
-		deletes("x"), settles)
-	return out
+}
+
+func relistScripts() []*script {
+	return []*script{
+		plain("relist with history", gaps(object.Expired),
+			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), expires, puts("c"), settles, puts("a"), settles),
+		plain("relist without history", gaps(object.Expired, object.Compacted),
+			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), compacts, puts("c"), settles, puts("a"), settles),
+		plain("two relists", gaps(object.Expired, object.Compacted),
+			puts("a", "b", "c"), saved, holds("late"), cuts, puts("a", "d"), deletes("b"), compacts, passes(30*time.Millisecond),
+			cuts, puts("c", "d"), deletes("a"), compacts, settles),
+		plain("bus is slow in a relist", gaps(object.Expired, object.Compacted),
+			puts("a", "b", "c", "d"), saved, holds("objects"), cuts, puts("a", "e"), deletes("b"), compacts, passes(6*time.Second),
+			puts("a", "c"), passes(6*time.Second), holds("free"), settles),
+		plain("compaction while down", gaps(object.Expired, object.Compacted),
+			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), compacts, puts("c"), starts, settles,
+			puts("b"), settles),
+		plain("expired while down", gaps(object.Expired),
+			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), expires, puts("c"), starts, settles,
+			puts("b"), settles),
+		selecting("several scopes", choice{"shop, other", "none"}, gaps(object.Expired, object.Compacted),
+			puts("a", "b", "other/c", "other/d"), saved, puts("a", "other/c"), cuts, deletes("b"), puts("other/e"), settles,
+			compacts, puts("a", "other/c"), settles, kills, puts("a"), deletes("other/d"), starts, settles),
+	}
+}
+
+func snapshotScripts() []*script {
+	every := plain("periodic snapshot", nil,
+		puts("a", "b", "c"), saved, passes(40*time.Second), puts("a", "d"), deletes("b"), passes(90*time.Second), settles)
+	every.every = 30 * time.Second
+	always := plain("snapshot.mode always", nil,
+		puts("a", "b", "c"), saved, puts("a"), stops, puts("b", "d"), deletes("c"), starts, passes(time.Millisecond), puts("a"), saved)
+	always.mode = scope.SnapshotAlways
+	never := plain("snapshot.mode never", gaps(object.Expired),
+		puts("a", "b", "c"), saved, touchesAll, puts("d"), settles, cuts, puts("a", "a"), deletes("b"), expires, puts("e"), saved,
+		puts("a"), settles)
+	never.mode = scope.SnapshotNever
+	return []*script{
+		plain("snapshot on demand", nil,
+			puts("a", "b", "other/c", "d"), saved, requests(""), passes(time.Millisecond), puts("a", "e"), deletes("b"), settles, saved),
+		plain("snapshot of a namespace", nil,
+			puts("a", "b", "other/c", "other/d"), saved, requests("other"), passes(time.Millisecond), puts("a", "other/e"),
+			deletes("other/d"), settles, saved),
+		plain("snapshot is given up", nil,
+			puts("a", "b", "c"), saved, holds("full"), requests(""), passes(6*time.Second), holds("free"), puts("d", "b"),
+			passes(100*time.Millisecond), deletes("a"), saved),
+		plain("snapshot of a namespace is given up", nil,
+			puts("a", "b", "other/c"), saved, holds("full"), requests("other"), passes(6*time.Second), holds("free"),
+			puts("other/d", "b"), passes(100*time.Millisecond), deletes("other/c"), saved),
+		plain("snapshot whose start is not acknowledged", nil,
+			puts("a", "b", "c"), saved, holds("nothing"), requests(""), passes(7*time.Second), puts("d", "b"), holds("free"),
+			passes(100*time.Millisecond), deletes("a"), saved),
+		plain("snapshot is given up for another log", gaps(object.CheckpointLost),
+			puts("a", "b", "c"), saved, holds("full"), requests(""), passes(time.Second), replacesLog, passes(6*time.Second), holds("free"),
+			puts("d", "b"), passes(100*time.Millisecond), deletes("a"), saved),
+		every, always, never,
+	}
+}
+
+func reloadScripts() []*script {
+	all := choice{"all", "none"}
+	return []*script{
+		selecting("reload of namespaces", choice{"shop", "none"}, gaps(object.SelectionChanged),
+			puts("a", "b", "other/c"), saved, puts("a", "other/c"), selects(choice{"shop, other", "none"}), puts("b", "other/d"), saved,
+			selects(all), puts("a"), settles),
+		selecting("reload of a selector", choice{"in", "none"}, gaps(object.SelectionChanged),
+			puts("a", "-b", "c"), saved, puts("a", "b", "-c"), settles, selects(all), puts("a", "-b"), saved,
+			selects(choice{"in", "none"}), puts("c"), settles),
+		selecting("reload without a resource", choice{"all", "all"}, gaps(object.SelectionChanged, object.CheckpointLost),
+			puts("a", "other/w"), saved, selects(all), puts("a", "other/w"), passes(2*time.Second), bookmarks, passes(3*time.Second),
+			selects(choice{"all", "all"}), puts("other/w", "other/x"), settles, saved),
+		plain("reload with redaction", gaps(object.ContentChanged),
+			puts("a", "b", "c"), saved, puts("a"), selects(choice{"redacted", "none"}), puts("b", "d"), saved,
+			selects(all), puts("a"), settles),
+		plain("reload of where", nil,
+			puts("a", "b"), hides("h"), saved, puts("a"), selects(choice{"not hidden", "none"}), puts("b"), hides("h", "i"), saved,
+			selects(all), puts("a"), settles),
+		plain("other selection at the start", gaps(object.SelectionChanged, object.ContentChanged),
+			puts("a", "-b", "c"), saved, puts("a"), settles, kills, selects(choice{"in, redacted", "none"}), puts("b", "-c"), starts, settles,
+			stops, selects(all), starts, settles),
+	}
+}
+
+func busScripts() []*script {
+	return []*script{
+		plain("log is replaced", gaps(object.CheckpointLost),
+			puts("a", "b", "c"), saved, puts("a"), passes(time.Millisecond), replacesLog, puts("b", "d"), deletes("c"), settles, saved,
+			puts("a"), settles),
+		plain("log is replaced while down", gaps(object.CheckpointLost),
+			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, replacesLog, puts("b"), starts, settles, puts("a"), settles),
+		plain("bus stalls", nil,
+			puts("a", "b", "c"), saved, holds("nothing"), puts("a", "b", "d"), deletes("c"), passes(7*time.Second), holds("free"),
+			puts("a"), settles, holds("full"), puts("a", "b"), passes(7*time.Second), holds("free"), settles),
+		plain("one key stalls", nil,
+			puts("o1", "a", "b"), saved, holds("o1"), puts("o1", "a"), deletes("b"), puts("o1", "c"), passes(12*time.Second),
+			puts("a"), passes(6*time.Second), holds("free"), settles),
+	}
+}
+
+func restoreScripts() []*script {
+	return []*script{
+		plain("etcd is restored to before the save", gaps(object.Rewound),
+			puts("a"), marks("copy"), puts("b", "c"), saved, puts("a", "d"), settles,
+			restores("copy"), cuts, puts("e"), settles, passes(time.Minute), puts("a"), settles),
+		plain("etcd is restored to the save", gaps(object.Rewound),
+			puts("a", "b"), saved, marks("copy"), puts("c", "a", "b"), settles,
+			restores("copy"), cuts, puts("d", "a"), settles, passes(time.Minute), puts("a"), settles),
+		plain("etcd is restored to after the save", gaps(object.Rewound),
+			puts("a", "b"), saved, puts("c", "a"), marks("copy"), puts("b", "e", "c", "f"), settles,
+			restores("copy"), puts("d", "a"), settles, passes(time.Minute), puts("a", "g", "h", "i"), settles, saved),
+		plain("etcd is restored while down to before the save", gaps(object.Rewound),
+			puts("a"), marks("copy"), puts("b", "c"), saved, puts("a"), settles,
+			kills, restores("copy"), puts("d", "e", "f"), starts, settles, puts("a"), settles),
+		plain("etcd is restored while down to after the save", gaps(object.Rewound),
+			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "d", "c"), settles,
+			kills, restores("copy"), puts("e", "b", "f", "g"), starts, settles, puts("a", "h"), settles),
+		// The newest record of an object may be the read of an old version.
+		plain("etcd is restored while down after a snapshot", gaps(object.Rewound),
+			puts("a", "b", "e", "f", "g", "h", "i", "j"), saved, marks("copy"), requests(""), passes(time.Millisecond), puts("c"), settles,
+			kills, restores("copy"), puts("d", "k"), starts, settles, puts("a", "l"), settles),
+		plain("etcd is restored twice", gaps(object.Rewound),
+			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b"), settles,
+			restores("copy"), puts("d"), settles, saved, puts("e", "f"), settles, restores("copy"), puts("g"), settles, saved),
+	}
+}
+
+// lowScripts returns scripts in which a watch shows resourceVersions below its position.
+func lowScripts() []*script {
+	return []*script{
+		plain("etcd is restored under an open watch", gaps(object.Rewound),
+			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b", "c"), settles,
+			restoresUnseen("copy"), puts("d", "b", "e"), passes(time.Second), puts("f", "a"), settles),
+		plain("deletion with the last resourceVersion", nil,
+			puts("a", "b"), saved, puts("x"), deletes("x"), puts("x", "b"), settles,
+			deletesUnchanged("a"), passes(time.Second), cuts, settles, puts("b"), settles, deletes("x"), settles),
+		plain("deletion with the last resourceVersion is saved", nil,
+			puts("a", "b", "c"), saved, deletesUnchanged("a"), saved, stops, starts, settles, puts("b"), settles, deletesUnchanged("b"), saved,
+			kills, starts, settles),
+		plain("low bookmark", nil,
+			puts("a", "b"), marks("low"), saved, puts("x"), deletes("x"), puts("x", "b"), settles,
+			bookmarksLow("low"), passes(time.Second), cuts, settles, puts("b"), settles, deletes("x"), settles),
+	}
 }

@@ -1,34 +1,23 @@
 package informers_test
 
 import (
-	"context"
 	"fmt"
 	"hash/fnv"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/kubecdc/kubecdc/internal/checkpoint"
-	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
-	"github.com/kubecdc/kubecdc/internal/informers/store"
-	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// TestCrashes plays each script once, and counts its crash points: the moments before and after each record, acknowledgement and save of
-// the checkpoint. Then it plays the script again for a crash point, kills the agent there, starts another one from the last save, and judges
-// the record. A few points of each script are drawn. CRASHES=all takes all of them, CRASHES=17 takes one. CRASH_SEED decides which are drawn,
-// and the order and times of acknowledgements and answers. One seed gives nearly the same schedule each time, not exactly: the kill may
-// come at another record than the last time.
+// TestCrashes plays each script once, and counts its crash points: the moments before and after each
+// record, acknowledgement and save of the checkpoint. For a crash point it plays the script again,
+// kills the agent there, starts another one from the last save, and judges the record.
+//
+// A few points of each script are drawn. CRASHES=all takes all of them, CRASHES=17 takes one.
+// CRASH_SEED decides which points are drawn, and the order and times of records, acknowledgements and
+// answers. One seed gives nearly the same schedule each time: goroutines may still run in another order.
 func TestCrashes(t *testing.T) {
 	which, seed := crashesOf(t)
 	for _, s := range scripts() {
@@ -60,11 +49,11 @@ func crashesOf(t *testing.T) (which string, seed uint64) {
 	return which, seed
 }
 
-// A busKind decides what a start can ask the bus for.
+// busKind decides what a start can ask the bus for.
 type busKind string
 
 const (
-	jetStream busKind = "JetStream" // for the last stream event of a resource
+	jetStream busKind = "JetStream"
 	otherBus  busKind = "another bus"
 )
 
@@ -79,8 +68,9 @@ type plan struct {
 
 // aftermath is what follows the kill.
 type aftermath struct {
-	rest bool   // the rest of the script, else nothing happens any more
-	slow string // "API server", "bus" or ""
+	rest   bool   // the rest of the script; otherwise nothing happens any more
+	slow   string // "API server", "bus" or ""
+	flight bool   // the bus still gets the first delta of each key
 }
 
 func (a aftermath) String() string {
@@ -91,90 +81,125 @@ func (a aftermath) String() string {
 	if a.slow != "" {
 		text += ", the " + a.slow + " is slow"
 	}
+	if a.flight {
+		text += ", what was in flight arrives"
+	}
 	return text
 }
 
 func aftermaths() []aftermath {
-	return []aftermath{{}, {slow: "API server"}, {slow: "bus"}, {rest: true}}
+	return []aftermath{{}, {slow: "API server", flight: true}, {slow: "bus"}, {rest: true}}
 }
 
 // enumerate plays a script without a kill, and then with a kill at each of the chosen crash points.
 func enumerate(t *testing.T, p *plan, which string) {
 	uncrashed := p.play(t)
 	p.report(t, uncrashed)
-	var points []int
-	for at := range uncrashed.points {
-		points = append(points, at+1)
-	}
-	all := aftermaths()
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(p.script.name))
 	rng := rand.New(rand.NewPCG(p.seed, h.Sum64()))
-	drawn := 8
-	if testing.Short() {
-		drawn = 2
+	points, sum := uncrashed.choose(t, rng, which), tally{}
+	for _, at := range points {
+		all := aftermaths()
+		if which == "" {
+			all = all[rng.IntN(len(all)):][:1]
+		}
+		for _, after := range all {
+			crashed := *p
+			crashed.at, crashed.after = at, after
+			sum.add(t, &crashed, crashed.play(t))
+		}
+	}
+	t.Logf("%d crash points, %d of them taken: %d runs, %d failed, %d excused, %d without a kill",
+		len(uncrashed.points), len(points), sum.runs, len(sum.failed), sum.excused, sum.missed)
+	if len(sum.failed) > 0 {
+		t.Errorf("%d of %d runs failed:\n  %s", len(sum.failed), sum.runs, strings.Join(sum.failed, "\n  "))
+	}
+}
+
+// choose returns the numbers of the crash points to take. A few are drawn: half of them right before a
+// save, where a kill loses most.
+func (o *outcome) choose(t *testing.T, rng *rand.Rand, which string) (points []int) {
+	t.Helper()
+	var saves, others []int
+	for n, name := range o.points {
+		points = append(points, n+1)
+		if name == beforeSave {
+			saves = append(saves, n+1)
+		} else {
+			others = append(others, n+1)
+		}
 	}
 	switch which {
 	case "":
-		rng.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
-		points = points[:min(drawn, len(points))]
 	case "all":
+		return points
 	default:
 		at, err := strconv.Atoi(which)
 		if err != nil {
 			t.Fatal(err)
 		}
-		points = []int{at}
+		return []int{at}
 	}
-	runs, failed, excused, missed := 0, 0, 0, 0
-	for _, at := range points {
-		chosen := all
-		if which == "" {
-			chosen = all[rng.IntN(len(all)):][:1]
-		}
-		for _, after := range chosen {
-			crashed := *p
-			crashed.at, crashed.after = at, after
-			r := crashed.play(t)
-			runs++
-			switch {
-			case r.where == "":
-				missed++
-			case r.excused != "":
-				excused++
-			case len(r.problems) > 0:
-				failed++
-			}
-			if failed <= 2 || which != "all" {
-				crashed.report(t, r)
-			}
-		}
+	drawn := 8
+	if testing.Short() {
+		drawn = 2
 	}
-	t.Logf("%d crash points, %d of them taken: %d runs, %d failed, %d excused, %d without a kill",
-		uncrashed.points, len(points), runs, failed, excused, missed)
-	if failed > 0 {
-		t.Errorf("%d of %d runs failed", failed, runs)
+	for _, all := range [][]int{saves, others} {
+		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	}
+	saves = saves[:min(drawn/2, len(saves))]
+	return append(saves, others[:min(drawn-len(saves), len(others))]...)
+}
+
+// shownFailures is how many failures of a script are shown with the record.
+const shownFailures = 2
+
+// tally counts the runs of a script.
+type tally struct {
+	runs, excused, missed int
+	failed                []string
+}
+
+func (y *tally) add(t *testing.T, p *plan, r *outcome) {
+	t.Helper()
+	y.runs++
+	switch {
+	case len(r.problems) > 0:
+		y.failed = append(y.failed, fmt.Sprintf("%s: %s", p.kill(r), r.problems[0]))
+		if len(y.failed) <= shownFailures {
+			p.report(t, r)
+		}
+	case r.excused != "":
+		y.excused++
+	case r.where == "": // the order was another one, and the point was not reached
+		y.missed++
 	}
 }
 
-// report fails the test if there are problems.
+// kill describes the kill.
+func (p *plan) kill(r *outcome) string {
+	if r.where == "" {
+		return "not killed"
+	}
+	return fmt.Sprintf("killed at point %d, %s; then %s", p.at, r.where, p.after)
+}
+
+// report fails the test if there are problems, and shows how to play the same again.
 func (p *plan) report(t *testing.T, r *outcome) {
 	t.Helper()
 	if len(r.problems) == 0 {
 		return
 	}
-	killed := "not killed"
-	if r.where != "" {
-		killed = fmt.Sprintf("killed at point %d, %s; then %s", p.at, r.where, p.after)
-	}
-	again := fmt.Sprintf("CRASH_SEED=%d CRASHES=%d go test -count=1 -run '^%s$' ./internal/informers", p.seed, p.at, strings.ReplaceAll(t.Name(), "/", "$/^"))
-	t.Errorf("VERDICT: script %q on %s, seed %d, %s:\n  %s\nagain: %s\n%s", p.script.name, p.bus, p.seed, killed, strings.Join(r.problems, "\n  "), again, r.notes)
+	t.Errorf("VERDICT: script %q on %s, seed %d, %s:\n  %s\nagain: CRASH_SEED=%d CRASHES=%d go test -count=1 -run '^%s$' ./internal/informers\n%s",
+		p.script.name, p.bus, p.seed, p.kill(r), strings.Join(r.problems, "\n  "),
+		p.seed, p.at, strings.ReplaceAll(t.Name(), "/", "$/^"), r.notes)
 }
 
 // outcome is the result of playing a script.
 type outcome struct {
-	points   int    // that were reached
-	where    string // the crash point of the kill; "": there was none
+	points   []string // names of those that were reached, if there was no kill
+	where    string   // the crash point of the kill; "": there was none
 	problems []string
 	excused  exception // an exception that leaves nothing to judge; "": none
 	notes    string
@@ -187,7 +212,6 @@ func (p *plan) play(t *testing.T) *outcome {
 		c := newCrash(t, p)
 		defer c.close()
 		defer func() {
-			out.points, out.where, out.excused = c.points.count, c.points.where, c.excused
 			switch failure := recover().(type) {
 			case nil:
 			case wrong:
@@ -195,257 +219,13 @@ func (p *plan) play(t *testing.T) *outcome {
 			default:
 				panic(failure)
 			}
-			if out.notes = c.notes.String(); t.Failed() {
+			if t.Failed() {
 				out.problems = append(out.problems, "the test has failed")
 			}
+			c.conclude(out)
 		}()
 		c.plays()
-		c.judges(out)
+		out.problems = c.judges()
 	})
 	return out
-}
-
-// crash is a script that is being played: a machine whose checkpoint is kept as an agent keeps it.
-type crash struct {
-	*machine
-	plan    *plan
-	points  *moments
-	disk    *disk
-	keeper  *checkpoint.Keeper
-	killed  chan struct{}   // closed once the agent is killed
-	running context.Context // of the agent
-	stopSet context.CancelFunc
-	latest  atomic.Int64      // the longest latency of the API server
-	marked  map[string]uint64 // resourceVersions that the script has marked
-	found   uint32            // the highest history number that is saved or on record at the last restore of etcd
-	events  []*event          // of the record
-	excused exception
-}
-
-func newCrash(t *testing.T, p *plan) *crash {
-	c := &crash{machine: newMachine(t, p.seed), plan: p, points: &moments{counts: true, at: p.at}, marked: map[string]uint64{}}
-	c.disk = &disk{points: c.points, saved: func(all map[string]checkpoint.Scope) {
-		c.memory.mu.Lock()
-		defer c.memory.mu.Unlock()
-		c.memory.scopes = all
-	}}
-	c.bus.point = c.points.atDelta
-	c.late = func() time.Duration { return 0 }
-	rng, mu := rand.New(rand.NewPCG(p.seed, 3)), sync.Mutex{}
-	c.latest.Store(int64(600 * time.Microsecond))
-	c.delay = func() time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		return time.Duration(rng.Int64N(c.latest.Load()))
-	}
-	c.do(func() { c.rv++ })
-	c.taken = p.script.takes
-	c.defined = c.taken.widgets != "none" && !p.script.undefined
-	c.begins()
-	c.note("script %q on %s, seed %d, point %d, then %s", p.script.name, p.bus, p.seed, p.at, p.after)
-	return c
-}
-
-// plays plays the script. After a kill it starts another agent.
-func (c *crash) plays() {
-	if c.defined {
-		c.define(true)
-	}
-	for _, step := range append([]step{starts}, c.plan.script.steps...) {
-		step(c)
-		if c.life == nil || !c.isKilled() {
-			continue
-		}
-		c.note("killed %s", c.points.where)
-		c.replacesAgent()
-		if !c.plan.after.rest {
-			break
-		}
-	}
-	c.points.stop()
-	if c.life == nil {
-		c.start()
-	}
-}
-
-func (c *crash) isKilled() bool {
-	select {
-	case <-c.killed:
-		return true
-	default:
-		return false
-	}
-}
-
-// replacesAgent starts another agent after a kill.
-func (c *crash) replacesAgent() {
-	c.dies()
-	switch c.plan.after.slow {
-	case "API server":
-		c.latest.Store(int64(60 * time.Millisecond))
-	case "bus":
-		c.bus.holds("late")
-	}
-	if !c.plan.after.rest {
-		c.heals()
-	}
-	c.start()
-}
-
-// dies kills the agent, if it is not killed yet, and waits for its end.
-func (c *crash) dies() {
-	c.crashed = true
-	if len(c.segment.choices) > 1 {
-		c.vague = true
-		c.segment.choices = append(c.segment.choices, choice{"none", "none"}) // see machine.restarts
-	}
-	c.points.mu.Lock()
-	kill := c.points.kill
-	c.points.mu.Unlock()
-	kill()
-	c.ends()
-}
-
-// heals ends all faults of the script.
-func (c *crash) heals() {
-	c.heal()
-	if c.plan.after.slow == "bus" && c.points.where != "" {
-		c.bus.holds("late")
-	} else {
-		c.bus.holds("free")
-	}
-}
-
-// start starts an agent from the last save.
-func (c *crash) start() {
-	wait(c.t.Context(), time.Millisecond) // no two processes begin a snapshot in the same millisecond, which names it
-	c.bus.revive()
-	c.excuses()
-	if len(c.memory.Scopes()) == 0 {
-		c.blank = append(c.blank, c.bus.count())
-	}
-	log := strict(c.t, slog.New(slog.NewTextHandler(noted(c.note), nil)))
-	k := checkpoint.NewKeeper(c.disk, checkpoint.Identity{ClusterUID: "uid", Cluster: "cluster", Bus: string(c.plan.bus)}, log, nil)
-	if err := k.Load(c.t.Context()); err != nil {
-		c.fail("load the checkpoint: %v", err)
-	}
-	o := informers.Options{
-		Config: c.config(), Spec: c.taken.spec(), Snapshot: c.plan.script.mode, Every: c.plan.script.every, Memory: k,
-		Lane: func(string) store.Lane { return c.bus }, Log: log, Registerer: prometheus.NewRegistry(),
-	}
-	c.log.use(&o, nil)
-	c.asks(&o)
-	set, err := informers.New(o)
-	if err != nil {
-		c.fail("%v", err)
-	}
-	informers.Hasten(set)
-	observing, stopObserving := context.WithCancel(c.t.Context())
-	saving, stopSaving := context.WithCancel(c.t.Context())
-	killed := make(chan struct{})
-	var both sync.WaitGroup
-	ended := make(chan error, 1)
-	both.Go(func() { ended <- set.Run(observing) })
-	both.Go(func() { _ = k.Run(saving) })
-	c.keeper, c.killed, c.running = k, killed, observing
-	c.stopSet = func() {
-		stopObserving()
-		if err := <-ended; err != nil {
-			c.fail("Run: %v", err)
-		}
-		ended <- nil
-	}
-	c.life = &life{set: set, end: sync.OnceFunc(func() {
-		stopObserving()
-		stopSaving()
-		both.Wait()
-	})}
-	c.points.mu.Lock()
-	defer c.points.mu.Unlock()
-	c.points.kill = sync.OnceFunc(func() { // it does not block: the bus and the agent's own goroutines call it
-		c.bus.crash()
-		c.disk.kill()
-		stopObserving()
-		stopSaving()
-		close(killed)
-	})
-}
-
-// asks sets what the agent can ask the bus for. It is also the place for the newest record of an object.
-func (c *crash) asks(o *informers.Options) {
-	if c.plan.bus == jetStream {
-		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return c.lastEvent(of) }
-	}
-}
-
-// pass lets time pass. It returns early if the agent is killed.
-func (c *crash) pass(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-c.killed:
-	}
-}
-
-// endsInOrder ends the agent in order: it drains, says how far it came, and saves.
-func (c *crash) endsInOrder() {
-	set, keeper := c.life.set, c.keeper
-	c.stopSet()
-	for c.bus.drained(c.t.Context(), 10*time.Millisecond) != nil && !c.isKilled() {
-		continue
-	}
-	finishing, cancel := context.WithCancel(c.t.Context())
-	defer cancel()
-	var finish sync.WaitGroup
-	finished := make(chan struct{})
-	finish.Go(func() {
-		defer close(finished)
-		_ = set.Finish(finishing)
-	})
-	select {
-	case <-finished:
-	case <-c.killed:
-		cancel()
-		finish.Wait()
-	}
-	if c.isKilled() {
-		return
-	}
-	closing, cancelClose := context.WithTimeout(c.t.Context(), time.Second)
-	defer cancelClose()
-	_ = keeper.Close(closing)
-	if c.isKilled() {
-		return
-	}
-	c.ends()
-	c.stops = append(c.stops, stop{c.bus.count(), c.memory.unfinished(), c.memory.behind(set.Status())})
-}
-
-// settle waits until everything is live and on the bus, at least for quiet.
-func (c *crash) settle(quiet time.Duration) {
-	wait(c.t.Context(), quiet)
-	for began := time.Now(); ; c.bookmark() { // a tombstone waits for a resourceVersion above all that was sent
-		err := c.isLive(nil)
-		if err == nil {
-			return
-		}
-		if time.Since(began) > settlesWithin {
-			c.fail("not live %v after the last change: %v", settlesWithin, err)
-		}
-		wait(c.t.Context(), time.Second)
-	}
-}
-
-// highestHistory returns the highest history number that is saved or on record.
-func (c *crash) highestHistory() (n uint32) {
-	for _, h := range c.memory.histories() {
-		n = max(n, h)
-	}
-	record, _ := c.bus.all()
-	for _, d := range record {
-		if d.Stream != nil {
-			n = max(n, d.Stream.History)
-		}
-		n = max(n, d.History)
-	}
-	return n
 }

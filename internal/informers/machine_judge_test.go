@@ -158,7 +158,7 @@ func (k *machine) problems() (problems []string) {
 	k.mu.Lock()
 	history := slices.Clone(k.history)
 	k.mu.Unlock()
-	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs, blank: k.blank, stops: k.stops}
+	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs, blank: k.blank, stops: k.stops, from: k.from}
 	of.record, of.crashes = k.bus.all()
 	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
 		of.selections = func(v *version) (all []func(*version) bool) {

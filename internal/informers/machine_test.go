@@ -86,6 +86,7 @@ type machine struct {
 	logs     []int  // how much was on record when the log was replaced
 	blank    []int  // how much was on record when a run began without a checkpoint, or a log was replaced that alone had a history number
 	stops    []stop // runs that ended without a crash
+	from     uint64 // see truth
 	values   int
 
 	late    func() time.Duration // before an answer about objects

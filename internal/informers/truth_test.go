@@ -21,9 +21,10 @@ type truth struct {
 	record     []*object.Delta
 	crashes    []int // how much was on record then
 	stops      []stop
-	logs       []int // how much was on record when the log was replaced
-	blank      []int // see machine
-	repeats    bool  // the bus itself makes copies
+	logs       []int  // how much was on record when the log was replaced
+	blank      []int  // see machine
+	repeats    bool   // the bus itself makes copies
+	from       uint64 // where a record without snapshots begins
 }
 
 // stop is the end of a run without a crash.
@@ -79,11 +80,12 @@ func (x *truth) problems(resource string) (problems []string) {
 	}
 	var gaps []gap
 	type claim struct {
-		rv uint64
-		at int // in the record
+		rv    uint64
+		at    int // in the record
+		scope string
 	}
 	var claims []claim // of progress events: everything up to rv is on record before
-	first := uint64(0)
+	first := x.from
 	type telling struct {
 		content, scope string
 		at             int
@@ -130,7 +132,7 @@ func (x *truth) problems(resource string) (problems []string) {
 			case object.Gap:
 				gaps = append(gaps, gap{d.Stream, n})
 			case object.Progress:
-				claims = append(claims, claim{min(d.Stream.ResourceVersion, x.restored), n}) // above that, histories differ
+				claims = append(claims, claim{min(d.Stream.ResourceVersion, x.restored), n, d.Stream.Scope}) // above that, histories differ
 				continue
 			}
 			for _, st := range states {
@@ -271,7 +273,7 @@ func (x *truth) problems(resource string) (problems []string) {
 			}
 		}
 		for _, c := range claims {
-			if c.rv >= v.rv && c.at >= x.born[v] && c.at < at {
+			if c.rv >= v.rv && c.at >= x.born[v] && c.at < at && consume.ScopeCovers(c.scope, v.namespace) {
 				fault("progress up to %d is on record at %d, before %s of %s %s at %d", c.rv, c.at, want, v.name, v.uid, v.rv)
 				break
 			}
