@@ -55,6 +55,7 @@ type Options struct {
 	Copies        int // of an unacknowledged event in the bus driver, the event itself included; 0: 1
 	MaxEventBytes int // limit of encode.Event.Size; a larger event is too large; 0: the bus decides
 	// Oversize lists the steps for an event that is too large, in order, until the bus accepts it: GiveUpPatch, GiveUpBefore, Reference.
+	// For an event that has only the object before, Reference is the first.
 	Oversize []string
 	// Claims stores the whole of events that are too large. nil: Reference is impossible.
 	Claims ClaimStore
@@ -79,6 +80,8 @@ type Dispatcher[I comparable] struct {
 	metrics *Metrics
 	window  Window
 
+	referenceFirst []string // Options.Oversize for events that have only the object before
+
 	flights sync.Pool
 	results *Inbox[*flight[I]] // finished by the bus, for complete
 	steps   *Inbox[*flight[I]] // to encode once more, for work
@@ -96,7 +99,7 @@ func NewDispatcher[I comparable](source Source[I], delta func(I) *object.Delta, 
 	o.Copies = max(o.Copies, 1)
 	d := &Dispatcher[I]{
 		source: source, delta: delta, encoder: encoder, bus: bus, o: o, log: log, metrics: cmp.Or(m, NewMetrics(nil)),
-		results: NewInbox[*flight[I]](), steps: NewInbox[*flight[I]](), retries: newRetries[I](), resources: map[*object.Resource]prometheus.Counter{},
+		referenceFirst: referenceFirst(o.Oversize), results: NewInbox[*flight[I]](), steps: NewInbox[*flight[I]](), retries: newRetries[I](), resources: map[*object.Resource]prometheus.Counter{},
 	}
 	d.flights.New = func() any { return newFlight(d) }
 	return d

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // Reasons of dead letters: values of the label reason, and the beginning of the attribute deadletterreason.
@@ -47,8 +48,9 @@ func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
 
 // shorten takes the next step of Options.Oversize that makes the event smaller, and hands it to the bus.
 func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup.Group) {
-	for f.tried < len(d.o.Oversize) {
-		step := d.o.Oversize[f.tried]
+	steps := d.oversize(f.delta)
+	for f.tried < len(steps) {
+		step := steps[f.tried]
 		f.tried++
 		if step == Reference {
 			// The store may be slow. The limit of events in flight bounds these goroutines.
@@ -69,6 +71,26 @@ func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup
 		return
 	}
 	f.event.Done(f.cause)
+}
+
+// oversize returns the steps for an event that is too large. A deletion or a left has only the object before, so the reference precedes
+// its loss.
+func (d *Dispatcher[I]) oversize(delta *object.Delta) []string {
+	switch delta.Op {
+	case object.Deleted, object.Left:
+		return d.referenceFirst
+	case object.Created, object.Updated, object.Read, object.Entered:
+	}
+	return d.o.Oversize
+}
+
+// referenceFirst moves Reference to the front of steps.
+func referenceFirst(steps []string) []string {
+	i := slices.Index(steps, Reference)
+	if i <= 0 {
+		return steps
+	}
+	return slices.Insert(slices.Delete(slices.Clone(steps), i, i+1), 0, Reference)
 }
 
 // claim stores the whole event in the claim store, and publishes an event with its URI. An error ends Run.

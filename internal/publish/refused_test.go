@@ -118,6 +118,55 @@ func TestOversizeSkipsWhatIsNotThere(t *testing.T) {
 	}
 }
 
+// A deletion, and a left, have only the object before. The claim store keeps it, unless it rejects the event or is not to be used.
+func TestLargeDeletionKeepsItsObjectInTheClaimStore(t *testing.T) {
+	lost := func(string) error { return publish.ErrRefused }
+	for name, tc := range map[string]struct {
+		oversize []string
+		claims   func(string) error
+		none     bool // there is no claim store
+		stored   bool
+	}{
+		"by default":                   {oversize: allOversize, stored: true},
+		"before first":                 {oversize: []string{publish.GiveUpBefore, publish.Reference, publish.GiveUpPatch}, stored: true},
+		"the claim store rejects it":   {oversize: allOversize, claims: lost},
+		"there is no claim store":      {oversize: allOversize, none: true},
+		"a reference is not permitted": {oversize: allOversize[:2]},
+	} {
+		for _, op := range []object.Op{object.Deleted, object.Left} {
+			t.Run(name+" "+string(op), func(t *testing.T) {
+				j, reg := newJournal(), prometheus.NewRegistry()
+				o := publish.Options{Oversize: tc.oversize}
+				if !tc.none {
+					o.Claims = &claimStore{j: j, err: tc.claims}
+				}
+				d := change(j, "web-1", 7, 10_000)
+				d.Op, d.After = op, nil
+				if err := dispatchAll(t, &recorder{j: j, name: "bus", refuse: tooLarge(5_000)}, o, encode.Structured, reg, nil, d); err != nil {
+					t.Fatal(err)
+				}
+				const want = "bus web-1/7 without before"
+				if diff := cmp.Diff([]string{want, "ack web-1/7"}, j.entries); diff != "" {
+					t.Fatal(diff)
+				}
+				e, given := j.events[want], publish.GiveUpBefore
+				if tc.stored {
+					given = publish.Reference
+				}
+				if got := publishtest.Metric(t, reg, "kubecdc_publish_oversize_events_total", given); got != 1 {
+					t.Errorf("%s was counted %v times", given, got)
+				}
+				if (e.DataRef != "") != tc.stored {
+					t.Fatalf("reference %q", e.DataRef)
+				}
+				if tc.stored {
+					checkClaim(t, j, e, d)
+				}
+			})
+		}
+	}
+}
+
 const letterID = "pods/uid-web-1/7"
 
 func TestDeadLetters(t *testing.T) {
