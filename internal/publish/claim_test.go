@@ -98,6 +98,46 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 	publishtest.CheckBucket(t, admin(t, s.ClientURL()), 72*time.Hour, 9)
 }
 
+// The max_payload of the server is lowered while the agent runs. The server closes the connection at the first event above it. The event
+// is then shortened, like one that was too large from the start, and the others are sent whole.
+func TestPayloadLimitIsLoweredWhileTheAgentRuns(t *testing.T) {
+	t.Parallel()
+	var options *server.Options
+	s := startServer(t, t.TempDir(), -1, func(o *server.Options) { options = o })
+	cfg := testConfig(s.ClientURL())
+	r, j := run(t, cfg), newJournal()
+	o := publish.Options{MaxEventBytes: cfg.MaxEventBytes, Oversize: allOversize, Claims: newObjectStore(t, r)}
+	if err := dispatchAll(t, r.Bus, o, encode.Binary, nil, r.Log, change(j, "web-1", 2, 150<<10)); err != nil {
+		t.Fatal(err)
+	}
+	lowered := options.Clone()
+	lowered.MaxPayload = 64 << 10
+	if err := s.ReloadOptions(lowered); err != nil {
+		t.Fatal(err)
+	}
+	ds := []*object.Delta{change(j, "web-1", 3, 150<<10), change(j, "web-1", 4, 10), change(j, "web-2", 5, 50<<10)}
+	for i := range 50 {
+		ds = append(ds, change(j, fmt.Sprintf("small-%d", i), 6, 10))
+	}
+	if err := dispatchAll(t, r.Bus, o, encode.Binary, nil, r.Log, ds...); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, m := range records(t, admin(t, s.ClientURL()), "KUBECDC") {
+		e, err := consume.FromMessage(m.Header, m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Data.Truncated != nil || e.Name == "web-1" {
+			got[e.Name+"/"+e.ResourceVersion] = fmt.Sprint(e.Data.Truncated, " ", e.DataRef != "")
+		}
+	}
+	want := map[string]string{"web-1/2": "[] false", "web-1/3": "[before after patch] true", "web-1/4": "[] false", "web-2/5": "[before patch] false"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // The complete path of a poisoned event: to the dead letters of a real stream, reported by a gap before the next version.
 func TestDeadLettersOnJetStream(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)

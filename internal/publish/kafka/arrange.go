@@ -28,7 +28,7 @@ func (b *Bus) arrange(ctx context.Context, g *errgroup.Group, topics []*topic, r
 	for i := range res.Topics {
 		found[res.Topics[i].Name] = &res.Topics[i]
 	}
-	unready := false
+	unready, accepted := false, b.accepted
 	for _, t := range topics {
 		f := found[t.name]
 		var again bool
@@ -42,7 +42,9 @@ func (b *Bus) arrange(ctx context.Context, g *errgroup.Group, topics []*topic, r
 		}
 		missing = missing || again
 		unready = unready || t.partitions.Load() == nil
+		accepted = accepted || t.partitions.Load() != nil && t.name != b.deadTopic
 	}
+	b.accepted = accepted // after all topics of the start
 	if !unready && len(b.troubles()) == 0 {
 		b.metrics.Connected.Set(1)
 	} else {

@@ -20,6 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 // kafkaRun is a running Kafka publisher.
@@ -401,6 +402,44 @@ func TestStreamEventsGoToEveryPartition(t *testing.T) {
 			t.Errorf("topic %s has %d records, want %d", name, got, want)
 		}
 	}
+}
+
+// A limit that is lowered while the agent runs also applies to topics that it finds later. The dispatcher shortens their larger events; the
+// bus does not end.
+func TestTopicWithALimitThatWasLoweredDoesNotEndTheBus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel(1)
+		m.topic("dead.prod-eu-1", 1)
+		m.topic("cdc.shop", 1)
+		m.config["max.message.bytes"] = "1048588"
+		cfg := kafkaConfig(m.addrs...)
+		cfg.Topic = "cdc.{namespace}"
+		k := runKafka(t, cfg, m)
+		if err := k.Publish(t.Context(), keyed("a", 1)); err != nil {
+			t.Fatal(err)
+		}
+		m.mu.Lock()
+		m.config["max.message.bytes"] = "500000"
+		m.mu.Unlock()
+		m.topic("cdc.newborn", 1)
+		in := func(namespace string, rv, size int) *encode.Event {
+			ev := keyed(namespace, rv)
+			ev.Delta.Ref = object.NewRef(pods, namespace, "a", "uid")
+			ev.Body = []byte(publishtest.Text(size))
+			return ev
+		}
+		for _, namespace := range []string{"shop", "newborn"} {
+			if err := k.Publish(t.Context(), in(namespace, 2, 900<<10)); !errors.Is(err, publish.ErrTooLarge) {
+				t.Errorf("in %s: got %v, want ErrTooLarge", namespace, err)
+			}
+			if err := k.Publish(t.Context(), in(namespace, 3, 10)); err != nil {
+				t.Errorf("in %s: %v", namespace, err)
+			}
+		}
+		if n := publishtest.Lines(k.log.String(), "the limit of the bus is below event.maxBytes"); n != 1 {
+			t.Errorf("%d lines in the log", n)
+		}
+	})
 }
 
 func TestChecksTopics(t *testing.T) {

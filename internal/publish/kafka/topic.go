@@ -290,16 +290,26 @@ func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error)
 // mayBeNew is the number of consecutive refusals to describe a topic that a broker has just created before they are logged.
 const mayBeNew = 10
 
-// checkSize applies a topic's max.message.bytes, if it is known, and returns an error if an event might not fit.
+// checkSize applies a topic's max.message.bytes, if it is known. At the start it returns an error if an event might not fit. If the limit
+// was lowered later, the dispatcher shortens events above it: to end the agent would delay all others.
 func (b *Bus) checkSize(t *topic, value string) error {
 	limit, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || limit <= 0 {
 		return nil
 	}
 	t.bound(limit)
-	if need := int64(b.cfg.MaxEventBytes) + headRoom; limit < need {
-		return fmt.Errorf("%w: topic %s: its max.message.bytes is %d, and an event may need %d: run kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d, or lower event.maxBytes",
-			publish.ErrStream, t.name, limit, need, t.name, need)
+	need := int64(b.cfg.MaxEventBytes) + headRoom
+	if limit >= need {
+		return nil
+	}
+	small := fmt.Sprintf("its max.message.bytes is %d, and an event may need %d: run kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d, or lower event.maxBytes",
+		limit, need, t.name, need)
+	if !b.accepted {
+		return fmt.Errorf("%w: topic %s: %s", publish.ErrStream, t.name, small)
+	}
+	if suppressed, ok := b.window.First("limit"); ok {
+		b.log.Warn("the limit of the bus is below event.maxBytes: events above it count as too large, and the next start is refused", "topic", t.name,
+			"advice", small, "suppressed", suppressed)
 	}
 	return nil
 }

@@ -58,6 +58,7 @@ type Bus struct {
 	logs      *publish.Logs // of the one stream
 	tail      *publish.Tail // its end
 	lookAgain bool          // read the identity of the stream again soon; only supervise's goroutine uses it
+	accepted  bool          // the server and the stream have passed a check; only supervise's goroutine uses it
 
 	wake   publish.Signal         // requests a check of the stream
 	renew  publish.Signal         // requests a new connection with other credentials

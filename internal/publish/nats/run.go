@@ -149,6 +149,7 @@ func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}
 			}
 		default:
 			failures = 0
+			b.accepted = true
 			b.raise(nc, epoch)
 		}
 	}
@@ -184,9 +185,22 @@ func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 		return fmt.Errorf("%w: server %s does not support headers: use nats-server 2.2 or later", publish.ErrStream, nc.ConnectedServerVersion())
 	}
 	if need := b.cfg.MaxEventBytes + headRoom; nc.MaxPayload() < int64(need) {
-		return fmt.Errorf("%w: the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes", publish.ErrStream, nc.MaxPayload(), need)
+		small := fmt.Sprintf("the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes", nc.MaxPayload(), need)
+		if !b.accepted {
+			return fmt.Errorf("%w: %s", publish.ErrStream, small)
+		}
+		b.warnOfLimit(small)
 	}
 	return b.stream(ctx, js)
+}
+
+// warnOfLimit reports that a limit of the bus was lowered while it runs. The dispatcher shortens events above it: to end the agent would
+// delay all others. At the start, such a limit is refused.
+func (b *Bus) warnOfLimit(small string) {
+	if suppressed, ok := b.window.First("limit"); ok {
+		b.log.Warn("the limit of the bus is below event.maxBytes: events above it count as too large, and the next start is refused", "stream", b.cfg.Stream.Name,
+			"advice", small, "suppressed", suppressed)
+	}
 }
 
 // link is the state of the connection: up while it is open and its stream has been checked.

@@ -50,9 +50,19 @@ func (s *Stream) config(subjects []string) jetstream.StreamConfig {
 	return c
 }
 
+// tooSmall returns the fix if a stream does not accept the largest event, and "" if it does.
+func tooSmall(c *jetstream.StreamConfig, maxEvent int) string {
+	need := maxEvent + headRoom
+	if c.MaxMsgSize <= 0 || int(c.MaxMsgSize) >= need {
+		return ""
+	}
+	return fmt.Sprintf("its max_msg_size is %d bytes, and an event may need %d: nats stream edit %s --max-msg-size=-1, or lower event.maxBytes",
+		c.MaxMsgSize, need, c.Name)
+}
+
 // refusals lists the reasons why a stream would lose events silently or could not accept them, each with the fix. A maxAge alone is not a
 // reason: it is a deliberate choice of retention.
-func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key string) []string {
+func refusals(c *jetstream.StreamConfig, patterns []string, key string) []string {
 	var why []string
 	refuse := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
 	edit := "nats stream edit " + c.Name + " "
@@ -87,9 +97,6 @@ func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key st
 	// The server enforces this bound by dropping the oldest record of a subject, unless both kinds of discard new are set.
 	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
 		refuse("it keeps no more than %d records of a subject and drops older ones (max_msgs_per_subject): %s--max-msgs-per-subject=-1", c.MaxMsgsPerSubject, edit)
-	}
-	if need := maxEvent + headRoom; c.MaxMsgSize > 0 && int(c.MaxMsgSize) < need {
-		refuse("its max_msg_size is %d bytes, and an event may need %d: %s--max-msg-size=-1, or lower event.maxBytes", c.MaxMsgSize, need, edit)
 	}
 	for _, p := range patterns {
 		if !slices.ContainsFunc(c.Subjects, func(s string) bool { return subject.Covers(s, p) }) {
@@ -165,7 +172,15 @@ func (b *Bus) stream(ctx context.Context, js jetstream.JetStream) error {
 	}
 	b.lookAgain = b.noteLog(seen, s.CachedInfo())
 	got := s.CachedInfo().Config
-	if why := refusals(&got, b.patterns(), b.cfg.MaxEventBytes, b.cfg.Key); len(why) > 0 {
+	why, small := refusals(&got, b.patterns(), b.cfg.Key), tooSmall(&got, b.cfg.MaxEventBytes)
+	switch {
+	case small == "":
+	case b.accepted:
+		b.warnOfLimit(small)
+	default:
+		why = append(why, small)
+	}
+	if len(why) > 0 {
 		return fmt.Errorf("%w: %s:\n  - %s", publish.ErrStream, want.Name, strings.Join(why, "\n  - "))
 	}
 	b.noteDeadLetters(got.Subjects)

@@ -229,3 +229,58 @@ func TestSmallPayloadLimitOfTheServerIsRefused(t *testing.T) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
+
+// A limit that is lowered while the agent runs makes later events too large: the dispatcher shortens them. The bus does not end.
+func TestSizeLimitThatIsLoweredDoesNotEndTheBus(t *testing.T) {
+	for name, lower := range map[string]func(*testing.T, *server.Server, *server.Options){
+		"max_payload of the server": func(t *testing.T, s *server.Server, o *server.Options) {
+			t.Helper()
+			o = o.Clone()
+			o.MaxPayload = 512 << 10
+			if err := s.ReloadOptions(o); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"max_msg_size of the stream": func(t *testing.T, s *server.Server, _ *server.Options) {
+			t.Helper()
+			js := publishtest.Admin(t, s.ClientURL())
+			stream, err := js.Stream(t.Context(), "KUBECDC")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := stream.CachedInfo().Config
+			c.MaxMsgSize = 512 << 10
+			if _, err := js.UpdateStream(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var options *server.Options
+			s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { options = o })
+			p := publishtest.StartProxy(t, s.Addr().String())
+			r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
+			if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, strings.Repeat("x", 800<<10))); err != nil {
+				t.Fatal(err)
+			}
+			lower(t, s, options)
+			for rv := 2; rv < 4; rv++ {
+				if err := r.Publish(t.Context(), publishtest.Event("web-1", rv, strings.Repeat("x", 800<<10))); !errors.Is(err, publish.ErrTooLarge) {
+					t.Fatalf("got %v, want ErrTooLarge", err)
+				}
+				if err := r.Publish(t.Context(), publishtest.Event("web-1", rv, strings.Repeat("x", 400<<10))); err != nil {
+					t.Fatal(err)
+				}
+				p.Cut() // the stream is checked again
+			}
+			select {
+			case <-r.Ended:
+				t.Fatalf("ended: %v", r.Err)
+			default:
+			}
+			publishtest.Wait(t, "the log to say so", func() bool {
+				return publishtest.Lines(r.Log.String(), "the limit of the bus is below event.maxBytes") == 1
+			})
+		})
+	}
+}
