@@ -126,7 +126,10 @@ func (o *Options) DiscoverResources(ctx context.Context, cfg *config.Config) (_ 
 	if err != nil {
 		return nil, "", fmt.Errorf("discover the resources of %s: %w", host, err)
 	}
-	d := &rbac.Discovery{Unserved: plan.Unserved, Unknown: plan.Unknown}
+	d := &rbac.Discovery{Unserved: plan.Unserved, Unknown: plan.Unknown, Uncapturable: map[string]string{}}
+	for _, u := range plan.Uncapturable {
+		d.Uncapturable[u.Pattern] = u.Why
+	}
 	for _, p := range plan.Resources {
 		r := p.Resource
 		d.Resources = append(d.Resources, rbac.Resource{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced, Rules: p.Rules})
@@ -161,7 +164,8 @@ func Apply(ctx context.Context, informers *informers.Manager, next *reload.Loade
 func scopesOf(s *informers.Manager) map[string]bool {
 	all := map[string]bool{}
 	for _, st := range s.Status() {
-		named := st.Health == scope.HealthNotServed && st.Failures == 0 // the selection names it, but the cluster does not serve it
+		// The selection names it, but the cluster does not serve it, or not with the verb watch.
+		named := st.Health != scope.HealthOK && st.Phase == scope.PhaseWaiting && st.Failures == 0
 		if !named && st.Phase != scope.PhaseRetiring {
 			all[st.Scope] = true
 		}

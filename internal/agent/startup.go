@@ -6,6 +6,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -58,6 +59,8 @@ func items(all []scope.Status) []terminal.Item {
 			it.Problem = "no longer selected"
 		case st.Health == scope.HealthNotServed:
 			it.Problem = "not served"
+		case st.Reason == apiserver.ReasonUnsupported:
+			it.Problem = "cannot be captured"
 		}
 		out = append(out, it)
 	}

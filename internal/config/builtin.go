@@ -97,6 +97,36 @@ var builtins = []builtin{ //nolint:gochecknoglobals // a constant; Go has none o
 	{"apiservices", []string{"apiregistration.k8s.io"}, nil, true},
 }
 
+// uncapturables are the resources that Kubernetes and metrics-server serve without one of the verbs list and watch.
+var uncapturables = []struct{ resource, group, why string }{ //nolint:gochecknoglobals // a constant; Go has none of slices
+	{"bindings", "", onlyCreated},
+	{"componentstatuses", "", onlyRead},
+	{"selfsubjectreviews", "authentication.k8s.io", onlyCreated},
+	{"tokenreviews", "authentication.k8s.io", onlyCreated},
+	{"localsubjectaccessreviews", "authorization.k8s.io", onlyCreated},
+	{"selfsubjectaccessreviews", "authorization.k8s.io", onlyCreated},
+	{"selfsubjectrulesreviews", "authorization.k8s.io", onlyCreated},
+	{"subjectaccessreviews", "authorization.k8s.io", onlyCreated},
+	{"nodes", "metrics.k8s.io", onlyRead},
+	{"pods", "metrics.k8s.io", onlyRead},
+}
+
+const (
+	onlyCreated = "is served without list and watch (its verbs: create), so it cannot be captured"
+	onlyRead    = "is served without watch (its verbs: get, list), so it cannot be captured"
+)
+
+// uncapturable returns the group of a resource that cannot be captured, and why; "": it may be one that can.
+func (p *ResourcePattern) uncapturable() (group, why string) {
+	for _, u := range uncapturables {
+		anyGroup := p.Group == "" && !p.Core && builtinOf(p.Resource) == nil
+		if u.resource == p.Resource && (u.group == p.Group || anyGroup) {
+			return u.group, u.why
+		}
+	}
+	return "", ""
+}
+
 // builtinOf returns the resource with a name; nil: Kubernetes serves none.
 func builtinOf(resource string) *builtin {
 	i := slices.IndexFunc(builtins, func(b builtin) bool { return b.resource == resource })

@@ -31,6 +31,13 @@ func (r Resource) String() string {
 	return r.Name
 }
 
+// Uncapturable returns why the resource cannot be captured: "is served without watch (…)"; "" if it is not known to be so.
+func (r Resource) Uncapturable() string {
+	p := ResourcePattern{Resource: r.Name, Group: r.Group, Core: r.Group == ""}
+	_, why := p.uncapturable()
+	return why
+}
+
 // FindResource parses the name of one resource: a pattern without wildcards, a kind or a short name of kubectl. Examples are
 // "pods", "Deployment", "deploy" and "widgets.example.com".
 func FindResource(text string) (Resource, error) {
@@ -43,6 +50,7 @@ func FindResource(text string) (Resource, error) {
 		b = builtinOf(p.Resource)
 	}
 	r := Resource{Group: p.Group, Version: p.Version, Name: p.Resource}
+	group, uncapturable := p.uncapturable()
 	switch {
 	case p.Resource == "*":
 		return Resource{}, fmt.Errorf("must be one resource, got %q", text)
@@ -51,6 +59,8 @@ func FindResource(text string) (Resource, error) {
 		if r.Group == "" {
 			r.Group = b.groups[0]
 		}
+	case uncapturable != "":
+		r.Group = group
 	case p.Group == "" && !p.Core:
 		if why := p.doubt(); strings.HasSuffix(why, "?") {
 			return Resource{}, fmt.Errorf("%s", why)
@@ -122,10 +132,16 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 	}
 	for i := range f.Watch {
 		for j, p := range f.Watch[i].Resources {
-			doubt(fmt.Sprintf("watch[%d].resources[%d]", i, j), p.doubt())
+			why := p.doubt()
+			if _, uncapturable := p.uncapturable(); uncapturable != "" {
+				why = p.String() + " " + uncapturable
+			}
+			doubt(fmt.Sprintf("watch[%d].resources[%d]", i, j), why)
 		}
 		for j, p := range f.Watch[i].Except {
-			doubt(fmt.Sprintf("watch[%d].except[%d]", i, j), p.doubt())
+			if _, uncapturable := p.uncapturable(); uncapturable == "" {
+				doubt(fmt.Sprintf("watch[%d].except[%d]", i, j), p.doubt())
+			}
 		}
 		for j, p := range f.Watch[i].Redact {
 			doubt(fmt.Sprintf("watch[%d].redact[%d]", i, j), f.Watch[i].DoubtPath(p))

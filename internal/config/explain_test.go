@@ -28,6 +28,8 @@ func TestFindResource(t *testing.T) {
 		"storageclass":                 {Name: "storageclasses", Group: "storage.k8s.io", ClusterScoped: true},
 		"no":                           {Name: "nodes", ClusterScoped: true},
 		"events.events.k8s.io":         {Name: "events", Group: "events.k8s.io"},
+		"componentstatuses":            {Name: "componentstatuses"},
+		"tokenreviews":                 {Name: "tokenreviews", Group: "authentication.k8s.io"},
 		"widgets.example.com":          {Name: "widgets", Group: "example.com"},
 		"widgets.v1alpha1.example.com": {Name: "widgets", Version: "v1alpha1", Group: "example.com"},
 	} {
@@ -119,6 +121,8 @@ watch:
     fieldSelector: metadata.namespace!=b,metadata.name=a
   - resources: [jobs]
     fieldSelector: status.successful=1
+  - resources: [componentstatuses, pods.metrics.k8s.io]
+    except: [tokenreviews]
 noise: [node-heartbeats, status-only]
 redaction: {secrets: false}
 `), "f")
@@ -139,8 +143,10 @@ redaction: {secrets: false}
 		"f:6:58: watch[1].redact[3]: matches nothing if containers is a list, as it is in Pods; write containers[*]",
 		"f:8:20: watch[2].fieldSelector: most resources cannot be selected by status.phase: the API server rejects such lists, and " +
 			"none of their objects is sent; name the resources that can",
-		"f:13:26: noise[1]: status-only withholds changes of the status alone, of every resource: that a Pod has failed, that a Deployment is ready, that a Job is done",
-		"f:14:22: redaction.secrets: the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them",
+		"f:13:17: watch[5].resources[0]: componentstatuses is served without watch (its verbs: get, list), so it cannot be captured",
+		"f:13:36: watch[5].resources[1]: pods.metrics.k8s.io is served without watch (its verbs: get, list), so it cannot be captured",
+		"f:15:26: noise[1]: status-only withholds changes of the status alone, of every resource: that a Pod has failed, that a Deployment is ready, that a Job is done",
+		"f:16:22: redaction.secrets: the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -74,7 +74,11 @@ func Resource(f *config.File, r config.Resource) (*Explanation, error) {
 	v := f.Explain(r)
 	e := Explanation{Resource: r.String(), File: f.Name}
 	place := func(rule int) ruleAt { return ruleAt{Rule: rule, Line: f.Line(fmt.Sprintf("watch[%d]", rule))} }
+	uncapturable := r.Uncapturable()
 	switch {
+	case uncapturable != "":
+		e.Why = "it " + uncapturable
+		return &e, nil
 	case len(v.Taking) > 0 && f.Part(r.Group, r.Name, "").None:
 		e.Why = "mode " + string(f.Mode) + " excludes it: " + agent.PartInWords(f.Config, r.Group, r.Name)
 	case len(v.Taking) > 0:

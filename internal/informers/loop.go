@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -170,7 +171,10 @@ func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err er
 
 func (s *Manager) askServed(ctx context.Context) (now served, err error) {
 	now.discovery = s.discoveries.Add(1)
-	now.all, now.unknown, err = discovery.Discover(ctx, s.client)
+	found, err := discovery.Discover(ctx, s.client)
+	if err == nil {
+		now.all, now.unwatchable, now.unknown = found.Resources, found.Unwatchable, found.Unknown
+	}
 	return now, err
 }
 
@@ -186,19 +190,35 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	})
 	s.drainOutdated(ctx, now)
 	chosen, missing := s.sel.Choose(now.all, now.unknown, s.taken(nil))
-	for _, m := range missing {
-		if !slices.Contains(s.served.missing, m) {
-			s.o.Log.Warn("a selected resource is not served, checking again", "resource", m, "every", rediscoverUnserved)
-		}
-	}
+	now.missing, now.uncapturable = s.sel.Uncapturable(missing, now.unwatchable)
+	s.warnOfMissing(now)
 	if len(now.unknown) > 0 && !slices.Equal(now.unknown, s.served.unknown) {
 		s.o.Log.Warn("cannot discover some API groups", "groups", now.unknown)
 	}
-	now.missing = missing
 	s.served = *now
 	s.namespaces.forgetUnserved()
 	s.observeChosen(ctx, chosen, nil)
 	s.retireUndefined(ctx)
+}
+
+// warnOfMissing logs patterns of the selection that match no resource that can be captured, unless they did so before. It must be called
+// with mu held.
+func (s *Manager) warnOfMissing(now *served) {
+	for _, m := range now.missing {
+		if !slices.Contains(s.served.missing, m) {
+			s.o.Log.Warn("a selected resource is not served, checking again", "resource", m, "every", rediscoverUnserved)
+		}
+	}
+	for _, u := range now.uncapturable {
+		if !slices.Contains(s.served.uncapturable, u) {
+			s.o.Log.Warn("cannot capture a resource, checking again", "resource", u.Pattern, "err", whyUncapturable(u))
+		}
+	}
+}
+
+// whyUncapturable returns the error of a pattern, with the fix.
+func whyUncapturable(u selection.Uncapturable) error {
+	return fmt.Errorf("%w: %s: remove it from resources", apiserver.ErrUnsupported, u.Why)
 }
 
 // drainOutdated drains the informers of versions that are no longer served. It must be called with mu held.

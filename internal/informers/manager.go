@@ -74,11 +74,13 @@ type active struct {
 
 // served is the result of the last discovery.
 type served struct {
-	discovery uint64 // its number, 0 if there was none
-	all       []selection.APIResource
-	unknown   []string // group versions that could not be discovered
-	missing   []string // patterns of the selection that match no served resource
-	failure   error    // of a later discovery
+	discovery    uint64 // its number, 0 if there was none
+	all          []selection.APIResource
+	unwatchable  []selection.Unwatchable
+	unknown      []string                 // group versions that could not be discovered
+	missing      []string                 // patterns of the selection that match no served resource
+	uncapturable []selection.Uncapturable // patterns of the selection that match only unwatchable ones
+	failure      error                    // of a later discovery
 }
 
 // running is an informer with the means to end it.
@@ -198,7 +200,7 @@ func (s *Manager) observing() []*running {
 func (s *Manager) Status() []scope.Status {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := make([]scope.Status, 0, len(s.active.informers)+len(s.served.missing))
+	out := make([]scope.Status, 0, len(s.active.informers)+len(s.served.missing)+len(s.served.uncapturable))
 	for _, i := range s.active.informers {
 		out = append(out, i.Status())
 	}
@@ -210,6 +212,12 @@ func (s *Manager) Status() []scope.Status {
 	out = append(out, s.namespaces.statuses()...)
 	for _, u := range s.served.missing {
 		out = append(out, scope.Status{Scope: u, Resource: u, Phase: scope.PhaseWaiting, Health: scope.HealthNotServed})
+	}
+	for _, u := range s.served.uncapturable {
+		out = append(out, scope.Status{
+			Scope: u.Pattern, Resource: u.Pattern, Phase: scope.PhaseWaiting, Health: scope.HealthOf(apiserver.ReasonUnsupported),
+			Reason: apiserver.ReasonUnsupported, Error: whyUncapturable(u).Error(),
+		})
 	}
 	slices.SortFunc(out, func(a, b scope.Status) int { return cmp.Compare(a.Scope, b.Scope) })
 	return out
@@ -288,8 +296,10 @@ type Memory interface {
 // Plan has the resources that a Manager would observe if it ran now.
 type Plan struct {
 	Resources []Planned
-	Unserved  []string // patterns without a wildcard that match no served resource
-	Unknown   []string // group versions that could not be discovered
+	// Unserved and Uncapturable are the patterns without a wildcard that match no served resource, or only such that cannot be watched.
+	Unserved     []string
+	Uncapturable []selection.Uncapturable
+	Unknown      []string // group versions that could not be discovered
 }
 
 // Planned is a resource and the indices of the rules that can take its objects, in order.
@@ -300,15 +310,16 @@ type Planned struct {
 
 // Plan asks the API server once for the served resources, and applies the rules as Run does. It starts nothing.
 func (s *Manager) Plan(ctx context.Context) (*Plan, error) {
-	all, unknown, err := discovery.Discover(ctx, s.client)
+	served, err := discovery.Discover(ctx, s.client)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	sel := s.sel
 	s.mu.Unlock()
-	out, unserved := sel.Choose(all, unknown, nil)
-	p := &Plan{Unserved: unserved, Unknown: unknown}
+	out, unserved := sel.Choose(served.Resources, served.Unknown, nil)
+	p := &Plan{Unknown: served.Unknown}
+	p.Unserved, p.Uncapturable = sel.Uncapturable(unserved, served.Unwatchable)
 	for _, c := range out {
 		planned := Planned{Resource: c.Resource}
 		for i := range sel.Rules {

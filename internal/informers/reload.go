@@ -92,7 +92,11 @@ func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, n
 		return err
 	}
 	s.sel = sel
-	s.served.discovery, s.served.all, s.served.unknown, s.served.missing = now.discovery, now.all, now.unknown, missing
+	next := *now
+	next.failure = s.served.failure
+	next.missing, next.uncapturable = sel.Uncapturable(missing, now.unwatchable)
+	s.warnOfMissing(&next)
+	s.served = next
 	if err := s.selectNodes(); err != nil {
 		s.o.Log.Error("cannot apply the changed rules to deletions of Nodes, the previous rules still apply", "err", err)
 	}

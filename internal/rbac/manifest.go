@@ -3,6 +3,7 @@ package rbac
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,6 +44,8 @@ type Discovery struct {
 	Resources []Resource
 	Unserved  []string // patterns without a wildcard that match no served resource
 	Unknown   []string // group versions whose resources the API server did not list
+
+	Uncapturable map[string]string // such patterns that match only resources that cannot be watched, each with the reason
 }
 
 // Resource is a served resource, with the indexes of the rules that can take its objects, in order.
@@ -110,6 +113,9 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		}
 		for _, u := range d.Unserved {
 			n.notes = append(n.notes, fmt.Sprintf("%s is not served now; it is allowed for the time when it is.", u))
+		}
+		for _, u := range slices.Sorted(maps.Keys(d.Uncapturable)) {
+			n.notes = append(n.notes, fmt.Sprintf("%s cannot be captured: %s. Remove it from resources.", u, d.Uncapturable[u]))
 		}
 		for _, r := range d.Resources {
 			n.add(r.Rules, access{group: r.Group, resource: r.Resource}, r.Namespaced)

@@ -105,7 +105,7 @@ func TestManifests(t *testing.T) {
 		{name: "events-of-others", watch: `- {resources: [events.events.k8s.io, events, events.example.com]}`},
 		{name: "events-not-core", watch: `- {resources: [events], except: ["*.v1.", "events."]}`},
 		{
-			name: "discovered", watch: `- {resources: [pods, widgets, gadgets.example.com], namespaces: [shop]}
+			name: "discovered", watch: `- {resources: [pods, widgets, gadgets.example.com, componentstatuses], namespaces: [shop]}
 - {resources: ["*"], except: [pods, widgets, gadgets, events]}`,
 			served: &rbac.Discovery{
 				Resources: []rbac.Resource{
@@ -117,6 +117,8 @@ func TestManifests(t *testing.T) {
 				},
 				Unserved: []string{"gadgets.example.com"},
 				Unknown:  []string{"metrics.k8s.io/v1beta1"},
+
+				Uncapturable: map[string]string{"componentstatuses": "it is served without watch (its verbs: get, list)"},
 			},
 		},
 	} {

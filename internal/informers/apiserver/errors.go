@@ -24,7 +24,7 @@ var (
 
 // The classes of errors that Reason returns, as values of a metric's label.
 const (
-	reasonUnsupported     = "refused"
+	ReasonUnsupported     = "refused"
 	ReasonNotFound        = "not_found"
 	ReasonForbidden       = "forbidden"
 	reasonUnauthorized    = "unauthorized"
@@ -39,7 +39,7 @@ const (
 // Reasons returns all classes.
 func Reasons() []string {
 	return []string{
-		reasonUnsupported, ReasonNotFound, ReasonForbidden, reasonUnauthorized, reasonTooManyRequests, ReasonExpired, reasonTimeout,
+		ReasonUnsupported, ReasonNotFound, ReasonForbidden, reasonUnauthorized, reasonTooManyRequests, ReasonExpired, reasonTimeout,
 		reasonServerError, reasonNetwork, reasonOther,
 	}
 }
@@ -49,7 +49,7 @@ func Reason(err error) string {
 	var netErr net.Error
 	switch {
 	case errors.Is(err, ErrUnsupported):
-		return reasonUnsupported
+		return ReasonUnsupported
 	case apierrors.IsNotFound(err):
 		return ReasonNotFound
 	case apierrors.IsForbidden(err):
@@ -77,7 +77,7 @@ func IsShared(reason string) bool { return reason == reasonNetwork || reason == 
 
 // NeedsOperator reports whether errors of a class last until an operator changes the served resources or the permissions.
 func NeedsOperator(reason string) bool {
-	return reason == ReasonForbidden || reason == ReasonNotFound || reason == reasonUnsupported
+	return reason == ReasonForbidden || reason == ReasonNotFound || reason == ReasonUnsupported
 }
 
 // IsUnanswered reports whether err is the end of a time limit: the API server did not answer, or not completely.

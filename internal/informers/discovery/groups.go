@@ -17,49 +17,58 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Discover returns the served resources that can be listed and watched. unknown are the group versions that it could not read: their
-// resources may be served.
-func Discover(ctx context.Context, c *apiserver.Client) (served []selection.APIResource, unknown []string, err error) {
+// Served is what an API server serves.
+type Served struct {
+	Resources   []selection.APIResource // those that can be listed and watched
+	Unwatchable []selection.Unwatchable // the others
+	Unknown     []string                // group versions that could not be read: their resources may be served
+}
+
+// Discover returns the served resources.
+func Discover(ctx context.Context, c *apiserver.Client) (*Served, error) {
+	out := new(Served)
 	groups, lists, err := c.Discovery.ServerGroupsAndResourcesWithContext(ctx)
 	if partial, ok := errors.AsType[*discovery.ErrGroupDiscoveryFailed](err); ok {
 		for gv := range partial.Groups {
-			unknown = append(unknown, gv.String())
+			out.Unknown = append(out.Unknown, gv.String())
 		}
-		slices.Sort(unknown)
+		slices.Sort(out.Unknown)
 	} else if err != nil {
-		return nil, nil, fmt.Errorf("discover resources: %w", err)
+		return nil, fmt.Errorf("discover resources: %w", err)
 	}
 	byVersion := make(map[string][]metav1.APIResource, len(lists))
 	for _, l := range lists {
 		byVersion[l.GroupVersion] = l.APIResources
 	}
 	for _, g := range groups {
-		served = append(served, ofGroup(g, byVersion)...)
+		out.addGroup(g, byVersion)
 	}
-	return served, unknown, nil
+	return out, nil
 }
 
-// ofGroup returns the resources of a group that can be listed and watched, each with its preferred version first.
-func ofGroup(g *metav1.APIGroup, byVersion map[string][]metav1.APIResource) (out []selection.APIResource) {
-	index := map[string]int{} // in out, by name
+// addGroup adds the resources of a group, each with its preferred version first.
+func (s *Served) addGroup(g *metav1.APIGroup, byVersion map[string][]metav1.APIResource) {
+	index := map[string]int{} // in s.Resources, by name
 	others := slices.DeleteFunc(slices.Clone(g.Versions), func(v metav1.GroupVersionForDiscovery) bool { return v == g.PreferredVersion })
 	for _, v := range append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, others...) {
 		for _, r := range byVersion[v.GroupVersion] {
-			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
+			if strings.Contains(r.Name, "/") {
+				continue
+			}
+			version := object.Resource{Group: g.Name, Version: v.Version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced}
+			if !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
+				s.Unwatchable = append(s.Unwatchable, selection.Unwatchable{Resource: version, Verbs: r.Verbs})
 				continue
 			}
 			at, ok := index[r.Name]
 			if !ok {
-				at = len(out)
+				at = len(s.Resources)
 				index[r.Name] = at
-				out = append(out, selection.APIResource{Group: g.Name, Name: r.Name})
+				s.Resources = append(s.Resources, selection.APIResource{Group: g.Name, Name: r.Name})
 			}
-			out[at].Versions = append(out[at].Versions, object.Resource{
-				Group: g.Name, Version: v.Version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced,
-			})
+			s.Resources[at].Versions = append(s.Resources[at].Versions, version)
 		}
 	}
-	return out
 }
 
 // reviewsAtOnce limits concurrent access reviews.

@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Discover returns each resource that can be listed and watched once, with its preferred version first. A group that is not answered is
-// unknown.
+// Discover returns each resource that can be listed and watched once, with its preferred version first, and the others with their verbs. A
+// group that is not answered is unknown.
 func TestDiscover(t *testing.T) {
 	s := newServer()
 	ok := func(path, body string) { s.answers[path] = answer{http.StatusOK, body} }
@@ -31,23 +31,26 @@ func TestDiscover(t *testing.T) {
 			`{"name":"deployments","namespaced":true,"kind":"Deployment","verbs":["list","watch"]}]}`)
 	}
 	s.fail("/apis/shop.test/v1", http.StatusServiceUnavailable, "ServiceUnavailable")
-	got, unknown, err := discovery.Discover(t.Context(), s.client(t))
+	got, err := discovery.Discover(t.Context(), s.client(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []selection.APIResource{
-		{Name: "pods", Versions: []object.Resource{{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}}},
-		{Name: "nodes", Versions: []object.Resource{{Version: "v1", Name: "nodes", Kind: "Node"}}},
-		{Group: "apps", Name: "deployments", Versions: []object.Resource{
-			{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true},
-			{Group: "apps", Version: "v1beta1", Name: "deployments", Kind: "Deployment", Namespaced: true},
+	want := &discovery.Served{
+		Resources: []selection.APIResource{
+			{Name: "pods", Versions: []object.Resource{{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}}},
+			{Name: "nodes", Versions: []object.Resource{{Version: "v1", Name: "nodes", Kind: "Node"}}},
+			{Group: "apps", Name: "deployments", Versions: []object.Resource{
+				{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true},
+				{Group: "apps", Version: "v1beta1", Name: "deployments", Kind: "Deployment", Namespaced: true},
+			}},
+		},
+		Unwatchable: []selection.Unwatchable{{
+			Resource: object.Resource{Version: "v1", Name: "bindings", Kind: "Binding", Namespaced: true}, Verbs: []string{"create"},
 		}},
+		Unknown: []string{"shop.test/v1"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("served (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"shop.test/v1"}, unknown); diff != "" {
-		t.Errorf("unknown (-want +got):\n%s", diff)
 	}
 }
 

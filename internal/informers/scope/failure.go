@@ -2,6 +2,7 @@ package scope
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -30,6 +31,7 @@ func (i *Informer) failed(ctx context.Context, doing string, err error, delay ti
 		return
 	}
 	i.noteError(doing, err)
+	err = i.withFix(err)
 	r, now := apiserver.Reason(err), time.Now()
 	verb := "list" // the required permission
 	if doing == "watch" {
@@ -62,11 +64,19 @@ func (i *Informer) failed(ctx context.Context, doing string, err error, delay ti
 		i.log.Log(ctx, level, "not permitted to read a resource, retrying", attrs...)
 	case "not_found":
 		i.log.Log(ctx, level, "a resource is no longer served, checking again", attrs...)
-	case "refused":
-		i.log.Log(ctx, level, "cannot capture a resource: remove it from the configuration", attrs...)
+	case apiserver.ReasonUnsupported:
+		i.log.Log(ctx, level, "cannot capture a resource, checking again", attrs...)
 	default:
 		i.log.Log(ctx, level, "cannot read from the API server, retrying", attrs...)
 	}
+}
+
+// withFix adds to the error of a resource that cannot be captured how to exclude it.
+func (i *Informer) withFix(err error) error {
+	if !errors.Is(err, apiserver.ErrUnsupported) {
+		return err
+	}
+	return fmt.Errorf("%w: add %s to except of the rule that names it with a wildcard, or remove it from resources", err, i.resource)
 }
 
 // recovered records that a failed request succeeds again.

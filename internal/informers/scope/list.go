@@ -19,6 +19,9 @@ import (
 // avoid a gap after it.
 const oldList = 30 * time.Second
 
+// unsupportedRetry is the delay before the list of a resource that cannot be captured is retried.
+const unsupportedRetry = 5 * time.Minute
+
 // errRestart means that another kind of list is required.
 var errRestart = errors.New("list must be restarted")
 
@@ -60,7 +63,9 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 			i.deps.Denied(ctx, i)
 			delay = max(delay, time.Second)
 		case apierrors.IsNotFound(err) && i.created != 0: // a new resource is served soon
-		case apierrors.IsNotFound(err), errors.Is(err, apiserver.ErrUnsupported):
+		case errors.Is(err, apiserver.ErrUnsupported): // until the resource is served in another way, and its lists may be large
+			delay = max(delay, unsupportedRetry)
+		case apierrors.IsNotFound(err):
 			delay = max(delay, time.Second)
 		}
 		i.failed(ctx, "list", err, delay)

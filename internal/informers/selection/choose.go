@@ -2,6 +2,7 @@ package selection
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -139,6 +140,41 @@ func matchesAny(patterns []Pattern, res *object.Resource) bool {
 type APIResource struct {
 	Group, Name string
 	Versions    []object.Resource
+}
+
+// Unwatchable is a resource that is served without one of the verbs list and watch, and so cannot be captured.
+type Unwatchable struct {
+	object.Resource
+	Verbs []string
+}
+
+// Uncapturable is a pattern that names such a resource.
+type Uncapturable struct{ Pattern, Why string }
+
+// Uncapturable divides the unserved patterns of Choose: rest names resources that are not served at all.
+func (s *Selection) Uncapturable(unserved []string, unwatchable []Unwatchable) (rest []string, found []Uncapturable) {
+	for _, text := range unserved {
+		i := slices.IndexFunc(unwatchable, func(u Unwatchable) bool { return s.names(text, &u.Resource) })
+		if i < 0 {
+			rest = append(rest, text)
+			continue
+		}
+		found = append(found, Uncapturable{text, unwatchable[i].why()})
+	}
+	return rest, found
+}
+
+// names reports whether the pattern with a text names a resource.
+func (s *Selection) names(text string, r *object.Resource) bool {
+	return slices.ContainsFunc(s.Rules, func(rule Rule) bool {
+		return slices.ContainsFunc(rule.Resources, func(p Pattern) bool { return p.String() == text && p.Match(r.Group, r.Version, r.Name) })
+	})
+}
+
+// why describes what the resource lacks.
+func (u *Unwatchable) why() string {
+	lacks := slices.DeleteFunc([]string{"list", "watch"}, func(verb string) bool { return slices.Contains(u.Verbs, verb) })
+	return fmt.Sprintf("it is served without %s (its verbs: %s)", strings.Join(lacks, " and "), strings.Join(u.Verbs, ", "))
 }
 
 // Current returns r if its version and kind are served, otherwise the preferred version. It returns false if r is not served.
