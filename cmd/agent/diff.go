@@ -33,7 +33,8 @@ TO may be live: the running cluster of the kubeconfig. Objects with the same uid
 are read in the API version of the record. "entered": the object is older than FROM, but was not in the record then.
 Values that the record does not have are not compared: standard error lists them. --config names the paths that the
 agent strips and redacts. Without it, a live value is printed only if the record has a value of the same object at the
-same path: of a new object, only its identity. Values of Secrets are never printed.
+same path: of a new object, only its identity. Values of Secrets are never printed. The agent's own checkpoint and
+Lease, which are never captured, are left out: standard error names them.
 
 ` + momentHelp + `
 

@@ -37,6 +37,7 @@ func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([
 		answer, err = cluster.Compare(ctx, &live.Question{
 			State: from.State, Time: from.sure.time, Takes: q.Wanted.TakesObject, Namespace: q.Wanted.LiteralNamespace(), Labelled: q.labelled,
 			Withheld: func(resource string) []string { return withheld(to.Agent, resource) }, Known: to.Known,
+			Own: func(resource, namespace, name string) bool { return isOwn(to.Agent, resource, namespace, name) },
 		})
 		return err
 	})
@@ -45,6 +46,9 @@ func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([
 	}
 	if err != nil {
 		return nil, err
+	}
+	if len(answer.Own) > 0 {
+		fmt.Fprintf(q.Stderr, "not compared, because the agent never captures its own checkpoint and Lease: %s\n", strings.Join(answer.Own, ", "))
 	}
 	for _, resource := range slices.Sorted(maps.Keys(answer.Withheld)) {
 		fmt.Fprintf(q.Stderr, "not compared in %s, because the record does not have it: %s\n", resource, strings.Join(answer.Withheld[resource], ", "))
@@ -63,6 +67,17 @@ func sourcesOf(scopes []timeline.Scope) []string {
 		all[scopes[i].Source] = true
 	}
 	return slices.Sorted(maps.Keys(all))
+}
+
+// isOwn reports whether a configuration names an object as the agent's own: the ConfigMap of its checkpoint, or the Lease of its election.
+func isOwn(cfg *config.Config, resource, namespace, name string) bool {
+	switch configMap, election := cfg.Checkpoint.ConfigMap, &cfg.LeaderElection; resource {
+	case "configmaps":
+		return configMap != nil && *configMap == config.CheckpointConfigMap{Namespace: namespace, Name: name}
+	case "leases.coordination.k8s.io":
+		return election.Enabled && election.Namespace == namespace && election.Lease == name
+	}
+	return false
 }
 
 // withheld returns the paths that an agent with a configuration strips or redacts in objects of a resource.

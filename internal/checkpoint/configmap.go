@@ -96,17 +96,11 @@ func (c *configMap) Load(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	c.object = o
-	if compressed, ok := o.BinaryData[compressedKey]; ok {
-		data, err := expand(compressed)
-		if err != nil {
-			return nil, at(c, damaged(compressedKey+" cannot be expanded", err))
-		}
-		return data, nil
+	data, err := o.content()
+	if err != nil {
+		return nil, at(c, damaged(compressedKey+" cannot be expanded", err))
 	}
-	if plain, ok := o.Data[plainKey]; ok {
-		return []byte(plain), nil
-	}
-	return nil, nil
+	return data, nil
 }
 
 // Save implements Store.
@@ -165,6 +159,34 @@ func (c *configMap) write(ctx context.Context, plain, compressed []byte) error {
 		c.object = written
 	}
 	return err
+}
+
+// OfConfigMap returns the checkpoint in a ConfigMap, given as JSON, and nil if it has none that this release can read.
+func OfConfigMap(raw []byte) *Document {
+	var o configMapObject
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return nil
+	}
+	data, err := o.content()
+	if err != nil || data == nil {
+		return nil
+	}
+	d, err := Decode(data)
+	if err != nil {
+		return nil
+	}
+	return d
+}
+
+// content returns the stored checkpoint, nil if there is none.
+func (o *configMapObject) content() ([]byte, error) {
+	if compressed, ok := o.BinaryData[compressedKey]; ok {
+		return expand(compressed)
+	}
+	if plain, ok := o.Data[plainKey]; ok {
+		return []byte(plain), nil
+	}
+	return nil, nil
 }
 
 func (c *configMap) path() string { return "/api/v1/namespaces/" + c.namespace + "/configmaps" }

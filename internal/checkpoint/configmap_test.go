@@ -427,3 +427,37 @@ func TestConfigMapAddress(t *testing.T) {
 		t.Errorf("%v, want an error without the password", err)
 	}
 }
+
+// The checkpoint in a ConfigMap is found whether it is compressed or not.
+func TestCheckpointOfAConfigMap(t *testing.T) {
+	for name, scopes := range map[string]int{"plain": 1, "compressed": 3000} {
+		t.Run(name, func(t *testing.T) {
+			s := newAPIServer(t)
+			d := checkpoint.Document{FormatVersion: checkpoint.FormatVersion, Scopes: map[string]checkpoint.Scope{}}
+			for i := range scopes {
+				d.Scopes[strconv.Itoa(i)] = checkpoint.Scope{Resource: "configmaps", Ignored: []string{"kubecdc/checkpoint"}}
+			}
+			text, err := d.Encode()
+			if err == nil {
+				err = s.store(t).Save(t.Context(), text)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw, err := json.Marshal(s.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&d, checkpoint.OfConfigMap(raw)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	for _, raw := range []string{
+		``, `{}`, `{"data":{"checkpoint.json":"{}"}}`, `{"binaryData":{"checkpoint.json.gz":"AAAA"}}`, `{"data":{"checkpoint.json":7}}`,
+	} {
+		if d := checkpoint.OfConfigMap([]byte(raw)); d != nil {
+			t.Errorf("%s: %+v", raw, d)
+		}
+	}
+}

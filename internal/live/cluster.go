@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/timeline"
@@ -43,6 +44,8 @@ type Question struct {
 	Labelled func(object json.RawMessage) bool
 	// Withheld returns the paths that the record lacks for a resource, because of its agent's configuration. It may be nil.
 	Withheld func(resource string) []string
+	// Own reports whether the configuration of the agent names an object as its own, which it never captures. It may be nil.
+	Own func(resource, namespace, name string) bool
 	// Known reports that Withheld returns all these paths. If not, a live value is returned only where the record has a value of
 	// the same object at the same path.
 	Known bool
@@ -60,6 +63,8 @@ type Answer struct {
 	Withheld map[string][]string
 	// Unproven has the paths of live values that were removed because Question.Known is false.
 	Unproven map[string][]string
+	// Own has the objects that were left out because their agent never captures them, as "configmaps kubecdc/checkpoint", sorted.
+	Own []string
 }
 
 // AnotherClusterError reports that the record belongs to another cluster.
@@ -92,6 +97,7 @@ func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
 		}
 	}
 	timeline.SortDifferences(out.Differences)
+	slices.Sort(out.Own)
 	return out, nil
 }
 
@@ -128,6 +134,9 @@ type comparison struct {
 	mask    *mask
 	changed []timeline.Difference // not masked yet
 	seen    map[string]bool       // uids of recorded objects
+
+	checkpoints map[string][]*checkpoint.Document // by namespace; see isOwn
+	own         []string                          // see Answer.Own
 }
 
 func (k *comparison) run(ctx context.Context, out *Answer) error {
@@ -187,6 +196,7 @@ func (k *comparison) run(ctx context.Context, out *Answer) error {
 		}
 		out.Differences = append(out.Differences, d)
 	}
+	out.Own = append(out.Own, k.own...)
 	if len(k.changed) > 0 && len(k.mask.paths) > 0 {
 		out.Withheld[k.resource] = k.mask.paths
 	}
@@ -244,7 +254,7 @@ func (k *comparison) list(ctx context.Context, r *object.Resource, first bool) e
 				if err != nil {
 					return err
 				}
-				return k.take(&timeline.Version{
+				return k.take(ctx, &timeline.Version{
 					Object: consume.Object{
 						Source: k.scopes[0].Source, Resource: k.resource, Namespace: string(m.Namespace), Name: string(m.Name), UID: string(m.UID),
 					},
@@ -285,7 +295,7 @@ func (k *comparison) namespaces(r *object.Resource) []string {
 }
 
 // take compares an object of the cluster.
-func (k *comparison) take(now *timeline.Version, first bool) error {
+func (k *comparison) take(ctx context.Context, now *timeline.Version, first bool) error {
 	if !k.q.Takes(k.resource, now.Namespace, now.Name) {
 		return nil
 	}
@@ -295,6 +305,13 @@ func (k *comparison) take(now *timeline.Version, first bool) error {
 	case was == nil:
 		if !first || !selected {
 			return nil
+		}
+		own, err := k.isOwn(ctx, now)
+		if own && (k.q.Labelled == nil || k.q.Labelled(now.After)) {
+			k.own = append(k.own, k.resource+" "+now.Namespace+"/"+now.Name)
+		}
+		if own || err != nil {
+			return err
 		}
 		now.Op = consume.Created
 		if created(now.After).Before(k.q.Time.Truncate(time.Second)) {
