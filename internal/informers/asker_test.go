@@ -216,6 +216,30 @@ func TestWalkBackNotTold(t *testing.T) {
 	}
 }
 
+// A server that ignores the field selector answers with the whole scope, of which no more than the first other name is read.
+func TestWalkBackReadsNoWholeScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalk(t, "updated")
+		w.busy()
+		w.names = []string{"updated"}
+		w.ask = func(_ int64, rw http.ResponseWriter) bool {
+			v := version{rv: 103, namespace: "shop", name: "again", uid: "uid-9"}
+			object := v.JSON(true, 103)
+			_, err := fmt.Fprint(rw, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"109"},"items":[`+object)
+			for n := 0; err == nil; n++ {
+				if n == 100_000 {
+					t.Error("the whole scope was read")
+					fmt.Fprint(rw, "]}")
+					break
+				}
+				_, err = fmt.Fprint(rw, ","+object)
+			}
+			return true
+		}
+		w.want(t, false, 1, map[string]string{"updated": ""})
+	})
+}
+
 func TestWalkBackStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWalk(t, "updated")

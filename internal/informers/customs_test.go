@@ -225,6 +225,54 @@ func TestDefinitionIsChanged(t *testing.T) {
 	}
 }
 
+// Lists at each revision have a limit by what the API server lists, also if the scope has none of it. Then the names are searched one by one.
+func TestDefinitionIsChangedBesideManyExcludedObjects(t *testing.T) {
+	const (
+		changes  = 20
+		excluded = 300
+	)
+	synctest.Test(t, func(t *testing.T) {
+		s := newCustoms(t)
+		s.define(true)
+		s.put("w", "1", nil)
+		for k := range excluded {
+			s.putIn("other", fmt.Sprint("x", k), "1", nil)
+		}
+		l := live(t, s.apiServer, newMemory(), takes(widgets(func(r *selection.Rule) {
+			r.AllNamespaces, r.Patterns, r.Namespaces = false, []string{"!other"}, func(ns string) bool { return ns != "other" }
+		})))
+		want := []string{"snapshot.started 1", "r w uid-1 -→1", "snapshot.completed 1"}
+		l.wait(t, want...)
+		s.refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+		s.CloseClientConnections()
+		synctest.Wait()
+		want = append(want, "gap 0 expired")
+		for k := 1; k <= changes; k++ {
+			s.put("w", fmt.Sprint(1+k), nil)
+			want = append(want, fmt.Sprintf("u w uid-1 %d→%d", k, 1+k))
+		}
+		s.mu.Lock()
+		now := s.rv
+		s.mu.Unlock()
+		s.expire(now)
+		expired := *s.refused.Load()
+		var pages atomic.Int64
+		count := func(w http.ResponseWriter, r *http.Request) {
+			q := r.URL.Query()
+			exact := q.Get("resourceVersionMatch") == "Exact" && q.Get("fieldSelector") == ""
+			if at, _, later := strings.Cut(q.Get("continue"), "-"); exact || later && at != fmt.Sprint(now) {
+				pages.Add(1)
+			}
+			expired(w, r)
+		}
+		s.refused.Store(&count)
+		l.wait(t, want...)
+		if n := pages.Load(); n < changes || n > changes+100 {
+			t.Errorf("%d pages of lists at %d revisions were requested", n, changes)
+		}
+	})
+}
+
 // A resource may be served before the watch on definitions shows that it is established. It is captured from its creation all the same, and
 // there is no gap, although the bus has events of an earlier resource of that name.
 func TestDefinedAgainAndServedBeforeItIsEstablished(t *testing.T) {

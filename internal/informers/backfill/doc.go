@@ -29,7 +29,8 @@
 //   - A step is a version that the API server returned, or the deletion that follows from two of its answers. If the answers
 //     contradict the known objects, which then belong to another history, the result is not complete.
 //   - A result is complete only if its steps lead from Before to After without a hole, other than those named above.
-//   - Walk makes at most Options.Requests requests, retries included. Both functions end after a bounded time.
+//   - Walk makes at most Options.Requests requests, retries included, and EveryRevision at most as many as its Budget has. Both end
+//     after a bounded time.
 //
 // The package holds no state and starts no goroutine that outlives a call. It reaches the API server only through an Asker.
 package backfill

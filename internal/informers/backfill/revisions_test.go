@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,17 +18,34 @@ import (
 )
 
 // lists has the objects that lists at each revision after 10 return: "a=1 b=2*" is a and b with their uids, and b was written at this revision.
+// "-" is an object that the scope leaves out, and "|" begins another page.
 type lists []string
 
 func (lists) Ask(context.Context, backfill.Question) (*backfill.Version, error) {
 	return nil, errors.New("asked about a name")
 }
 
-func (l lists) List(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
+func (l lists) List(ctx context.Context, rv uint64, request func() error, each func(*object.Object, *object.Scanned) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if err := request(); err != nil {
+		return err
+	}
 	for _, one := range strings.Fields(l[rv-11]) {
+		var err error
+		switch one {
+		case "|":
+			err = request()
+		case "-":
+			err = each(nil, &object.Scanned{})
+		}
+		if err != nil {
+			return err
+		}
+		if one == "|" || one == "-" {
+			continue
+		}
 		name, uid, _ := strings.Cut(one, "=")
 		uid, written := strings.CutSuffix(uid, "*")
 		version := uint64(1)
@@ -73,7 +91,7 @@ func TestEveryRevision(t *testing.T) {
 	for _, o := range []*object.Object{at("a", "1", 7), at("gone", "2", 8)} {
 		changed = append(changed, backfill.Change{Key: o.Ref.Key, Before: o})
 	}
-	byKey, err := backfill.EveryRevision(t.Context(), l, backfill.Gap{From: 10, To: 10 + uint64(len(l)), Changed: changed})
+	byKey, err := everyRevision(t.Context(), l, &backfill.Gap{From: 10, To: 10 + uint64(len(l)), Changed: changed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,8 +162,8 @@ func (r *revisions) draw(t *rapid.T, rv uint64) {
 }
 
 // gap is the gap that these revisions make.
-func (r *revisions) gap() backfill.Gap {
-	gap := backfill.Gap{From: 10, To: 10 + uint64(len(r.lists))}
+func (r *revisions) gap() *backfill.Gap {
+	gap := &backfill.Gap{From: 10, To: 10 + uint64(len(r.lists))}
 	for _, name := range r.names {
 		if r.before[name] != r.now[name] {
 			gap.Changed = append(gap.Changed, backfill.Change{Key: "configmaps/shop/" + name, Before: r.before[name], After: r.now[name]})
@@ -158,7 +176,7 @@ func (r *revisions) gap() backfill.Gap {
 func TestEveryRevisionProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRevisions(t)
-		byKey, err := backfill.EveryRevision(t.Context(), r.lists, r.gap())
+		byKey, err := everyRevision(t.Context(), r.lists, r.gap())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,19 +194,49 @@ func TestEveryRevisionProperties(t *testing.T) {
 	})
 }
 
-// After a list that fails permanently, or has too many objects, there are no steps.
+// everyRevision lists each revision of gap with a budget of its own, in a scope without known objects.
+func everyRevision(ctx context.Context, l lists, gap *backfill.Gap) (map[string][]backfill.Step, error) {
+	return backfill.EveryRevision(ctx, l, *gap, gap.Reserve(backfill.NewLimiter(), 0))
+}
+
+// After a list that fails permanently there are no steps.
 func TestEveryRevisionFails(t *testing.T) {
-	many := strings.Repeat("a=1 ", 50_000)
-	if byKey, err := backfill.EveryRevision(t.Context(), lists{many}, backfill.Gap{From: 10, To: 11}); err != nil || len(byKey) != 0 {
-		t.Errorf("%v, %v, want no steps", byKey, err)
-	}
-	if byKey, err := backfill.EveryRevision(t.Context(), lists{many, "a=1"}, backfill.Gap{From: 10, To: 12}); !errors.Is(err, apiserver.ErrUnanswerable) {
-		t.Errorf("%v, %v, want apiserver.ErrUnanswerable: too many objects", byKey, err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if byKey, err := backfill.EveryRevision(ctx, lists{"a=1"}, backfill.Gap{From: 10, To: 11}); !errors.Is(err, context.Canceled) {
+	if byKey, err := everyRevision(ctx, lists{"a=1"}, &backfill.Gap{From: 10, To: 11}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v, want the end of the context", byKey, err)
+	}
+}
+
+// EveryRevision ends when its lists have cost as much as they may. Objects that the API server lists and the scope leaves out count too.
+func TestEveryRevisionWithinItsBudget(t *testing.T) {
+	for name, c := range map[string]struct {
+		lists lists
+		left  int // tokens of the limiter
+		ok    bool
+	}{
+		"as many objects as permitted":           {lists{strings.Repeat("a=1 ", 50_000)}, 10_000, true},
+		"too many objects":                       {lists{strings.Repeat("a=1 ", 50_000), "a=1"}, 10_000, false},
+		"as many excluded ones as permitted":     {lists{strings.Repeat("- ", 50_000)}, 10_000, true},
+		"too many that the scope leaves out":     {lists{strings.Repeat("- ", 50_000), "-"}, 10_000, false},
+		"as many further pages as permitted":     {lists{strings.Repeat("| ", 100), ""}, 10_000, true},
+		"too many pages":                         {lists{strings.Repeat("| ", 100), "|"}, 10_000, false},
+		"as many pages as the limiter permits":   {lists{"| |", ""}, 4, true},
+		"more pages than the limiter permits":    {lists{"| |", ""}, 3, false},
+		"as many objects as the limiter permits": {lists{strings.Repeat("- ", 149)}, 3, true},
+		"more objects than the limiter permits":  {lists{strings.Repeat("- ", 150)}, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := backfill.NewLimiter()
+				l.AllowN(time.Now(), 10_000-c.left)
+				gap := backfill.Gap{From: 10, To: 10 + uint64(len(c.lists))}
+				_, err := backfill.EveryRevision(t.Context(), c.lists, gap, gap.Reserve(l, 0))
+				if c.ok != (err == nil) || err != nil && !errors.Is(err, apiserver.ErrUnanswerable) {
+					t.Errorf("%v, permitted: %t", err, c.ok)
+				}
+			})
+		})
 	}
 }
 

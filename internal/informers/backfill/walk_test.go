@@ -99,7 +99,7 @@ func (p *past) Ask(ctx context.Context, q backfill.Question) (*backfill.Version,
 }
 
 // List implements backfill.Asker.
-func (*past) List(context.Context, uint64, func(*object.Object, *object.Scanned) error) error {
+func (*past) List(context.Context, uint64, func() error, func(*object.Object, *object.Scanned) error) error {
 	return errors.New("listed")
 }
 

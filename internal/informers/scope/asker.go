@@ -79,8 +79,8 @@ func (i *Informer) Ask(ctx context.Context, q backfill.Question) (v *backfill.Ve
 }
 
 // List implements backfill.Asker.
-func (i *Informer) List(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
-	return i.inSlot(ctx, func() error { return i.listAt(ctx, rv, each) })
+func (i *Informer) List(ctx context.Context, rv uint64, request func() error, each func(*object.Object, *object.Scanned) error) error {
+	return i.inSlot(ctx, func() error { return i.listAt(ctx, rv, request, each) })
 }
 
 // inSlot makes a request of a search for versions.
@@ -95,20 +95,26 @@ func (i *Informer) inSlot(ctx context.Context, request func() error) error {
 }
 
 // listAt lists the scope at rv.
-func (i *Informer) listAt(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
+func (i *Informer) listAt(ctx context.Context, rv uint64, request func() error, each func(*object.Object, *object.Scanned) error) error {
+	if err := request(); err != nil {
+		return err
+	}
 	r := i.newReader()
 	exactly := object.FormatVersion(rv)
 	_, err := i.deps.Client.Pages(ctx, i.resource, i.selection.Namespace, apiserver.JSON, metav1.ListOptions{
 		ResourceVersion: exactly, ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}, func(raw []byte) error {
 		o, err := r.read(raw, false)
-		if err != nil || o.object == nil {
+		if err != nil {
 			return err
 		}
 		return each(o.object, r.scanned)
 	}, func(meta *object.ListMeta) error {
 		if meta.ResourceVersion != exactly { // the server does not support Exact
 			return apiserver.ErrUnanswerable
+		}
+		if meta.Continue != "" {
+			return request()
 		}
 		return nil
 	})
@@ -145,17 +151,15 @@ func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.Li
 	}
 	r := i.newReader()
 	var v *backfill.Version
-	foreign := false
 	meta, err := i.deps.Client.List(ctx, i.resource, q.Ref.Namespace(), apiserver.JSON, opts, func(raw []byte) error {
 		o, err := r.read(raw, false)
 		switch {
 		case err != nil:
 			return err
-		case o.object == nil, o.object.Ref.Key != q.Ref.Key:
-			foreign = true
-		default:
-			v = &backfill.Version{Object: o.object, Managers: r.scanned.CopyManagers(), Outside: o.outside}
+		case o.object == nil, o.object.Ref.Key != q.Ref.Key: // the server ignores the field selector: the rest may be the whole scope
+			return apiserver.ErrUnanswerable
 		}
+		v = &backfill.Version{Object: o.object, Managers: r.scanned.CopyManagers(), Outside: o.outside}
 		return nil
 	})
 	switch {
@@ -163,8 +167,8 @@ func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.Li
 		return nil, 0, apiserver.ErrUnanswerable
 	case err != nil:
 		return nil, 0, err
-	case foreign, q.At != 0 && (meta.ResourceVersion != object.FormatVersion(q.At) || v != nil && v.Object.ResourceVersion > q.At):
-		return nil, 0, apiserver.ErrUnanswerable // the server does not support the field selector, or Exact
+	case q.At != 0 && (meta.ResourceVersion != object.FormatVersion(q.At) || v != nil && v.Object.ResourceVersion > q.At):
+		return nil, 0, apiserver.ErrUnanswerable // the server does not support Exact
 	}
 	at, err := apiserver.ListVersion(&meta)
 	return v, at, err

@@ -13,9 +13,12 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 	l, changed := i.store.Changes()
 	gap := backfill.Gap{From: l.From, To: to, Changed: changed}
 	began := time.Now()
-	tokens, affordable := gap.Cost(i.store.View().Objects)
-	if l.SkipIfRecovered && !i.selection.HasSelector() && affordable && i.deps.Lookups.AllowN(began, tokens) {
-		steps, err := backfill.EveryRevision(ctx, i, gap)
+	var budget *backfill.Budget
+	if l.SkipIfRecovered && !i.selection.HasSelector() {
+		budget = gap.Reserve(i.deps.Lookups, i.store.View().Objects)
+	}
+	if budget != nil {
+		steps, err := backfill.EveryRevision(ctx, i, gap, budget)
 		if ctx.Err() != nil {
 			return false, false, context.Cause(ctx)
 		}
