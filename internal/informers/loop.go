@@ -159,6 +159,9 @@ func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err er
 	}
 	again = discovery.DiscoverEvery
 	ended := s.decide(ctx, func(ctx context.Context) {
+		if s.served.failure == nil {
+			s.served.failing = time.Now()
+		}
 		if s.served.failure = err; err == nil {
 			s.takeServed(ctx, &now)
 		}

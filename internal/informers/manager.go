@@ -81,6 +81,7 @@ type served struct {
 	missing      []string                 // patterns of the selection that match no served resource
 	uncapturable []selection.Uncapturable // patterns of the selection that match only unwatchable ones
 	failure      error                    // of a later discovery
+	failing      time.Time                // when the first of the failures in a row was seen
 }
 
 // running is an informer with the means to end it.
@@ -223,14 +224,21 @@ func (s *Manager) Status() []scope.Status {
 	return out
 }
 
-// Ready returns nil once resources are discovered and every informer that can has loaded its first list, except while a scope is stale. It
-// does not wait for a resource that is forbidden, not served, cannot be captured or keeps failing while others do not: Status shows it.
+// undiscoveredFor is how long discovery may fail before the agent is not ready. Failing scopes are stale after the same time.
+const undiscoveredFor = 3 * time.Minute
+
+// Ready returns nil once resources are discovered and every informer that can has loaded its first list, except while a scope is stale or
+// discovery fails for minutes. It does not wait for a resource that is forbidden, not served, cannot be captured or keeps failing while
+// others do not: Status shows it.
 func (s *Manager) Ready() error {
 	s.mu.RLock()
-	discovered, err := s.served.discovery != 0, s.served.failure
+	discovered, err, failing := s.served.discovery != 0, s.served.failure, s.served.failing
 	s.mu.RUnlock()
-	if !discovered {
+	switch {
+	case !discovered:
 		return cmp.Or(err, errors.New("resources are not discovered yet"))
+	case err != nil && time.Since(failing) > undiscoveredFor && !apiserver.NeedsOperator(apiserver.Reason(err)):
+		return fmt.Errorf("new resources are not captured: %w", err)
 	}
 	var waiting, stale []string
 	for _, st := range s.Status() {

@@ -23,8 +23,12 @@ import (
 // The selection is in force at once, except for resources with a draining informer (drain.go). After the drain, the selection then in
 // force decides which informers replace it.
 
-// reloadWait is how long Reload waits for draining informers: usually milliseconds, forever if the bus does not take their records.
-const reloadWait = 3 * time.Second
+const (
+	// reloadWait is how long Reload waits for draining informers: usually milliseconds, forever if the bus does not take their records.
+	reloadWait = 3 * time.Second
+	// reloadAsks is how long Reload waits for the answers of the API server: a redaction must not wait for them.
+	reloadAsks = 10 * time.Second
+)
 
 // Reload replaces the selection by spec. It returns nil once spec is in force, while new scopes are being read. It waits a few seconds, and
 // not longer, for draining informers. If spec is wrong, Reload returns an error that names the fault, and changes nothing. If it returns
@@ -46,10 +50,12 @@ func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	var whole []schema.GroupResource // may be read as a whole now
 	var now served                   // empty if the API server does not answer: then the last answer stays in force
 	if discovered {
-		if now, err = s.askServed(ctx); err != nil {
+		asking, cancel := context.WithTimeout(ctx, reloadAsks)
+		if now, err = s.askServed(asking); err != nil {
 			now = served{}
 		}
-		whole = s.namespaces.readable(ctx)
+		whole = s.namespaces.readable(asking)
+		cancel()
 	}
 	var draining map[schema.GroupResource]*drain
 	var wrong error

@@ -26,15 +26,17 @@ const (
 	// watchReadBuffer is the size of a read from a connection of watches. net/http reads 4 KiB at a time and crypto/tls each record in two
 	// reads, so that a frame costs two system calls. HTTP/2 has one such connection for all watches, HTTP/1.1 one for each.
 	watchReadBuffer = 32 << 10
-	// answerWithin limits requests other than lists and watches. Their connection may be dead without an error.
+	// answerWithin limits each request other than lists and watches, with the body of its response. A server may keep a request on a
+	// live connection.
 	answerWithin = 30 * time.Second
 )
 
 // Client reads from one API server. It is safe for concurrent use.
 type Client struct {
-	Host      string // the URL for messages, without the password
-	Discovery *discovery.DiscoveryClient
+	Host      string                     // the URL for messages, without the password
+	Discovery *discovery.DiscoveryClient // each of its requests has answerWithin
 
+	asks     *rest.RESTClient // requests other than lists and watches: each has answerWithin
 	lists    *rest.RESTClient
 	watches  *rest.RESTClient
 	watching *rest.Config // of watches
@@ -75,7 +77,12 @@ func New(config *rest.Config) (*Client, error) {
 	if c.watches, err = rest.UnversionedRESTClientFor(watches); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
-	if c.Discovery, err = discovery.NewDiscoveryClientForConfigAndClient(lists, c.lists.Client); err != nil {
+	// The connections are those of lists. Package discovery sets a limit only in a client of its own.
+	limited := &http.Client{Transport: c.lists.Client.Transport, Timeout: answerWithin}
+	if c.asks, err = rest.UnversionedRESTClientForConfigAndClient(lists, limited); err != nil {
+		return nil, fmt.Errorf("client for %s: %w", host, err)
+	}
+	if c.Discovery, err = discovery.NewDiscoveryClientForConfigAndClient(lists, limited); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
 	return c, nil
@@ -142,7 +149,7 @@ func (c *Client) watchClient(alone bool) (*rest.RESTClient, error) {
 // ClusterUID returns the uid of namespace kube-system, which identifies the cluster.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	var ns metav1.PartialObjectMetadata
-	if err := decode(c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", JSON).Timeout(answerWithin).Do(ctx), &ns); err != nil {
+	if err := decode(c.asks.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", JSON).Do(ctx), &ns); err != nil {
 		return "", fmt.Errorf("read namespace kube-system, whose uid names the cluster (the agent needs get on it): %w", err)
 	}
 	return string(ns.UID), nil
@@ -174,8 +181,8 @@ func (c *Client) Allowed(ctx context.Context, r *object.Resource, namespace, ver
 			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
-	err = decode(c.lists.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").SetHeader("Accept", JSON).
-		SetHeader("Content-Type", JSON).Timeout(answerWithin).Body(body).Do(ctx), &review)
+	err = decode(c.asks.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").SetHeader("Accept", JSON).
+		SetHeader("Content-Type", JSON).Body(body).Do(ctx), &review)
 	if err != nil && !IsPermanent(err) {
 		return false, fmt.Errorf("review access to %s in namespace %q: %w", r.String(), namespace, err)
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -60,7 +61,7 @@ func Reason(err error) string {
 		return reasonTooManyRequests
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), errors.Is(err, ErrTooMany):
 		return ReasonExpired
-	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), IsUnanswered(err):
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), IsUnanswered(err), isLate(err):
 		return reasonTimeout
 	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
 		return reasonServerError
@@ -82,6 +83,13 @@ func NeedsOperator(reason string) bool {
 
 // IsUnanswered reports whether err is the end of a time limit: the API server did not answer, or not completely.
 func IsUnanswered(err error) bool { return errors.Is(err, ErrSilent) || errors.Is(err, errSlow) }
+
+// isLate reports whether err is the end of a request's time on a connection. The error of a connection that could not be opened in
+// time is a net.OpError.
+func isLate(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &op)
+}
 
 // IsTemporary reports whether err passes without a change of the request or of the objects: of the network, or of a server that is busy,
 // restarts or does not answer in time.

@@ -1,10 +1,13 @@
 package apiserver_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +35,8 @@ func TestErrorClasses(t *testing.T) {
 		{apierrors.NewResourceExpired("gone"), "expired", true, true, true},
 		{apierrors.NewServerTimeout(pods, "list", 1), "timeout", false, false, true},
 		{fmt.Errorf("open: %w", apiserver.ErrSilent), "timeout", false, false, true},
+		{&url.Error{Op: "Get", Err: context.DeadlineExceeded}, "timeout", false, false, true},
+		{&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, "network", false, false, false},
 		{apierrors.NewInternalError(errors.New("webhook")), "server_error", false, false, true},
 		{status(http.StatusBadRequest, metav1.StatusReasonBadRequest), "other", true, false, true},
 		{io.ErrUnexpectedEOF, "network", false, false, false},

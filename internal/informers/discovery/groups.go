@@ -24,10 +24,13 @@ type Served struct {
 	Unknown     []string                // group versions that could not be read: their resources may be served
 }
 
-// Discover returns the served resources.
+// Discover returns the served resources. A group version that is not answered within the limit of a request is unknown.
 func Discover(ctx context.Context, c *apiserver.Client) (*Served, error) {
 	out := new(Served)
 	groups, lists, err := c.Discovery.ServerGroupsAndResourcesWithContext(ctx)
+	if err != nil && ctx.Err() != nil { // then an answer that looks partial may have no groups at all
+		return nil, fmt.Errorf("discover resources: %w", context.Cause(ctx))
+	}
 	if partial, ok := errors.AsType[*discovery.ErrGroupDiscoveryFailed](err); ok {
 		for gv := range partial.Groups {
 			out.Unknown = append(out.Unknown, gv.String())

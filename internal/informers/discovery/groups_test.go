@@ -1,10 +1,14 @@
 package discovery_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -52,6 +56,31 @@ func TestDiscover(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("served (-want +got):\n%s", diff)
 	}
+}
+
+// A group that is not answered on a live connection is unknown after a while. If the caller does not wait so long, nothing is known: the
+// partial answer has no groups, and would mean that nothing else is served.
+func TestDiscoverAGroupThatIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		ok := func(path, body string) { s.answers[path] = answer{http.StatusOK, body} }
+		ok("/api", `{"kind":"APIVersions","versions":["v1"]}`)
+		ok("/apis", `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"shop.test",`+
+			`"versions":[{"groupVersion":"shop.test/v1","version":"v1"}],"preferredVersion":{"groupVersion":"shop.test/v1","version":"v1"}}]}`)
+		ok("/api/v1", `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"nodes","kind":"Node","verbs":["list","watch"]}]}`)
+		s.answers["/apis/shop.test/v1"] = answer{}
+		began := time.Now()
+		got, err := discovery.Discover(t.Context(), s.client(t))
+		took := time.Since(began)
+		if err != nil || len(got.Resources) != 1 || !slices.Equal(got.Unknown, []string{"shop.test/v1"}) || took > time.Minute {
+			t.Errorf("served %+v, %v after %v; want nodes within a minute", got, err, took)
+		}
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if got, err := discovery.Discover(short, s.client(t)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("served %+v, %v; want the end of the context", got, err)
+		}
+	})
 }
 
 // A resource may be read if it may be listed and watched. After a failed question, the answers to others are kept.

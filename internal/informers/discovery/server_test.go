@@ -43,7 +43,7 @@ type server struct {
 	reviews func(body string) (code int, allowed bool)
 }
 
-// answer is a status code and a body, in which %d stands for the current resourceVersion.
+// answer is a status code and a body, in which %d stands for the current resourceVersion. The code 0 is no answer.
 type answer struct {
 	code int
 	body string
@@ -60,6 +60,11 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 		return s.watch(r, path)
 	}
 	s.mu.Lock()
+	if a, ok := s.answers[path]; ok && a.code == 0 {
+		s.mu.Unlock()
+		<-r.Context().Done()
+		return nil, context.Cause(r.Context())
+	}
 	defer s.mu.Unlock()
 	s.counts[path]++
 	if s.reviews != nil && r.Method == http.MethodPost {
