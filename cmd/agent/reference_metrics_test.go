@@ -116,7 +116,7 @@ func everyMetric(t *testing.T) map[string]metric {
 	log := slog.New(slog.DiscardHandler)
 	rc := &rest.Config{Host: "http://127.0.0.1:1"}
 	reg.MustRegister(admin.NewChecks(nil), admin.NewBuildInfo(build()))
-	reload.New(reload.Options{First: new(reload.Loaded), Registerer: reg})
+	reload.New(reload.Options{First: new(reload.Loaded), Unapplied: func() (string, time.Time) { return "", time.Time{} }, Registerer: reg})
 	if _, err := agent.NewInformers(&reload.Loaded{Config: config.Default()}, informers.Options{Config: rc, Log: log, Registerer: reg}, filter.NewMetrics(reg)); err != nil {
 		t.Fatal(err)
 	}
@@ -163,8 +163,9 @@ func TestReferenceMetricsAreCurrent(t *testing.T) {
 func advice() map[string]string {
 	return map[string]string{
 		"kubecdc_agent_ready":                           "Alert if it is 0 for some minutes; `kubecdc status` says why.",
-		"kubecdc_agent_check_ok":                        "`queue` is 0 while the queue is full, and `checkpoint` while it cannot be saved. The agent stays ready with a full queue, and for the first minute in which the checkpoint cannot be saved.",
+		"kubecdc_agent_check_ok":                        "`queue` is 0 while the queue is full, and `checkpoint` while it cannot be saved. The agent stays ready with a full queue, and for the first minute in which the checkpoint cannot be saved. `config` is 0 while a changed file is rejected or not in force; the agent is not ready if it could not be put in force for a minute.",
 		"kubecdc_config_last_reload_successful":         "Alert if it is 0 for minutes: the file differs from the configuration in force, and a restart would fail, or change more than a reload may. `kubecdc status` says why.",
+		"kubecdc_config_reload_pending_seconds":         "Alert above 60: `kubecdc status` shows whether the previous configuration still sends what the changed one redacts.",
 		"kubecdc_config_info":                           "`count(count by (sha256) (…)) > 1`: agents that should have the same configuration do not.",
 		"kubecdc_build_info":                            "Join it to see the release of a graph.",
 		"kubecdc_informer_silence_seconds":              "Below 70 if the API server sends bookmarks (for nearly all resources). Above 180 the scope is stale, and consumers' state may be out of date. A scope whose list is not answered is stale too: alert on the health, `kubecdc_informer_scopes{health=\"stale\"} > 0`.",
@@ -225,7 +226,7 @@ The agent serves, at ` + "`server.address`" + `:
 |---|---|
 | ` + "`/metrics`" + ` | the metrics below, as text |
 | ` + "`/healthz`" + ` | 200, unless the agent could not acquire its own locks for a minute, so that a restart would help. An unreachable bus or API server is no reason. For a livenessProbe, and for a startupProbe: it answers as soon as the agent runs |
-| ` + "`/readyz`" + ` | 200 once all resources that can be listed are, the bus is connected and the checkpoint can be saved (503 after a minute without a save). Otherwise 503 with the reasons. A line for each check with its duration, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
+| ` + "`/readyz`" + ` | 200 once all resources that can be listed are, the bus is connected, the checkpoint can be saved (503 after a minute without a save) and a changed configuration can be put in force (503 after a minute). Otherwise 503 with the reasons. A line for each check with its duration, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
 | ` + "`/status`" + ` | JSON with everything, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" + ` for more scopes than 1,000, or fewer |
 
 The agent takes commands (` + "`kubecdc snapshot`, `kubecdc profile`" + `) over a [Unix socket](../guides/operate.md#the-control-socket), and not over HTTP.

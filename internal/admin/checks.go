@@ -21,7 +21,8 @@ type Probe struct {
 	// Lasts reports whether the error has lasted so long that the agent is not ready, although Aside is set. nil: never.
 	Lasts func() bool
 	// Detail describes the checked part in a few words. It may be nil, or return "".
-	Detail func() string
+	Detail  func() string
+	Standby bool // it is also made while another agent leads
 }
 
 // Election is a [leader.Elector].
@@ -69,14 +70,14 @@ type Readiness struct {
 	Checks  []Check `json:"checks"`
 }
 
-// NewChecks returns checks of an election, which may be nil, and of probes. While another agent leads, the probes are not run: a standby
-// has neither a bus nor informers.
+// NewChecks returns checks of an election, which may be nil, and of probes. While another agent leads, only the probes with Standby are run: a
+// standby has neither a bus nor informers.
 func NewChecks(election Election, probes ...Probe) *Checks {
 	return &Checks{
 		election: election, probes: probes, since: map[string]condition{},
 		ready: prometheus.NewDesc("kubecdc_agent_ready", "1 if /readyz reports that the agent is ready. A standby is ready.", nil, nil),
 		ok: prometheus.NewDesc("kubecdc_agent_check_ok",
-			"1 for each check of /readyz that passes. A standby makes only the leader's check.", []string{"check"}, nil),
+			"1 for each check of /readyz that passes. A standby makes only the checks of the leader and of the configuration.", []string{"check"}, nil),
 	}
 }
 
@@ -88,12 +89,12 @@ func (c *Checks) Look(now time.Time) Readiness {
 		k := c.note("leader", c.election.Ready(), status.String(), now)
 		k.words = k.Detail
 		r.Ready, r.Standby, r.Checks = k.OK, !status.Leading && status.Over == nil, append(r.Checks, k)
-		if r.Standby {
-			return r
-		}
 	}
 	for i := range c.probes {
 		p := &c.probes[i]
+		if r.Standby && !p.Standby {
+			continue
+		}
 		err, detail := p.Ready(), ""
 		if err == nil && p.Detail != nil {
 			detail = p.Detail()

@@ -54,20 +54,21 @@ func TestChecksSayForHowLong(t *testing.T) {
 	})
 }
 
-// A standby is ready once it has seen the Lease. Its probes are not run.
+// A standby is ready once it has seen the Lease. Only probes of parts that a standby has are run.
 func TestChecksOfAStandby(t *testing.T) {
 	e := &elections{status: leader.Status{Seen: true, Holder: "kubecdc-1", Epoch: 3}}
 	asked := 0
+	var pending error
 	c := NewChecks(e, Probe{Name: "bus", Ready: func() error {
 		asked++
 		return errors.New("there is none")
-	}})
+	}}, Probe{Name: "config", Ready: func() error { return pending }, Aside: true, Lasts: func() bool { return pending != nil }, Standby: true})
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(c)
 	metrics := func(want string) {
 		t.Helper()
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP kubecdc_agent_check_ok 1 for each check of /readyz that passes. A standby makes only the leader's check.
+# HELP kubecdc_agent_check_ok 1 for each check of /readyz that passes. A standby makes only the checks of the leader and of the configuration.
 # TYPE kubecdc_agent_check_ok gauge
 `+want)); err != nil {
 			t.Error(err)
@@ -78,17 +79,22 @@ func TestChecksOfAStandby(t *testing.T) {
 # TYPE kubecdc_agent_ready gauge
 kubecdc_agent_ready `
 	now := time.Now()
-	if r := c.Look(now); !r.Ready || !r.Standby || r.Text(now) != "[+] leader: standby, kubecdc-1 leads\n" || asked != 0 {
+	if r := c.Look(now); !r.Ready || !r.Standby || r.Text(now) != "[+] leader: standby, kubecdc-1 leads\n[+] config: ok\n" || asked != 0 {
 		t.Errorf("%+v, asked %d times", r, asked)
 	}
-	metrics(`kubecdc_agent_check_ok{check="leader"} 1` + ready + "1\n")
+	metrics("kubecdc_agent_check_ok{check=\"config\"} 1\nkubecdc_agent_check_ok{check=\"leader\"} 1" + ready + "1\n")
+	pending = errors.New("it is not in force yet")
+	if r := c.Look(now); r.Ready || !r.Standby || !strings.HasSuffix(r.Text(now), "\n[-] config: it is not in force yet\n") {
+		t.Errorf("%+v", r)
+	}
+	pending = nil
 	e.status.Seen, e.err = false, errors.New("the API server has not told of the Lease yet")
 	if r := c.Look(now); r.Ready || !r.Standby || !strings.HasPrefix(r.Text(now), "[-] leader: the API server has not told") {
 		t.Errorf("%+v", r)
 	}
 	e.status, e.err = leader.Status{Seen: true, Leading: true, Epoch: 4}, nil
-	if r := c.Look(now); r.Ready || r.Standby || r.Text(now) != "[+] leader: leads, epoch 4\n[-] bus: there is none\n" {
+	if r := c.Look(now); r.Ready || r.Standby || r.Text(now) != "[+] leader: leads, epoch 4\n[-] bus: there is none\n[+] config: ok\n" {
 		t.Errorf("%+v: %s", r, r.Text(now))
 	}
-	metrics("kubecdc_agent_check_ok{check=\"bus\"} 0\nkubecdc_agent_check_ok{check=\"leader\"} 1" + ready + "0\n")
+	metrics("kubecdc_agent_check_ok{check=\"bus\"} 0\nkubecdc_agent_check_ok{check=\"config\"} 1\nkubecdc_agent_check_ok{check=\"leader\"} 1" + ready + "0\n")
 }

@@ -66,7 +66,7 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
 		a.reload = reload.New(reload.Options{
-			File: o.Config, First: first, Parse: o.parse, Apply: a.apply, Standby: a.standby, HUP: hup, Log: log, Level: level, Registerer: reg,
+			File: o.Config, First: first, Parse: o.parse, Apply: a.apply, Unapplied: a.unapplied, Standby: a.standby, HUP: hup, Log: log, Level: level, Registerer: reg,
 		})
 	}
 	if err := a.prepare(first); err != nil {
@@ -218,6 +218,12 @@ func (a *agent) prepare(first *reload.Loaded) error {
 // apply switches the informers to another configuration.
 func (a *agent) apply(ctx context.Context, next *reload.Loaded) (reload.Scopes, error) {
 	return Apply(ctx, a.informers, next, a.log, a.filters)
+}
+
+// unapplied names the scopes to which the configuration in force does not apply yet, and returns since when the first of them waits.
+func (a *agent) unapplied() (scopes string, since time.Time) {
+	all, since := a.informers.Unapplied()
+	return scope.Few(all), since
 }
 
 // standby reports whether another agent leads.

@@ -54,7 +54,9 @@ func (r *reporter) probes() []admin.Probe {
 		{Name: "checkpoint", Ready: r.saved, Aside: true, Lasts: r.unsavable, Detail: r.location},
 	}
 	if a.reload != nil {
-		probes = append(probes, admin.Probe{Name: "config", Ready: a.reload.Check, Aside: true, Detail: a.reload.Detail})
+		probes = append(probes, admin.Probe{
+			Name: "config", Ready: a.reload.Check, Aside: true, Lasts: a.reload.Hangs, Detail: a.reload.Detail, Standby: true,
+		})
 	}
 	return append(probes, a.relays.Probes()...)
 }

@@ -19,7 +19,10 @@ import (
 // drain has the draining informers of the same objects: they take no more events from their watches, and wait until the bus has
 // acknowledged everything. Meanwhile no informer of these objects starts: its reads must not overtake events in the queue. An informer
 // whose list is being read ends in the middle of it, but first sends the changes of a scope that it replaces. Guarded by the manager's mu.
-type drain struct{ informers []*running }
+type drain struct {
+	informers []*running
+	reload    time.Time // when the first changed selection began to wait for it; zero: none does
+}
 
 // objectsOf returns one name for the objects of a resource, which may be served under two names.
 func objectsOf(r *object.Resource) schema.GroupResource { return selection.Canonical(groupResource(r)) }
@@ -38,6 +41,35 @@ func (s *Manager) drain(ctx context.Context, r *running, again bool) {
 		s.goRun(ctx, func(ctx context.Context) { s.endDrain(ctx, objects, d) })
 	}
 	d.informers = append(d.informers, r)
+}
+
+// drainForReload is drain for a changed selection, which does not apply to the informer's objects until the drain ends. It must be called
+// with mu held.
+func (s *Manager) drainForReload(ctx context.Context, r *running, again bool) {
+	s.drain(ctx, r, again)
+	d := s.active.drains[objectsOf(r.Resource())]
+	if d != nil && d.reload.IsZero() { // nil: its resource is removed
+		d.reload = time.Now()
+	}
+}
+
+// Unapplied returns the scopes whose informers drain before a changed selection applies to them, and since when the first of them waits.
+func (s *Manager) Unapplied() (scopes []string, since time.Time) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, d := range s.active.drains {
+		if d.reload.IsZero() {
+			continue
+		}
+		if since.IsZero() || d.reload.Before(since) {
+			since = d.reload
+		}
+		for _, r := range d.informers {
+			scopes = append(scopes, r.Name())
+		}
+	}
+	slices.Sort(scopes)
+	return scopes, since
 }
 
 // endDrain waits until all informers of a drain rest, ends them, and replaces them.

@@ -110,7 +110,7 @@ func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, n
 		w, ok := want[scope]
 		same := i.Spec().Internal && i.redactsAs(sel) || !i.Spec().Internal && ok && i.Selection().IsSame(&w)
 		if !same || i.Phase().IsLeaving() {
-			s.drain(ctx, i, ok || i.Spec().Internal)
+			s.drainForReload(ctx, i, ok || i.Spec().Internal)
 		} else if !i.Spec().Internal {
 			i.SetFilter(&w)
 		}

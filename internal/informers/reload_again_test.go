@@ -302,3 +302,35 @@ func TestReloadsAfterADefinitionIsCreatedAgain(t *testing.T) {
 		}
 	})
 }
+
+// While the bus does not acknowledge the events of a scope, a changed selection does not apply to it. That is shown since the first such
+// change.
+func TestUnappliedReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		l := live(t, s, newMemory(), nil)
+		l.wait(t, "snapshot.started 0", "snapshot.completed 0")
+		wantNone := func() {
+			t.Helper()
+			if scopes, since := l.set.Unapplied(); len(scopes) > 0 || !since.IsZero() {
+				t.Errorf("%q wait since %v, want none", scopes, since)
+			}
+		}
+		wantNone()
+		l.hold(func(*object.Delta) bool { return true })
+		s.put("a", "1", nil)
+		pass(time.Second)
+		began := time.Now()
+		for _, path := range []string{"data.value", "metadata.labels"} {
+			l.reload(t, specOf(rule(redacted(path))))
+			pass(time.Minute)
+			scopes, since := l.set.Unapplied()
+			if !slices.Equal(scopes, []string{"configmaps"}) || !since.Equal(began) {
+				t.Errorf("%q wait since %v, want configmaps since %v", scopes, since, began)
+			}
+		}
+		l.acknowledge()
+		l.awaitPhases(t, "configmaps live")
+		wantNone()
+	})
+}

@@ -14,7 +14,8 @@ type metrics struct {
 	info       *prometheus.GaugeVec
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+// newMetrics registers the metrics. pending returns for how long a changed configuration has not been in force everywhere.
+func newMetrics(reg prometheus.Registerer, pending func() time.Duration) *metrics {
 	m := &metrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubecdc_config_reloads_total",
@@ -36,7 +37,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, r := range []result{resultApplied, resultRefused, resultUnchanged, resultFailed} {
 		m.reloads.WithLabelValues(string(r))
 	}
-	reg.MustRegister(m.reloads, m.successful, m.last, m.info)
+	reg.MustRegister(m.reloads, m.successful, m.last, m.info, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubecdc_config_reload_pending_seconds",
+		Help: "Time for which a changed configuration file has been valid and not in force for all scopes; 0 if it is. It waits for the API server, or " +
+			"for the bus to acknowledge earlier events.",
+	}, func() float64 { return pending().Seconds() }))
 	return m
 }
 

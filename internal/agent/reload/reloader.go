@@ -25,6 +25,8 @@ const (
 	soon = 100 * time.Millisecond
 	// slowAfter is the time after which a slow application of a configuration is logged.
 	slowAfter = 10 * time.Second
+	// pendingFor is the time after which Check reports a changed configuration that is not in force everywhere.
+	pendingFor = time.Minute
 )
 
 // Reloader follows the configuration file of a running agent.
@@ -44,8 +46,11 @@ type Options struct {
 	// Parse returns the configuration in the content of the file, after the overrides of flags.
 	Parse func(data []byte) (*config.Config, error)
 	// Apply switches the informers to a configuration. After an error, the previous one stays in force.
-	Apply   func(ctx context.Context, next *Loaded) (Scopes, error)
-	Standby func() bool // reports whether another agent leads
+	Apply func(ctx context.Context, next *Loaded) (Scopes, error)
+	// Unapplied names the scopes to which an applied configuration does not apply yet, because the bus does not have their earlier events; ""
+	// if there are none. It also returns since when the first of them waits.
+	Unapplied func() (scopes string, since time.Time)
+	Standby   func() bool // reports whether another agent leads
 
 	HUP <-chan os.Signal // capacity 1: two signals request one reload; nil without signals
 
@@ -78,7 +83,8 @@ const (
 
 // New returns a Reloader.
 func New(o Options) *Reloader {
-	r := &Reloader{o: o, metrics: newMetrics(o.Registerer)}
+	r := &Reloader{o: o}
+	r.metrics = newMetrics(o.Registerer, r.pending)
 	r.state = state{force: o.First, since: time.Now()}
 	r.metrics.inForce(o.First.Hash, r.state.since)
 	return r
@@ -91,17 +97,43 @@ func (r *Reloader) look() state {
 	return r.state
 }
 
-// Check returns an error if the current file is not in force.
+// pending returns for how long a changed configuration has not been in force everywhere, 0 if it is.
+func (r *Reloader) pending() (d time.Duration) {
+	if s := r.look(); !s.taking.IsZero() {
+		d = time.Since(s.taking)
+	}
+	if scopes, since := r.o.Unapplied(); scopes != "" {
+		d = max(d, time.Since(since))
+	}
+	return d
+}
+
+// Hangs reports whether the application of a changed configuration lasts for so long that the agent is not ready. Until then the previous
+// one is in force, which may send what the changed one redacts.
+func (r *Reloader) Hangs() bool {
+	s := r.look()
+	return !s.taking.IsZero() && time.Since(s.taking) >= pendingFor
+}
+
+// Check returns an error if the current file is not in force, or, for too long, not for all scopes.
 func (r *Reloader) Check() error {
 	s := r.look()
-	if len(s.problems) == 0 || !s.taking.IsZero() { // the problems belong to an earlier file
-		return nil
+	switch {
+	case r.Hangs():
+		return fmt.Errorf("%s was changed and is not in force yet, so the previous one applies, without new redactions: "+
+			"check that the API server answers, or restart the agent, which then starts with the changed file", r.o.File)
+	case len(s.problems) > 0 && s.taking.IsZero(): // otherwise the problems belong to an earlier file
+		more := ""
+		if n := len(s.problems) - 1; n > 0 {
+			more = fmt.Sprintf(" (and %d more)", n)
+		}
+		return fmt.Errorf("%s was changed and is rejected, the previous one stays in force: %s%s", r.o.File, s.problems[0], more)
+	case r.pending() >= pendingFor:
+		scopes, _ := r.o.Unapplied()
+		return fmt.Errorf("%s was changed and does not apply to all scopes yet, because the bus has not acknowledged their earlier events: %s; "+
+			"check why the bus does not accept them", r.o.File, scopes)
 	}
-	more := ""
-	if n := len(s.problems) - 1; n > 0 {
-		more = fmt.Sprintf(" (and %d more)", n)
-	}
-	return fmt.Errorf("%s was changed and is rejected, the previous one stays in force: %s%s", r.o.File, s.problems[0], more)
+	return nil
 }
 
 // Detail describes the configuration in force.

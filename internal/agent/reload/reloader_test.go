@@ -32,7 +32,9 @@ type reloading struct {
 	taken []*Loaded     // selections that the informers were given
 	err   error         // their error for the next selection
 	holds chan struct{} // the informers wait until it is closed; nil: they do not wait
+	drain time.Time     // since when the scope pods waits for the bus; zero: it does not
 	log   bytes.Buffer
+	reg   *prometheus.Registry
 	hups  chan os.Signal
 	turn  int
 }
@@ -74,9 +76,16 @@ func newReloading(t *testing.T, content string) *reloading {
 		r.taken = append(r.taken, next)
 		return Scopes{Begun: 1, Ended: 2, Kept: 3}, nil
 	}
+	r.reg = prometheus.NewPedanticRegistry()
 	r.Reloader = New(Options{
 		File: file, First: first, Parse: parse, Apply: apply, Standby: func() bool { return false }, HUP: r.hups,
-		Log: log, Level: new(slog.LevelVar), Registerer: prometheus.NewRegistry(),
+		Unapplied: func() (string, time.Time) {
+			if r.drain.IsZero() {
+				return "", time.Time{}
+			}
+			return "pods", r.drain
+		},
+		Log: log, Level: new(slog.LevelVar), Registerer: r.reg,
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
