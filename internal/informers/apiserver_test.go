@@ -337,7 +337,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	sent, restores := 0, s.restores
 	for next := 0; r.Context().Err() == nil; {
 		if s.seamless && restores != s.restores {
-			restores, next = s.restores, s.copied
+			restores, next, rv = s.restores, s.copied, 0
 		}
 		if next >= len(s.history) {
 			s.changed.Wait()

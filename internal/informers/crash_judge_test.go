@@ -22,6 +22,9 @@ const (
 	// was killed before it had found that. The bus cannot be asked for the newest record of an object, so
 	// that nothing shows the restore.
 	restoreNotFound exception = "a restore that was not found before the kill, on a bus that cannot be asked"
+	// restoreNotShown: the same on JetStream, and the newest record of an object shows no version after the
+	// checkpoint: a snapshot has read older ones since, or the object has left a scope.
+	restoreNotShown exception = "a restore that was not found before the kill, and that the newest record does not show"
 	// selectionChanged: "An object is in a consumer's table at once, if its scope was no longer selected and
 	// is selected again". Also "After a crash, every object is in a consumer's table at once, if the
 	// resource's selection changes with the next start or soon after it". The object's next change counts.
@@ -36,12 +39,18 @@ const (
 
 // excuses is called at each start. It finds out whether nothing can show this agent that etcd was restored.
 func (c *crash) excuses() {
-	if len(c.branches) == 0 || c.plan.bus == jetStream || c.highestHistory() > c.found {
+	if len(c.branches) == 0 || c.highestHistory() > c.found {
 		return
 	}
+	record, log := c.onLog()
+	newest := (&recorder{deltas: record[log:]}).lastObjectLocked(&object.Resource{Name: "configmaps"})
 	for _, saved := range c.memory.Scopes() {
-		if saved.ResourceVersion <= c.restored {
+		switch {
+		case saved.ResourceVersion > c.restored:
+		case c.plan.bus != jetStream:
 			c.excused = restoreNotFound
+		case newest == nil || newest.ResourceVersion <= saved.ResourceVersion:
+			c.excused = restoreNotShown
 		}
 	}
 }
