@@ -131,7 +131,7 @@ func (c *crash) heals() {
 type agent struct {
 	set     *informers.Manager
 	keeper  *checkpoint.Keeper
-	running context.Context //nolint:containedctx // of the set
+	running context.Context // of the set
 	killed  chan struct{}   // closed once it is killed
 	ended   chan struct{}   // closed when the set has ended
 
@@ -253,9 +253,11 @@ func (c *crash) endsInOrder() {
 	c.stops = append(c.stops, stop{c.bus.count(), c.memory.unfinished(), c.memory.behind(a.set.Status())})
 }
 
-// awaits waits until everything is live and on the bus, or the agent is killed.
+// awaits waits until everything is live and on the bus, or the agent is killed. Each minute it sends a
+// bookmark, as API servers do: a tombstone waits for a resourceVersion above all that was sent.
 func (c *crash) awaits() {
-	for began := time.Now(); !c.agent.isKilled(); {
+	began := time.Now()
+	for marked := began; !c.agent.isKilled(); {
 		c.pass(20 * time.Millisecond)
 		err := c.isLive(nil)
 		if err == nil {
@@ -264,13 +266,17 @@ func (c *crash) awaits() {
 		if time.Since(began) > settlesWithin {
 			c.fail("not live after %v: %v", settlesWithin, err)
 		}
+		if time.Since(marked) > time.Minute {
+			c.bookmark()
+			marked = time.Now()
+		}
 	}
 }
 
 // settle waits until everything is live and on the bus, at least for quiet.
 func (c *crash) settle(quiet time.Duration) {
 	wait(c.t.Context(), quiet)
-	for began := time.Now(); ; c.bookmark() { // a tombstone waits for a resourceVersion above all that was sent
+	for began := time.Now(); ; c.bookmark() { // see awaits
 		err := c.isLive(nil)
 		if err == nil {
 			return
