@@ -91,6 +91,7 @@ func (x *truth) problems(resource string) (problems []string) {
 		at             int
 	}
 	seen := map[string]telling{} // by id
+	earlier := map[string]bool{} // ids on earlier logs
 	type state struct {
 		value   string
 		at      uint64
@@ -113,6 +114,9 @@ func (x *truth) problems(resource string) (problems []string) {
 	histories := map[string][]int{} // by scope and history number: the branches that it may be
 	for n, d := range x.record {
 		if slices.Contains(x.logs, n) { // the new log gets everything that it needs again
+			for id := range seen {
+				earlier[id] = true
+			}
 			clear(states)
 			clear(seen)
 			clear(highest)
@@ -203,6 +207,9 @@ func (x *truth) problems(resource string) (problems []string) {
 			return g.From < d.ResourceVersion && d.ResourceVersion <= g.To && crashed(g.at, n)
 		}) {
 			continue // after a gap of an earlier run: this run may know more, and consumers see that the event is late
+		}
+		if point(d) < st.at && earlier[id] && crashed(st.highest, n) {
+			continue // its first copy is on an earlier log, and the next run repeats it on this one
 		}
 		if point(d) <= st.at && d.Scope != st.scope && crashed(st.highest, n) {
 			continue // the previous run sent more, under another selection

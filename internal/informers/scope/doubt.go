@@ -148,16 +148,24 @@ func (d *doubt) probe(ctx context.Context, rv uint64, thorough bool) {
 		return err
 	}, func(err error, _ time.Duration) bool { return thorough && !apiserver.IsPermanent(err) })
 	switch {
-	case err != nil:
-		d.failed = time.Now()
-		if thorough && d.phase == doubtful && ctx.Err() == nil {
-			d.enter(unanswered)
-		}
-	case v == same:
+	case err == nil:
+		d.settle(v)
+		return
+	case thorough && d.phase == doubtful && ctx.Err() == nil:
+		d.enter(unanswered)
+	}
+	d.failed = time.Now()
+}
+
+// settle changes the phase after a comparison.
+func (d *doubt) settle(v verdict) {
+	switch v {
+	case same:
 		d.enter(certain)
-	case v == another:
+	case likely: // the doubt remains
+	case another:
 		d.enter(refuted)
-	case v == uncertain:
+	case uncertain:
 		d.enter(undecided)
 	}
 }
@@ -185,14 +193,19 @@ func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict,
 	switch {
 	case latest == another:
 		return another, nil
-	case !d.witness.gone && found != nil && isOneVersion(found.Object, o):
+	case found != nil && !d.witness.gone && isOneVersion(found.Object, o):
 		return same, nil
 	case found != nil && isOlder(found.Object, o):
 		return another, nil
-	case latest == same && d.witness.gone && found == nil && !thorough:
+	case found == nil && latest == same && d.witness.gone && !thorough:
 		return likely, nil // it may have been deleted once more, in another history
 	}
-	isSame, known, err := i.sameHistory(ctx, d.witness)
+	return d.askPast(ctx, latest)
+}
+
+// askPast asks whether the witness is part of the API server's history. Without an answer the verdict is that of the current resourceVersion.
+func (d *doubt) askPast(ctx context.Context, latest verdict) (verdict, error) {
+	isSame, known, err := d.informer.sameHistory(ctx, d.witness)
 	switch {
 	case err != nil || !known:
 		return latest, err

@@ -91,24 +91,12 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 	if i.generation.whole = 0; err == nil {
 		i.generation.whole = got.generation + 1
 	}
-	if apiserver.IsGone(err) && time.Since(f.doubt.failed) >= apiserver.ProbeEvery {
-		f.doubt.probe(ctx, f.rv, true)
-	}
 	switch {
 	case errors.Is(err, errBlocked):
 		i.countWatch("blocked")
 		return f.awaitRoom(ctx)
-	case f.doubt.phase == refuted:
-		i.countWatch("rewound")
-		i.setBlocked(false) // it was blocked if the waiting batch is of the other history
-		return f.listsAgain(relistRewound)
-	case f.doubt.phase == undecided:
-		i.countWatch("undecided")
-		i.setBlocked(false)
-		return f.listsAgain(relistUndecided)
-	case f.awaitsReplay(got):
-		i.countWatch("closed")
-		return f.listsAgain(relistReplay)
+	case f.needsList(ctx, got, err):
+		return false
 	case apiserver.IsGone(err):
 		i.countWatch("expired")
 		return f.triesAgain(ctx)
@@ -124,22 +112,47 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		// The server ends every watch from time to time; a server that ends them at once gets a delay.
 		return got.isLong() || f.reopen.Wait(ctx, nil)
 	default:
-		i.countWatch("error")
-		delay := f.reopen.Next(err)
-		broken := got.opened && apiserver.IsBroken(got.lasted, err)
-		i.broken = i.broken || broken
-		i.failed(ctx, "watch", err, delay)
-		if broken && f.stall.Add(f.rv) && i.stalls.takeTurn(time.Now()) {
-			return f.listsAgain(relistStalled)
-		}
-		return i.pause(ctx, err, delay)
+		return f.fails(ctx, got, err)
 	}
 }
 
-// listsAgain makes the owner list again, for a reason other than a 410. It returns false, as continues does then.
-func (f *follower) listsAgain(reason relistReason) bool {
-	f.informer.relist = reason
-	return false
+// needsList reports whether the owner must list again for another reason than a 410, and passes the reason to it.
+func (f *follower) needsList(ctx context.Context, got *watched, err error) bool {
+	i := f.informer
+	if apiserver.IsGone(err) && time.Since(f.doubt.failed) >= apiserver.ProbeEvery {
+		f.doubt.probe(ctx, f.rv, true)
+	}
+	switch {
+	case f.doubt.phase == refuted:
+		i.countWatch("rewound")
+		i.relist = relistRewound
+	case f.doubt.phase == undecided:
+		i.countWatch("undecided")
+		i.relist = relistUndecided
+	case f.awaitsReplay(got):
+		i.countWatch("closed")
+		i.relist = relistReplay
+	default:
+		return false
+	}
+	i.setBlocked(false) // it was blocked if the waiting batch is of the other history
+	return true
+}
+
+// fails waits after an HTTP watch that ended with err. It returns false if a list must lead past the version at which the watches fail, or if
+// ctx ended first.
+func (f *follower) fails(ctx context.Context, got *watched, err error) bool {
+	i := f.informer
+	i.countWatch("error")
+	delay := f.reopen.Next(err)
+	broken := got.opened && apiserver.IsBroken(got.lasted, err)
+	i.broken = i.broken || broken
+	i.failed(ctx, "watch", err, delay)
+	if broken && f.stall.Add(f.rv) && i.stalls.takeTurn(time.Now()) {
+		i.relist = relistStalled
+		return false
+	}
+	return i.pause(ctx, err, delay)
 }
 
 // maxBrief is how many HTTP watches without a frame may end before a list is compared instead.

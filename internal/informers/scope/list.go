@@ -161,20 +161,27 @@ func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if v := i.store.View(); v.Older || !i.IsAggregated() && (rv < l.From || v.WentBack) {
+	v := i.store.View()
+	if v.Older || !i.IsAggregated() && (rv < l.From || v.WentBack) {
 		i.restart(object.Rewound)
 		return 0, errRestart
 	}
-	watched := max(rv, l.From) // of an aggregated API server, the list may be lower in the same history: the position stays
-	to := watched
+	to := max(rv, l.From) // of an aggregated API server, the list may be lower in the same history: the position stays
+	watched := to
 	if i.relist == relistExpired {
 		watched = rv // no watch resumes at the position
 	}
-	nothing := rv == l.From || i.store.View().Unchanged && (rv < l.From || i.relist.keepsHistory()) // happened in between
-	if nothing && i.store.View().Loss == nil {
+	nothing := rv == l.From || v.Unchanged && (rv < l.From || i.relist.keepsHistory()) // happened in between
+	if nothing && v.Loss == nil {
 		i.store.EndList(l.From)
 		return min(watched, l.From), nil
 	}
+	i.announceRelist(l, to)
+	return watched, nil
+}
+
+// announceRelist ends a Relist at to, up to which history is lost from l on.
+func (i *Informer) announceRelist(l store.Loss, to uint64) {
 	i.store.Lose(l)
 	gap := i.store.Gap(to, i.find)
 	from := i.store.View().Loss.From // it may begin at an earlier list, whose gap is not announced yet
@@ -184,7 +191,6 @@ func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 		gap.Sweeps = true
 	}
 	i.store.EndList(to, gap)
-	return watched, nil
 }
 
 // pages reads one list of the scope, page by page, and returns its resourceVersion, or the highest of its objects if that is higher. It passes
@@ -238,23 +244,30 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 		return nil
 	}
 	asks()
+	rv, err = i.request(ctx, way, o, each, page)
+	if err == nil && highest > rv {
+		i.state.noteLowLists(rv, highest)
+		rv = highest
+	}
+	return rv, err
+}
+
+// request makes the requests of a list. It returns errRestart if the API server does not stream lists.
+func (i *Informer) request(ctx context.Context, way wayOfListing, o metav1.ListOptions, each func(raw []byte) error, page func(*object.ListMeta) error,
+) (rv uint64, err error) {
 	client, namespace := i.deps.Client, i.selection.Namespace
 	switch way {
 	case paged:
-		rv, err = client.Pages(ctx, i.resource, namespace, apiserver.JSON, o, each, page)
-	case streamed:
-		rv, err = client.Streamed(ctx, i.resource, namespace, o, each)
+		return client.Pages(ctx, i.resource, namespace, apiserver.JSON, o, each, page)
 	case unpaged:
-		rv, err = client.Unpaged(ctx, i.resource, namespace, apiserver.JSON, o, i.deps.MaxUnpaged, each)
+		return client.Unpaged(ctx, i.resource, namespace, apiserver.JSON, o, i.deps.MaxUnpaged, each)
+	case streamed:
 	}
+	rv, err = client.Streamed(ctx, i.resource, namespace, o, each)
 	if errors.Is(err, apiserver.ErrNotStreamed) && ctx.Err() == nil {
 		i.log.Debug("a list is not streamed: it is made without pages", "scope", i.name, "err", err)
 		i.listing.way = unpaged
 		return 0, errRestart
-	}
-	if err == nil && highest > rv {
-		i.state.noteLowLists(rv, highest)
-		rv = highest
 	}
 	return rv, err
 }

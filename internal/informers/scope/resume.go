@@ -38,7 +38,11 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if latest == another {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
-	lost, err := i.listCheckpoint(ctx, latest == uncertain)
+	list := i.listCheckpoint
+	if latest == uncertain {
+		list = i.listPresent
+	}
+	lost, err := list(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -66,32 +70,39 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	return c.ResourceVersion, nil
 }
 
-// listCheckpoint lists the objects as they were at the checkpoint. If that is not possible, lost is the reason, else "". now: the API server
-// cannot answer that, but if the present objects are those of the checkpoint, nothing has happened since.
-func (i *Informer) listCheckpoint(ctx context.Context, now bool) (lost object.GapReason, err error) {
-	c := i.resume
+// listPresent lists the present objects instead of those at the checkpoint, at a list that is below the checkpoint. If they are the same, nothing
+// has happened since. Otherwise lost is the reason that history cannot be followed.
+func (i *Informer) listPresent(ctx context.Context) (lost object.GapReason, err error) {
+	_, matches, err := i.listToResume(ctx, metav1.ListOptions{})
+	if err == nil && (i.resume.Inherited || !matches) {
+		return object.Expired, nil
+	}
+	return "", err
+}
+
+// listToResume loads a list, and reports whether its objects are those of the checkpoint.
+func (i *Informer) listToResume(ctx context.Context, o metav1.ListOptions) (rv uint64, matches bool, err error) {
 	i.store.BeginList(store.AtCheckpoint)
 	r := i.newReader()
 	if i.spec.OwnNames != nil {
 		r.own = map[string]uint64{}
 	}
-	options := metav1.ListOptions{
+	rv, err = i.pages(ctx, r, o, i.store.Load)
+	return rv, err == nil && i.store.Matches(&i.resume.Scope, r.own), err
+}
+
+// listCheckpoint lists the objects as they were at the checkpoint. If that is not possible, lost is the reason, else "".
+func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, err error) {
+	c := i.resume
+	rv, matches, err := i.listToResume(ctx, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-	}
-	if now {
-		options = metav1.ListOptions{}
-	}
-	rv, err := i.pages(ctx, r, options, i.store.Load)
+	})
 	switch {
-	case now && err == nil && (c.Inherited || !i.store.Matches(&c.Scope, r.own)):
-		return object.Expired, nil
-	case now:
-		return "", err
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		return object.Compacted, nil
 	case isUnsupportedExact(err), err == nil && rv != c.ResourceVersion: // the server does not support Exact
 		return object.Expired, nil
-	case err == nil && (c.Rewound || !c.Inherited && !i.store.Matches(&c.Scope, r.own)):
+	case err == nil && (c.Rewound || !c.Inherited && !matches):
 		return object.Rewound, nil
 	default:
 		return "", err

@@ -32,7 +32,8 @@ type Tombstone struct {
 	Gone       uint64        // the resourceVersion at which the resource is not defined any more; 0 if it is
 	Patience   time.Duration // see UnreadableFor
 
-	blind bool // the objects can no longer be read
+	blind    bool // the objects can no longer be read
+	unproven bool // the last resourceVersion is below the position, and does not prove that etcd was restored
 }
 
 // Successor is an Informer that observes the resource of a Tombstone.
@@ -96,9 +97,6 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 		if known, err = t.load(ctx, now); err != nil {
 			return err
 		}
-		if t.judgeLatest(now, t.resume.ResourceVersion) == uncertain {
-			now = t.resume.ResourceVersion + 1 // a left event must be later than all events of the scope
-		}
 	}
 	begun := *t.retiring.Load()
 	begun.Announced = true // the following events may be on the bus
@@ -141,12 +139,18 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 }
 
 // newestLater waits until the last resourceVersion differs from the scope's position: a left event must be later than all events of the
-// scope.
+// scope. If a lower one proves nothing, it returns the one after the position.
 func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 	for {
 		now, err := t.newest(ctx)
-		if err != nil || now != t.resume.ResourceVersion {
-			return now, err
+		switch {
+		case err != nil:
+			return 0, err
+		case t.judgeLatest(now, t.resume.ResourceVersion) == uncertain:
+			t.unproven = true
+			return t.resume.ResourceVersion + 1, nil
+		case now != t.resume.ResourceVersion:
+			return now, nil
 		}
 		if !retry.Sleep(ctx, time.Second) {
 			return 0, context.Cause(ctx)
@@ -159,10 +163,9 @@ func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error
 	switch c := t.resume; {
 	case t.judgeLatest(now, c.ResourceVersion) == another: // etcd was restored
 		t.store.RaiseHistory(c.History + 1)
-	case now < c.ResourceVersion: // it is not known whether the objects at the checkpoint are those of now
 	// Consumers may still have objects that no longer exist: only the sweep of a snapshot removes them.
 	case t.store.LogNumber() > c.Log, c.Sweep, c.Snapshot != nil && c.Snapshot.Namespace == "":
-	case c.Where != "", t.blind: // withheld objects must not be sent now
+	case c.Where != "", t.blind, t.unproven: // withheld objects must not be sent now
 	default:
 		return t.collect(ctx, now)
 	}
@@ -173,7 +176,7 @@ func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error
 // takes an object by now, that scope sends it, at a resourceVersion not above now. known is false if history does not go back so far, may
 // not be read, or is another one.
 func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err error) {
-	lost, err := t.listCheckpoint(ctx, false)
+	lost, err := t.listCheckpoint(ctx)
 	if lost == object.Rewound {
 		t.store.RaiseHistory(t.resume.History + 1)
 	}

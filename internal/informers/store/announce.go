@@ -152,11 +152,14 @@ func (s *Store) sendNotice(ctx, limit context.Context, n *Notice, ev *object.Str
 	}
 	s.mu.Lock()
 	given := n.opens.mayBeGivenUp() // otherwise a list has begun
-	if given {
+	switch {
+	case given:
 		s.giveUpLocked(fmt.Errorf("the bus has not acknowledged its start: %w", err))
 		if acked != nil { // it cannot be withdrawn: it arrives late, and no snapshot.completed follows it
 			s.snaps.orphan = acked
 		}
+	case acked == nil && n.opens.phase == snapshotStarting:
+		s.enterLocked(n.opens, snapshotBound) // it is announced again
 	}
 	s.mu.Unlock()
 	if given || acked == nil {

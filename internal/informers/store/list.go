@@ -37,6 +37,9 @@ type list struct {
 	gaps        uint64 // gap events that the bus has acknowledged
 }
 
+// isUnchanged reports whether a Relist has shown the last-known objects, in their versions.
+func (l *list) isUnchanged() bool { return l.at == Relist && !l.differs && len(l.unseen) == 0 }
+
 // BeginList prepares for a list. The owner calls Load (Relist: Compare) for each of its objects, then EndList. If the list fails half-way,
 // the owner calls BeginList again.
 func (s *Store) BeginList(at ListState) {

@@ -9,9 +9,9 @@ type snapshotPhase uint8
 
 const (
 	snapshotOffered   snapshotPhase = iota // its start is not in the lane; it may be given up
-	snapshotTried                          // its start is in the lane; it may be given up
+	snapshotTried                          // its start is handed to the lane; it may be given up
 	snapshotBound                          // its start is not in the lane; every change waits for it
-	snapshotStarting                       // its start is in the lane; every change waits for it
+	snapshotStarting                       // its start is handed to the lane; every change waits for it
 	snapshotReading                        // the bus has its start; its reads are sent
 	snapshotSent                           // all of its reads are in the lane
 	snapshotCompleted                      // the bus has its end
@@ -33,7 +33,7 @@ func (p snapshotPhase) leadsTo(next snapshotPhase) bool {
 		snapshotOffered:   {snapshotTried, snapshotGivenUp, snapshotDropped},
 		snapshotTried:     {snapshotStarting, snapshotReading, snapshotGivenUp, snapshotDropped}, // starting: a list holds changes back anyway
 		snapshotBound:     {snapshotStarting, snapshotDropped},
-		snapshotStarting:  {snapshotReading, snapshotDropped},
+		snapshotStarting:  {snapshotReading, snapshotBound, snapshotDropped}, // bound: the lane has not taken its start in time
 		snapshotReading:   {snapshotSent, snapshotDropped},
 		snapshotSent:      {snapshotCompleted, snapshotDropped},
 		snapshotCompleted: {},
@@ -46,14 +46,14 @@ func (p snapshotPhase) leadsTo(next snapshotPhase) bool {
 // mayBeGivenUp reports whether changes may still pass the snapshot.
 func (p snapshotPhase) mayBeGivenUp() bool { return p == snapshotOffered || p == snapshotTried }
 
-// isUnsent reports whether the bus cannot have anything of the snapshot.
-func (p snapshotPhase) isUnsent() bool { return p == snapshotOffered || p == snapshotBound }
-
 // IllegalChange is logged if a change of a snapshot's phase is not in the table.
 const IllegalChange = "illegal change of a snapshot's phase"
 
-// enterLocked changes the phase of a snapshot. It is the only function that does.
+// enterLocked changes the phase of a snapshot. It is the only function that does. A start is announced twice if a gap has to precede it.
 func (s *Store) enterLocked(snap *snapshot, next snapshotPhase) {
+	if next == snap.phase {
+		return
+	}
 	if !snap.phase.leadsTo(next) {
 		s.o.Log.Error(IllegalChange, "scope", s.o.Scope, "snapshot", snap.id, "from", snap.phase.String(), "to", next.String())
 	}

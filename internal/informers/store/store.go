@@ -212,9 +212,8 @@ func (s *Store) View() View {
 	m, _ := s.pos.ledger.Mark()
 	outstanding := s.pos.ledger.Outstanding()
 	v := View{
-		Loaded: s.list.at == listed || s.list.at == Relist, WentBack: s.list.backwards, Older: s.list.older,
-		Unchanged: s.list.at == Relist && !s.list.differs && len(s.list.unseen) == 0,
-		Loss:      s.list.lost, History: s.pos.history,
+		Loaded: s.list.at == listed || s.list.at == Relist, WentBack: s.list.backwards, Older: s.list.older, Unchanged: s.list.isUnchanged(),
+		Loss: s.list.lost, History: s.pos.history,
 		Objects: len(s.known.objects), Bytes: s.known.bytes, Pending: s.known.pendingKeys, CaughtUp: s.caughtUp,
 		Sweeping: s.snaps.due || s.snaps.current != nil, Replaying: s.known.rv < s.snaps.after,
 		Adopted: s.pos.own, InFlight: outstanding, Reached: s.known.rv, Acknowledged: m.rv,
