@@ -77,8 +77,8 @@ func (a *active) raiseHistory(r *object.Resource, aggregated bool, n uint32) {
 	a.history[in] = max(a.history[in], n)
 }
 
-// leave adds to what a scope may begin from: the positions that other scopes of its resource have left, and what informers of the resource that
-// have ended before their first list were to begin from. It must be called with mu held.
+// leave adds to what a scope may begin from the positions that other scopes of its resource have left. ended are informers that may have ended
+// before their first list: it adds what those of the resource were to begin from. It must be called with mu held.
 func (s *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
 	for _, c := range s.active.origins {
 		if c.Group == of.Resource.Group && c.Resource == of.Resource.Name {

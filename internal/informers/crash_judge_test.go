@@ -22,8 +22,8 @@ const (
 	// was killed before it had found that. The bus cannot be asked for the newest record of an object, so
 	// that nothing shows the restore.
 	restoreNotFound exception = "a restore that was not found before the kill, on a bus that cannot be asked"
-	// restoreNotShown: the same on JetStream, and the newest record of an object shows no version after the
-	// checkpoint: a snapshot has read older ones since, or the object has left a scope.
+	// restoreNotShown: the same on JetStream. The newest record of an object shows no version after the
+	// checkpoint, because a snapshot has read older ones since, or the object has left a scope.
 	restoreNotShown exception = "a restore that was not found before the kill, and that the newest record does not show"
 	// selectionChanged: "An object is in a consumer's table at once, if its scope was no longer selected and
 	// is selected again". Also "After a crash, every object is in a consumer's table at once, if the

@@ -172,7 +172,7 @@ func TestLowerListOfAnExtensionServerIsCompared(t *testing.T) {
 		s.do(func() { s.fault = s.refuseWatches })
 		s.CloseClientConnections()
 		s.delete("b")
-		s.do(func() { // the server forgets the deletion
+		s.do(func() { // the server no longer has the deletion
 			s.history = s.history[:len(s.history)-1]
 			s.history = slices.DeleteFunc(s.history, func(v *version) bool { return v.name == "b" })
 			s.fault = s.answer

@@ -91,8 +91,8 @@ func isLate(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &op)
 }
 
-// IsTemporary reports whether err passes without a change of the request or of the objects: of the network, or of a server that is busy,
-// restarts or does not answer in time.
+// IsTemporary reports whether err passes without a change of the request or of the objects. It is an error of the network, or of a server that
+// is busy, restarts or does not answer in time.
 func IsTemporary(err error) bool {
 	switch Reason(err) {
 	case reasonNetwork, reasonUnauthorized, reasonTooManyRequests, reasonTimeout:

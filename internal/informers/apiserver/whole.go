@@ -14,8 +14,8 @@ import (
 )
 
 // An API server reads each page of a list from etcd at the resourceVersion of the first. If etcd is compacted before the last page, the list
-// begins again. Where that happens each time, two other requests return all objects of one resourceVersion: a watch that begins with them,
-// and a list without pages.
+// begins again, perhaps each time. Two other requests return all objects of one resourceVersion: a watch that begins with them, and a list
+// without pages.
 
 // ErrTooMany means that a list without pages has more objects than its caller takes.
 var ErrTooMany = errors.New("too many objects for one list without pages")

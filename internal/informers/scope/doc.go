@@ -26,9 +26,9 @@
 // # History
 //
 // A list is of one of three kinds. A fresh list is made if nothing is known. A checkpoint list reads the objects as they were at the
-// checkpoint (resume.go). A relist is made if the watch could not resume. Package store compares it with the last-known objects, and
-// package backfill recovers versions in between (gap.go, asker.go). After a connection broke, a probe asks whether history is still the
-// followed one (follow.go): a restored etcd assigns resourceVersions a second time.
+// checkpoint (resume.go). A relist is made if the watch could not resume, or must not without a comparison (relist.go). Package store
+// compares it with the last-known objects, and package backfill recovers versions in between (gap.go, asker.go). After a connection broke,
+// a probe asks whether history is still the followed one (doubt.go): a restored etcd assigns resourceVersions a second time.
 //
 // # Locks
 //

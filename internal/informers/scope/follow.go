@@ -158,8 +158,9 @@ func (f *follower) fails(ctx context.Context, got *watched, err error) bool {
 // maxBrief is how many HTTP watches without a frame may end before a list is compared instead.
 const maxBrief = 2
 
-// awaitsReplay reports whether a list must show that the API server has repeated the changes since the checkpoint: the store waits for them,
-// and the HTTP watches end before their silence shows it. Silence is not summed over HTTP watches: each may have ended just before a frame.
+// awaitsReplay reports whether a list must show that the API server has repeated the changes since the checkpoint. That is so if the store waits
+// for them, and the HTTP watches end before their silence shows it. Silence is not summed over HTTP watches: each may have ended just before
+// a frame.
 func (f *follower) awaitsReplay(got *watched) bool {
 	switch {
 	case got.frames > 0:
@@ -271,7 +272,8 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 }
 
 // isDoubtedBefore compares history before a batch if it is in doubt, and reports whether the batch must not be applied. The first object on an
-// HTTP watch waits for a probe, and so does the first one below the position: a watch sends nothing below the version at which it was opened.
+// HTTP watch waits for a probe. So does the first one below the position, because a watch sends nothing below the version at which it was
+// opened.
 func (f *follower) isDoubtedBefore(ctx context.Context, b *batch, got *watched) bool {
 	if !got.below && f.goesBack(b) {
 		got.below = true

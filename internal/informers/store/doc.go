@@ -20,6 +20,11 @@
 // passes a gap once all deltas that the later list made pending are (barrier). A snapshot has its own ledger, with the key up to which its
 // reads are acknowledged. Until the store has its own position, the checkpoint of the previous run is the position.
 //
+// # Snapshots
+//
+// The phase of a snapshot (snapshotphase.go) says whether changes wait for its start. A snapshot of a list is never given up. One that was
+// asked for is, until the bus has its start: then the checkpoint does not say that the next run continues it.
+//
 // # Goroutines and locks
 //
 // Run is the schedule of snapshots, and starts the cursor, which announces, sends pending deltas and begins snapshots. Both end with the
