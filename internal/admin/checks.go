@@ -70,8 +70,8 @@ type Readiness struct {
 	Checks  []Check `json:"checks"`
 }
 
-// NewChecks returns checks of an election, which may be nil, and of probes. While another agent leads, only the probes with Standby are run: a
-// standby has neither a bus nor informers.
+// NewChecks returns checks of an election, which may be nil, and of probes. While another agent
+// leads, only the probes with Standby are run: a standby has neither a bus nor informers.
 func NewChecks(election Election, probes ...Probe) *Checks {
 	return &Checks{
 		election: election, probes: probes, since: map[string]condition{},

@@ -220,7 +220,8 @@ func (a *agent) apply(ctx context.Context, next *reload.Loaded) (reload.Scopes, 
 	return Apply(ctx, a.informers, next, a.log, a.filters)
 }
 
-// unapplied names the scopes to which the configuration in force does not apply yet, and returns since when the first of them waits.
+// unapplied names the scopes to which the configuration in force does not apply yet, and returns
+// since when the first of them waits.
 func (a *agent) unapplied() (scopes string, since time.Time) {
 	all, since := a.informers.Unapplied()
 	return scope.Few(all), since
@@ -229,7 +230,8 @@ func (a *agent) unapplied() (scopes string, since time.Time) {
 // standby reports whether another agent leads.
 func (a *agent) standby() bool { return a.elector != nil && !a.elector.Status().Leading }
 
-// lastEvent returns the last stream event on the bus, with the newest event of an object. The bus is set before the informers run.
+// lastEvent returns the last stream event on the bus, with the newest event of an object. The bus
+// is set before the informers run.
 func (a *agent) lastEvent(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
 	bus, ok := a.bus.Load().Bus.(driver.LastEventer)
 	if !ok {

@@ -69,7 +69,8 @@ func sourcesOf(scopes []timeline.Scope) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// isOwn reports whether a configuration names an object as the agent's own: the ConfigMap of its checkpoint, or the Lease of its election.
+// isOwn reports whether a configuration names an object as the agent's own: the ConfigMap of its
+// checkpoint, or the Lease of its election.
 func isOwn(cfg *config.Config, resource, namespace, name string) bool {
 	switch configMap, election := cfg.Checkpoint.ConfigMap, &cfg.LeaderElection; resource {
 	case "configmaps":

@@ -161,7 +161,8 @@ func (c *configMap) write(ctx context.Context, plain, compressed []byte) error {
 	return err
 }
 
-// OfConfigMap returns the checkpoint in a ConfigMap, given as JSON, and nil if it has none that this release can read.
+// OfConfigMap returns the checkpoint in a ConfigMap, given as JSON, and nil if it has none that
+// this release can read.
 func OfConfigMap(raw []byte) *Document {
 	var o configMapObject
 	if err := json.Unmarshal(raw, &o); err != nil {

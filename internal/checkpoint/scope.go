@@ -33,8 +33,9 @@ type Scope struct {
 	ResourceVersion uint64 `json:"resourceVersion,string"`
 	// History counts the restores of etcd since the scope began.
 	History uint32 `json:"history,omitempty"`
-	// Rewound reports that etcd was restored, and that the bus has no gap that says so: what follows ResourceVersion is of another
-	// history, whatever the API server answers. History counts that restore.
+	// Rewound reports that etcd was restored, and that the bus has no gap that says so: what
+	// follows ResourceVersion is of another history, whatever the API server answers. History
+	// counts that restore.
 	Rewound bool `json:"rewound,omitempty"`
 	// State is a fingerprint of the objects and their versions at ResourceVersion: a restored etcd may use the same
 	// resourceVersion for another content.
@@ -78,8 +79,9 @@ type Clause struct {
 // Snapshot is a snapshot in progress. Its objects are sent in the order of their keys.
 type Snapshot struct {
 	ID string `json:"id"`
-	// Announced reports that no change passes the start of the snapshot: the bus has the start, or every change waits for it. If it is
-	// false, the snapshot may have been given up since, and another one replaces it.
+	// Announced reports that no change passes the start of the snapshot: the bus has the start, or
+	// every change waits for it. If it is false, the snapshot may have been given up since, and
+	// another one replaces it.
 	Announced       bool   `json:"announced,omitempty"`
 	ResourceVersion uint64 `json:"resourceVersion,string"`
 	// Objects is the total number of objects.
@@ -90,7 +92,8 @@ type Snapshot struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// MayBeGivenUp reports whether changes may have passed the snapshot since the checkpoint. It is false for nil.
+// MayBeGivenUp reports whether changes may have passed the snapshot since the checkpoint. It is
+// false for nil.
 func (s *Snapshot) MayBeGivenUp() bool { return s != nil && !s.Announced && s.Cursor == "" }
 
 // Position is a Scope with a counter that says if a save is urgent.

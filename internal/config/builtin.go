@@ -97,7 +97,8 @@ var builtins = []builtin{ //nolint:gochecknoglobals // a constant; Go has none o
 	{"apiservices", []string{"apiregistration.k8s.io"}, nil, true},
 }
 
-// uncapturables are the resources that Kubernetes and metrics-server serve without one of the verbs list and watch.
+// uncapturables are the resources that Kubernetes and metrics-server serve without one of the verbs
+// list and watch.
 var uncapturables = []struct{ resource, group, why string }{ //nolint:gochecknoglobals // a constant; Go has none of slices
 	{"bindings", "", onlyCreated},
 	{"componentstatuses", "", onlyRead},
@@ -116,7 +117,8 @@ const (
 	onlyRead    = "is served without watch (its verbs: get, list), so it cannot be captured"
 )
 
-// uncapturable returns the group of a resource that cannot be captured, and why; "": it may be one that can.
+// uncapturable returns the group of a resource that cannot be captured, and why; "": it may be one
+// that can.
 func (p *ResourcePattern) uncapturable() (group, why string) {
 	for _, u := range uncapturables {
 		anyGroup := p.Group == "" && !p.Core && builtinOf(p.Resource) == nil

@@ -119,7 +119,8 @@ type Snapshot struct {
 	Mode SnapshotMode `yaml:"mode"`
 	// Every is the interval between snapshots, 0: none. If the file does not set it, see defaultEvery.
 	Every yamldoc.Duration `yaml:"every"`
-	// UnpagedObjects is the most objects of a list in one response, which is made if pages of a list always expire. 0: none is made.
+	// UnpagedObjects is the most objects of a list in one response, which is made if pages of a
+	// list always expire. 0: none is made.
 	UnpagedObjects yamldoc.Count `yaml:"unpagedObjects"`
 }
 

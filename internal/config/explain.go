@@ -31,7 +31,8 @@ func (r Resource) String() string {
 	return r.Name
 }
 
-// Uncapturable returns why the resource cannot be captured: "is served without watch (…)"; "" if it is not known to be so.
+// Uncapturable returns why the resource cannot be captured: "is served without watch (…)"; "" if it
+// is not known to be so.
 func (r Resource) Uncapturable() string {
 	p := ResourcePattern{Resource: r.Name, Group: r.Group, Core: r.Group == ""}
 	_, why := p.uncapturable()

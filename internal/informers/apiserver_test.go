@@ -142,7 +142,8 @@ func (s *apiServer) deleteIn(namespace, name string) *version {
 	return s.deleteShown(namespace, name, func(*version) uint64 { return 0 })
 }
 
-// deleteShown deletes an object. Watches show the deletion at the resourceVersion that shown returns for the last version; 0: at its own.
+// deleteShown deletes an object. Watches show the deletion at the resourceVersion that shown
+// returns for the last version; 0: at its own.
 func (s *apiServer) deleteShown(namespace, name string, shown func(last *version) uint64) *version {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,16 +21,16 @@ func (s *Manager) ignored(ref *object.Ref) bool {
 	})
 }
 
-// specOf returns the spec of a scope that begins from its own position or a creation, and removes its position from active. It must be called
-// with mu held.
+// specOf returns the spec of a scope that begins from its own position or a creation, and removes
+// its position from active. It must be called with mu held.
 func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 	spec, from := s.newSpec(of, lane)
 	begin(spec, from.choose())
 	return spec
 }
 
-// newSpec returns the spec of a scope without a beginning, and what it may begin from, except for other scopes. It removes the position of the
-// scope from active. It must be called with mu held.
+// newSpec returns the spec of a scope without a beginning, and what it may begin from, except for
+// other scopes. It removes the position of the scope from active. It must be called with mu held.
 func (s *Manager) newSpec(of selection.Scope, lane store.Lane) (*scope.Spec, *heritage) {
 	r := of.Resource
 	spec := &scope.Spec{
@@ -77,8 +77,9 @@ func (a *active) raiseHistory(r *object.Resource, aggregated bool, n uint32) {
 	a.history[in] = max(a.history[in], n)
 }
 
-// leave adds to what a scope may begin from the positions that other scopes of its resource have left. ended are informers that may have ended
-// before their first list: it adds what those of the resource were to begin from. It must be called with mu held.
+// leave adds to what a scope may begin from the positions that other scopes of its resource have
+// left. ended are informers that may have ended before their first list: it adds what those of the
+// resource were to begin from. It must be called with mu held.
 func (s *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
 	for _, c := range s.active.origins {
 		if c.Group == of.Resource.Group && c.Resource == of.Resource.Name {
@@ -99,8 +100,8 @@ func (s *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
 	}
 }
 
-// add returns specs of the chosen resources that have no informer yet. ended are the informers that they replace. It must be called with mu
-// held.
+// add returns specs of the chosen resources that have no informer yet. ended are the informers that
+// they replace. It must be called with mu held.
 func (s *Manager) add(all []selection.Choice, ended []*running) (out []*scope.Spec) {
 	var from []*heritage
 	for n := range all {

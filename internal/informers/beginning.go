@@ -6,7 +6,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// beginning is what an informer begins from: a position, or a creation. If it has neither, it begins with the objects that exist.
+// beginning is what an informer begins from: a position, or a creation. If it has neither, it
+// begins with the objects that exist.
 type beginning struct {
 	origin  *scope.Origin // nil: none
 	created creation
@@ -28,10 +29,11 @@ type heritage struct {
 
 // choose returns the beginning:
 //
-//   - The own position, unless consumers may have received left events of the scope. These have later resourceVersions than the position,
-//     and only reads of a new list are later still.
-//   - Otherwise the lowest position of another scope: the selection was changed. No change of an object that both select is lost. A position
-//     behind unknown history, or behind left events, does not count.
+//   - The own position, unless consumers may have received left events of the scope. These have
+//     later resourceVersions than the position, and only reads of a new list are later still.
+//   - Otherwise the lowest position of another scope: the selection was changed. No change of an
+//     object that both select is lost. A position behind unknown history, or behind left events,
+//     does not count.
 //   - Otherwise the latest creation.
 func (h *heritage) choose() beginning {
 	if h.own != nil && !isAnnounced(h.own) {

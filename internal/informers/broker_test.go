@@ -214,7 +214,8 @@ func (b *broker) isFree() bool {
 	return b.how == "free" || b.how == "late"
 }
 
-// flush puts the first delta of each key on record: each was in flight, and no acknowledgement follows.
+// flush puts the first delta of each key on record: each was in flight, and no acknowledgement
+// follows.
 func (b *broker) flush() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// crash is a script that is being played. It is a machine without drawn commands, whose checkpoint is
-// saved by a Keeper, as in an agent: memory shows only what was saved.
+// crash is a script that is being played. It is a machine without drawn commands, whose checkpoint
+// is saved by a Keeper, as in an agent: memory shows only what was saved.
 type crash struct {
 	*machine
 	plan   *plan
@@ -221,8 +221,8 @@ func (c *crash) pass(d time.Duration) {
 	}
 }
 
-// endsInOrder ends the agent like a signal: the queue drains, each scope sends its progress, and the
-// positions are saved.
+// endsInOrder ends the agent like a signal: the queue drains, each scope sends its progress, and
+// the positions are saved.
 func (c *crash) endsInOrder() {
 	a := c.agent
 	a.stopSet()
@@ -253,8 +253,9 @@ func (c *crash) endsInOrder() {
 	c.stops = append(c.stops, stop{c.bus.count(), c.memory.unfinished(), c.memory.behind(a.set.Status())})
 }
 
-// awaits waits until everything is live and on the bus, or the agent is killed. Each minute it sends a
-// bookmark, as API servers do: a tombstone waits for a resourceVersion above all that was sent.
+// awaits waits until everything is live and on the bus, or the agent is killed. Each minute it
+// sends a bookmark, as API servers do: a tombstone waits for a resourceVersion above all that was
+// sent.
 func (c *crash) awaits() {
 	began := time.Now()
 	for marked := began; !c.agent.isKilled(); {

@@ -72,8 +72,8 @@ func (m *moments) end() {
 	m.over = true
 }
 
-// disk is the store of a checkpoint that survives the agent. After a kill it refuses all saves, until
-// the next agent loads the checkpoint.
+// disk is the store of a checkpoint that survives the agent. After a kill it refuses all saves,
+// until the next agent loads the checkpoint.
 type disk struct {
 	points *moments
 	saved  func(scopes map[string]checkpoint.Scope) // called after each save

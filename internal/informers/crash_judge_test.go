@@ -18,26 +18,28 @@ import (
 type exception string
 
 const (
-	// restoreNotFound: etcd was restored to a resourceVersion that is not before the checkpoint. The agent
-	// was killed before it had found that. The bus cannot be asked for the newest record of an object, so
-	// that nothing shows the restore.
+	// restoreNotFound: etcd was restored to a resourceVersion that is not before the checkpoint.
+	// The agent was killed before it had found that. The bus cannot be asked for the newest record
+	// of an object, so that nothing shows the restore.
 	restoreNotFound exception = "a restore that was not found before the kill, on a bus that cannot be asked"
-	// restoreNotShown: the same on JetStream. The newest record of an object shows no version after the
-	// checkpoint, because a snapshot has read older ones since, or the object has left a scope.
+	// restoreNotShown: the same on JetStream. The newest record of an object shows no version after
+	// the checkpoint, because a snapshot has read older ones since, or the object has left a scope.
 	restoreNotShown exception = "a restore that was not found before the kill, and that the newest record does not show"
-	// selectionChanged: "An object is in a consumer's table at once, if its scope was no longer selected and
-	// is selected again". Also "After a crash, every object is in a consumer's table at once, if the
-	// resource's selection changes with the next start or soon after it". The object's next change counts.
+	// selectionChanged: "An object is in a consumer's table at once, if its scope was no longer
+	// selected and is selected again". Also "After a crash, every object is in a consumer's table
+	// at once, if the resource's selection changes with the next start or soon after it". The
+	// object's next change counts.
 	selectionChanged exception = "a selection that has changed"
-	// snapshotNever: "With snapshot.mode: never: the state of objects that do not change again after a gap
-	// without a base to compare with". The first list has no base either.
+	// snapshotNever: "With snapshot.mode: never: the state of objects that do not change again
+	// after a gap without a base to compare with". The first list has no base either.
 	snapshotNever exception = "no snapshots"
-	// endsAfterACrash: "left events, or a sweep, for every object of a scope that ends between a crash and
-	// the scope's next complete save".
+	// endsAfterACrash: "left events, or a sweep, for every object of a scope that ends between a
+	// crash and the scope's next complete save".
 	endsAfterACrash exception = "a scope that ends after a crash"
 )
 
-// excuses is called at each start. It finds out whether nothing can show this agent that etcd was restored.
+// excuses is called at each start. It finds out whether nothing can show this agent that etcd was
+// restored.
 func (c *crash) excuses() {
 	if len(c.branches) == 0 || c.highestHistory() > c.found {
 		return
@@ -246,9 +248,9 @@ func (c *crash) idProblems(log int) (problems []string) {
 	return problems
 }
 
-// said returns what an event says, for a comparison with another one of its id. An inferred event may
-// claim less, and an inferred deletion may have a later resourceVersion. For another scope, the object
-// may have entered or left.
+// said returns what an event says, for a comparison with another one of its id. An inferred event
+// may claim less, and an inferred deletion may have a later resourceVersion. For another scope, the
+// object may have entered or left.
 func (e *event) said(other *event) string {
 	if s := e.Stream; s != nil {
 		return fmt.Sprint(e.Type, e.Scope, s.Snapshot, s.ResourceVersion, s.FromResourceVersion, s.ToResourceVersion)
@@ -300,8 +302,8 @@ func (c *crash) deletionProblems() (problems []string) {
 	return problems
 }
 
-// sweepProblems finds objects that the end of a snapshot deletes, the nth event on record, although they
-// exist then.
+// sweepProblems finds objects that the end of a snapshot deletes, the nth event on record, although
+// they exist then.
 func (c *crash) sweepProblems(r *reader, n int, swept []consume.Object) (problems []string) {
 	if len(c.branches) > 0 {
 		return nil // the next history may lack them

@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// script is a sequence of steps that a run of TestCrashes plays. It begins with the start of an agent.
+// script is a sequence of steps that a run of TestCrashes plays. It begins with the start of an
+// agent.
 type script struct {
 	name      string
 	takes     choice // the selection at the start
@@ -84,8 +85,8 @@ func deletes(names ...string) step {
 	}
 }
 
-// deletesUnchanged deletes objects. Watches show the deletions with the resourceVersions of the last
-// versions, as some API servers do.
+// deletesUnchanged deletes objects. Watches show the deletions with the resourceVersions of the
+// last versions, as some API servers do.
 func deletesUnchanged(names ...string) step {
 	return func(c *crash) {
 		for _, name := range names {
@@ -184,8 +185,8 @@ func replacesLog(c *crash) {
 // defines creates the definition of widgets, or deletes it with all widgets.
 func defines(c *crash) { c.machine.defines() }
 
-// restores restores etcd to a marked resourceVersion. A restore while an agent starts is like one while
-// none runs, so the agent must be live first.
+// restores restores etcd to a marked resourceVersion. A restore while an agent starts is like one
+// while none runs, so the agent must be live first.
 func restores(to string) step {
 	return func(c *crash) {
 		if c.life != nil {
@@ -234,7 +235,8 @@ func selecting(name string, takes choice, gaps []object.GapReason, steps ...step
 func gaps(reasons ...object.GapReason) []object.GapReason { return reasons }
 
 func steadyScripts() []*script {
-	// If widgets are not in the checkpoint any more, and defined again at a start, the bus still has events of them.
+	// If widgets are not in the checkpoint any more, and defined again at a start, the bus still
+	// has events of them.
 	definition := selecting("definition", choice{"all", "all"}, gaps(object.Expired, object.CheckpointLost),
 		puts("a"), saved, defines, puts("other/v", "other/w"), settles, puts("other/w"), deletes("other/v"), saved,
 		defines, passes(20*time.Second), puts("a"), defines, puts("other/x"), settles)

@@ -11,13 +11,14 @@ import (
 	"testing/synctest"
 )
 
-// TestCrashes plays each script once, and counts its crash points: the moments before and after each
-// record, acknowledgement and save of the checkpoint. For a crash point it plays the script again,
-// kills the agent there, starts another one from the last save, and judges the record.
+// TestCrashes plays each script once, and counts its crash points: the moments before and after
+// each record, acknowledgement and save of the checkpoint. For a crash point it plays the script
+// again, kills the agent there, starts another one from the last save, and judges the record.
 //
 // A few points of each script are drawn. CRASHES=all takes all of them, CRASHES=17 takes one.
-// CRASH_SEED decides which points are drawn, and the order and times of records, acknowledgements and
-// answers. One seed gives nearly the same schedule each time: goroutines may still run in another order.
+// CRASH_SEED decides which points are drawn, and the order and times of records, acknowledgements
+// and answers. One seed gives nearly the same schedule each time: goroutines may still run in
+// another order.
 func TestCrashes(t *testing.T) {
 	which, seed := crashesOf(t)
 	for _, s := range scripts() {
@@ -117,8 +118,8 @@ func enumerate(t *testing.T, p *plan, which string) {
 	}
 }
 
-// choose returns the numbers of the crash points to take. A few are drawn: half of them right before a
-// save, where a kill loses most.
+// choose returns the numbers of the crash points to take. A few are drawn: half of them right
+// before a save, where a kill loses most.
 func (o *outcome) choose(t *testing.T, rng *rand.Rand, which string) (points []int) {
 	t.Helper()
 	var saves, others []int

@@ -225,7 +225,8 @@ func TestDefinitionIsChanged(t *testing.T) {
 	}
 }
 
-// Lists at each revision have a limit by what the API server lists, also if the scope has none of it. Then the names are searched one by one.
+// Lists at each revision have a limit by what the API server lists, also if the scope has none of
+// it. Then the names are searched one by one.
 func TestDefinitionIsChangedBesideManyExcludedObjects(t *testing.T) {
 	const (
 		changes  = 20

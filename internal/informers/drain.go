@@ -43,8 +43,8 @@ func (s *Manager) drain(ctx context.Context, r *running, again bool) {
 	d.informers = append(d.informers, r)
 }
 
-// drainForReload is drain for a changed selection, which does not apply to the informer's objects until the drain ends. It must be called
-// with mu held.
+// drainForReload is drain for a changed selection, which does not apply to the informer's objects
+// until the drain ends. It must be called with mu held.
 func (s *Manager) drainForReload(ctx context.Context, r *running, again bool) {
 	s.drain(ctx, r, again)
 	d := s.active.drains[objectsOf(r.Resource())]
@@ -53,7 +53,8 @@ func (s *Manager) drainForReload(ctx context.Context, r *running, again bool) {
 	}
 }
 
-// Unapplied returns the scopes whose informers drain before a changed selection applies to them, and since when the first of them waits.
+// Unapplied returns the scopes whose informers drain before a changed selection applies to them,
+// and since when the first of them waits.
 func (s *Manager) Unapplied() (scopes []string, since time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -96,7 +96,8 @@ func (s *expiringServer) initialFrames() (frames []string, rv uint64) {
 	return frames, rv
 }
 
-// A list whose pages always expire is made in another way. Until then its scope is failing, and the set is not ready.
+// A list whose pages always expire is made in another way. Until then its scope is failing, and the
+// set is not ready.
 func TestListWhosePagesAlwaysExpire(t *testing.T) {
 	for streams, other := range map[string][]string{
 		"served": {"streamed"}, "refused": {"streamed", "unpaged"}, "ignored": {"streamed", "unpaged"}, "hangs": {"streamed", "unpaged"},
@@ -128,8 +129,8 @@ func TestListWhosePagesAlwaysExpire(t *testing.T) {
 	}
 }
 
-// A list without pages is not made of more objects than configured. The scope stays failing, the set is not ready, and nothing says that the
-// first snapshot is complete.
+// A list without pages is not made of more objects than configured. The scope stays failing, the
+// set is not ready, and nothing says that the first snapshot is complete.
 func TestListWhosePagesAlwaysExpireIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newExpiringServer(t, "refused")

@@ -19,8 +19,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// extension is an API server in which widgets.shop.test come from an extension API server that has no etcd. The resourceVersion of a list is
-// the highest of its objects, unless listed changes it. It supports no questions about the past.
+// extension is an API server in which widgets.shop.test come from an extension API server that has
+// no etcd. The resourceVersion of a list is the highest of its objects, unless listed changes it.
+// It supports no questions about the past.
 type extension struct {
 	*customs
 	listed func(highest uint64) uint64
@@ -117,8 +118,9 @@ func (r *recorder) waitChanges(t *testing.T, want ...string) {
 	}
 }
 
-// A list of an extension API server may have a lower resourceVersion after its newest object was deleted. That is no restored etcd, however
-// often a watch ends, and nothing of the dead object is sent again.
+// A list of an extension API server may have a lower resourceVersion after its newest object was
+// deleted. That is no restored etcd, however often a watch ends, and nothing of the dead object is
+// sent again.
 func TestLowerListOfAnExtensionServerIsNoRestore(t *testing.T) {
 	for name, deleted := range map[string][]string{"the newest object": {"b"}, "all objects": {"b", "a"}, "all, the newest last": {"a", "b"}} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +212,8 @@ func TestAggregatedEtcdIsRestored(t *testing.T) {
 	}
 }
 
-// A lower list of a resource of an etcd proves a restore, also if nothing else can: the scope is empty, or its newest object was deleted.
+// A lower list of a resource of an etcd proves a restore, also if nothing else can: the scope is
+// empty, or its newest object was deleted.
 func TestLowerListOfAnEtcdIsARestore(t *testing.T) {
 	for name, deleted := range map[string]string{"an empty scope": "only", "the newest object was deleted": "b"} {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +240,8 @@ func TestLowerListOfAnEtcdIsARestore(t *testing.T) {
 	}
 }
 
-// The resourceVersion of a list that is lower than that of an object in it is no position. Status says so.
+// The resourceVersion of a list that is lower than that of an object in it is no position. Status
+// says so.
 func TestListBelowItsOwnObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newExtension(t)

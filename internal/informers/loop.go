@@ -204,8 +204,8 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	s.retireUndefined(ctx)
 }
 
-// warnOfMissing logs patterns of the selection that match no resource that can be captured, unless they did so before. It must be called
-// with mu held.
+// warnOfMissing logs patterns of the selection that match no resource that can be captured, unless
+// they did so before. It must be called with mu held.
 func (s *Manager) warnOfMissing(now *served) {
 	for _, m := range now.missing {
 		if !slices.Contains(s.served.missing, m) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +39,13 @@ func (k *machine) settles() {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		wait(k.t.Context(), pause)
 		var why error
-		if why = k.isLive(marks); why == nil && (k.defined || time.Since(began) > time.Minute) { // discovery finds resources that no scope observes
+		// Discovery finds resources that no scope observes. After a restore of etcd, the watch on
+		// definitions may show nothing until its end.
+		found := time.Minute
+		if k.restored != math.MaxUint64 {
+			found = 11 * time.Minute
+		}
+		if why = k.isLive(marks); why == nil && (k.defined || time.Since(began) > found) {
 			break
 		}
 		if pause == time.Second {

@@ -224,12 +224,14 @@ func (s *Manager) Status() []scope.Status {
 	return out
 }
 
-// undiscoveredFor is how long discovery may fail before the agent is not ready. Failing scopes are stale after the same time.
+// undiscoveredFor is how long discovery may fail before the agent is not ready. Failing scopes are
+// stale after the same time.
 const undiscoveredFor = 3 * time.Minute
 
-// Ready returns nil once resources are discovered and every informer that can has loaded its first list, except while a scope is stale or
-// discovery fails for minutes. It does not wait for a resource that is forbidden, not served, cannot be captured or keeps failing while
-// others do not: Status shows it.
+// Ready returns nil once resources are discovered and every informer that can has loaded its first
+// list, except while a scope is stale or discovery fails for minutes. It does not wait for a
+// resource that is forbidden, not served, cannot be captured or keeps failing while others do not:
+// Status shows it.
 func (s *Manager) Ready() error {
 	s.mu.RLock()
 	discovered, err, failing := s.served.discovery != 0, s.served.failure, s.served.failing
@@ -304,7 +306,8 @@ type Memory interface {
 // Plan has the resources that a Manager would observe if it ran now.
 type Plan struct {
 	Resources []Planned
-	// Unserved and Uncapturable are the patterns without a wildcard that match no served resource, or only such that cannot be watched.
+	// Unserved and Uncapturable are the patterns without a wildcard that match no served resource,
+	// or only such that cannot be watched.
 	Unserved     []string
 	Uncapturable []selection.Uncapturable
 	Unknown      []string // group versions that could not be discovered

@@ -39,8 +39,9 @@ func (o *openings) last() (rv uint64, n int) {
 	return rv, n
 }
 
-// A deletion may have the version of the deleted object, and a bookmark a low one. The next watch does not begin there: it would repeat old
-// versions, and a repeated earlier object of a name would delete the later one.
+// A deletion may have the version of the deleted object, and a bookmark a low one. The next watch
+// does not begin there: it would repeat old versions, and a repeated earlier object of a name would
+// delete the later one.
 func TestWatchPositionDoesNotGoBack(t *testing.T) {
 	t.Run("deletion", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -88,7 +89,8 @@ func TestWatchPositionDoesNotGoBack(t *testing.T) {
 	})
 }
 
-// An unknown version below the position cannot be a change of the followed history. It is not taken before history is compared.
+// An unknown version below the position cannot be a change of the followed history. It is not taken
+// before history is compared.
 func TestUnknownVersionBelowThePositionRaisesDoubt(t *testing.T) {
 	for _, restored := range []bool{true, false} {
 		t.Run(fmt.Sprint(restored), func(t *testing.T) {
@@ -134,7 +136,8 @@ func (s *apiServer) stalls(o *openings, rv uint64) {
 	})
 }
 
-// An API server cannot decode a version in etcd's history. The watch does not stay in front of it for ever: a list leads past it.
+// An API server cannot decode a version in etcd's history. The watch does not stay in front of it
+// for ever: a list leads past it.
 func TestWatchThatAlwaysFailsAtOneVersionIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, o, reg := newAPIServer(t), &openings{}, prometheus.NewPedanticRegistry()
@@ -166,7 +169,8 @@ func TestWatchThatAlwaysFailsAtOneVersionIsListed(t *testing.T) {
 	})
 }
 
-// If lists do not lead past the error, there are few of them: the pauses grow to ten minutes. The scope is stale meanwhile.
+// If lists do not lead past the error, there are few of them: the pauses grow to ten minutes. The
+// scope is stale meanwhile.
 func TestStalledWatchIsListedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, o, reg := newAPIServer(t), &openings{}, prometheus.NewPedanticRegistry()
@@ -211,8 +215,9 @@ func TestBusyAPIServerCausesNoList(t *testing.T) {
 	}
 }
 
-// A snapshot that follows a restart waits until the API server has repeated the changes since the checkpoint. On an idle scope whose watches are
-// cut within two minutes, and show no bookmark, a compared list ends the wait. It announces no gap, and the watch continues where it was.
+// A snapshot that follows a restart waits until the API server has repeated the changes since the
+// checkpoint. On an idle scope whose watches are cut within two minutes, and show no bookmark, a
+// compared list ends the wait. It announces no gap, and the watch continues where it was.
 func TestSnapshotFollowsWatchesThatAreCut(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		t.Run(fmt.Sprint(changed), func(t *testing.T) {

@@ -24,9 +24,11 @@ import (
 // force decides which informers replace it.
 
 const (
-	// reloadWait is how long Reload waits for draining informers: usually milliseconds, forever if the bus does not take their records.
+	// reloadWait is how long Reload waits for draining informers: usually milliseconds, forever if
+	// the bus does not take their records.
 	reloadWait = 3 * time.Second
-	// reloadAsks is how long Reload waits for the answers of the API server: a redaction must not wait for them.
+	// reloadAsks is how long Reload waits for the answers of the API server: a redaction must not
+	// wait for them.
 	reloadAsks = 10 * time.Second
 )
 

@@ -303,8 +303,8 @@ func TestReloadsAfterADefinitionIsCreatedAgain(t *testing.T) {
 	})
 }
 
-// While the bus does not acknowledge the events of a scope, a changed selection does not apply to it. That is shown since the first such
-// change.
+// While the bus does not acknowledge the events of a scope, a changed selection does not apply to
+// it. That is shown since the first such change.
 func TestUnappliedReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)

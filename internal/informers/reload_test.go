@@ -291,7 +291,8 @@ func (r *recorder) lastEvent(of *object.Resource) (scope.LastEvent, bool, error)
 	return scope.LastEvent{}, false, nil
 }
 
-// lastObjectLocked returns the newest event of an object of a resource, nil if it does not show an observed version.
+// lastObjectLocked returns the newest event of an object of a resource, nil if it does not show an
+// observed version.
 func (r *recorder) lastObjectLocked(of *object.Resource) *scope.LastObject {
 	for _, d := range slices.Backward(r.deltas) {
 		switch {

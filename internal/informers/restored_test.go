@@ -302,8 +302,9 @@ func TestRestoredHistoryIsFoundAgainByTheNextRun(t *testing.T) {
 	}
 }
 
-// A run finds that etcd was restored to a point after its checkpoint, and is killed before the bus has the gap. The next run sends the gap:
-// the objects at the checkpoint are the same, and the new history has passed all versions by then.
+// A run finds that etcd was restored to a point after its checkpoint, and is killed before the bus
+// has the gap. The next run sends the gap: the objects at the checkpoint are the same, and the new
+// history has passed all versions by then.
 func TestFoundRestoreIsSavedBeforeItIsAnnounced(t *testing.T) {
 	for _, mode := range []scope.SnapshotMode{scope.SnapshotInitial, scope.SnapshotNever} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -340,8 +341,9 @@ func TestFoundRestoreIsSavedBeforeItIsAnnounced(t *testing.T) {
 	}
 }
 
-// A run is killed before it finds that etcd was restored, and the restored history passes the checkpoint and all that the run has sent. The
-// newest event of an object on the bus shows the restore to the next run.
+// A run is killed before it finds that etcd was restored, and the restored history passes the
+// checkpoint and all that the run has sent. The newest event of an object on the bus shows the
+// restore to the next run.
 func TestRestoreIsFoundByTheNewestEventOnTheBus(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after func(s *apiServer) // the save, and the restore

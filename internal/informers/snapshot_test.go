@@ -219,7 +219,8 @@ func TestRelistWhileASnapshotBegins(t *testing.T) {
 	})
 }
 
-// A snapshot that was given up is not continued by the next run: objects that were created after it would be swept.
+// A snapshot that was given up is not continued by the next run: objects that were created after it
+// would be swept.
 func TestGivenUpSnapshotIsNotResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -241,7 +242,8 @@ func TestGivenUpSnapshotIsNotResumed(t *testing.T) {
 	})
 }
 
-// The clock of the last run was ahead. That delays no periodic snapshot until then, and its times are not those of new events.
+// The clock of the last run was ahead. That delays no periodic snapshot until then, and its times
+// are not those of new events.
 func TestTimesOfTheLastRunAreInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

@@ -92,6 +92,7 @@ func (x *truth) problems(resource string) (problems []string) {
 	}
 	seen := map[string]telling{} // by id
 	earlier := map[string]bool{} // ids on earlier logs
+	log := 0                     // where in the record the last log begins
 	type state struct {
 		value   string
 		at      uint64
@@ -114,6 +115,7 @@ func (x *truth) problems(resource string) (problems []string) {
 	histories := map[string][]int{} // by scope and history number: the branches that it may be
 	for n, d := range x.record {
 		if slices.Contains(x.logs, n) { // the new log gets everything that it needs again
+			log = n
 			for id := range seen {
 				earlier[id] = true
 			}
@@ -208,7 +210,7 @@ func (x *truth) problems(resource string) (problems []string) {
 		}) {
 			continue // after a gap of an earlier run: this run may know more, and consumers see that the event is late
 		}
-		if point(d) < st.at && earlier[id] && crashed(st.highest, n) {
+		if point(d) < st.at && earlier[id] && crashed(log, n) {
 			continue // its first copy is on an earlier log, and the next run repeats it on this one
 		}
 		if point(d) <= st.at && d.Scope != st.scope && crashed(st.highest, n) {

@@ -41,7 +41,8 @@ func (s *customs) hang(path string, how func(w http.ResponseWriter, r *http.Requ
 	return func() { s.do(func() { s.fault = was }) }
 }
 
-// A discovery that is not answered on a live connection ends after a while, and is repeated. This holds for the first one and for later ones.
+// A discovery that is not answered on a live connection ends after a while, and is repeated. This
+// holds for the first one and for later ones.
 func TestDiscoveryThatIsNotAnsweredIsRepeated(t *testing.T) {
 	for name, how := range hangs() {
 		for _, later := range []bool{false, true} {
@@ -79,7 +80,8 @@ func TestDiscoveryThatIsNotAnsweredIsRepeated(t *testing.T) {
 	}
 }
 
-// A reload that adds a redaction does not wait for a discovery that is not answered: the last answer remains valid.
+// A reload that adds a redaction does not wait for a discovery that is not answered: the last
+// answer remains valid.
 func TestReloadWhileDiscoveryIsNotAnswered(t *testing.T) {
 	for _, path := range []string{"/apis", "/apis/shop.test/v1"} { // all groups, or the resources of one
 		for name, how := range hangs() {

@@ -18,8 +18,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// A rule with a wildcard also takes a resource whose list has no resourceVersion. It can never be captured: the log and the status say how
-// to exclude it, nothing waits for it, and the API server gets few requests for it.
+// A rule with a wildcard also takes a resource whose list has no resourceVersion. It can never be
+// captured: the log and the status say how to exclude it, nothing waits for it, and the API server
+// gets few requests for it.
 func TestResourceWhoseListHasNoResourceVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -63,8 +64,8 @@ func TestResourceWhoseListHasNoResourceVersion(t *testing.T) {
 	})
 }
 
-// A resource that a rule names is served, but cannot be watched. It is not "not served", and discovery does not look for it every few
-// seconds.
+// A resource that a rule names is served, but cannot be watched. It is not "not served", and
+// discovery does not look for it every few seconds.
 func TestNamedResourceThatCannotBeWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)

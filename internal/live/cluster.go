@@ -44,7 +44,8 @@ type Question struct {
 	Labelled func(object json.RawMessage) bool
 	// Withheld returns the paths that the record lacks for a resource, because of its agent's configuration. It may be nil.
 	Withheld func(resource string) []string
-	// Own reports whether the configuration of the agent names an object as its own, which it never captures. It may be nil.
+	// Own reports whether the configuration of the agent names an object as its own, which it never
+	// captures. It may be nil.
 	Own func(resource, namespace, name string) bool
 	// Known reports that Withheld returns all these paths. If not, a live value is returned only where the record has a value of
 	// the same object at the same path.
@@ -63,7 +64,8 @@ type Answer struct {
 	Withheld map[string][]string
 	// Unproven has the paths of live values that were removed because Question.Known is false.
 	Unproven map[string][]string
-	// Own has the objects that were left out because their agent never captures them, as "configmaps kubecdc/checkpoint", sorted.
+	// Own has the objects that were left out because their agent never captures them, as
+	// "configmaps kubecdc/checkpoint", sorted.
 	Own []string
 }
 

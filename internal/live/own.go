@@ -14,9 +14,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// isOwn reports whether no scope that selects an object can capture it. An agent never captures the ConfigMap of its checkpoint and the
-// Lease of its election; its checkpoint names them with each scope. The checkpoint that belongs to a Lease is searched in the namespace of
-// the Lease. If ConfigMaps may not be read, the Lease counts as any other.
+// isOwn reports whether no scope that selects an object can capture it. An agent never captures the
+// ConfigMap of its checkpoint and the Lease of its election; its checkpoint names them with each
+// scope. The checkpoint that belongs to a Lease is searched in the namespace of the Lease. If
+// ConfigMaps may not be read, the Lease counts as any other.
 func (k *comparison) isOwn(ctx context.Context, now *timeline.Version) (bool, error) {
 	if k.q.Own != nil && k.q.Own(k.resource, now.Namespace, now.Name) {
 		return true, nil

@@ -20,7 +20,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// ownState returns the state at 14:02 of a record with an empty snapshot of the scopes of two resources.
+// ownState returns the state at 14:02 of a record with an empty snapshot of the scopes of two
+// resources.
 func ownState(t *testing.T, scopes ...string) *timeline.State {
 	t.Helper()
 	s := timeline.NewState(timeline.At(time.Date(2026, 11, 20, 14, 2, 0, 0, time.UTC)), timeline.Options{})
@@ -45,7 +46,8 @@ func ownState(t *testing.T, scopes ...string) *timeline.State {
 	return s
 }
 
-// checkpointOf returns the data of a ConfigMap with the checkpoint of an agent, which ignores some objects in each of its scopes.
+// checkpointOf returns the data of a ConfigMap with the checkpoint of an agent, which ignores some
+// objects in each of its scopes.
 func checkpointOf(t *testing.T, cluster string, ignored map[string][]string) string {
 	t.Helper()
 	d := checkpoint.Document{FormatVersion: checkpoint.FormatVersion, Identity: checkpoint.Identity{Cluster: cluster}, Scopes: map[string]checkpoint.Scope{}}
@@ -63,7 +65,8 @@ func checkpointOf(t *testing.T, cluster string, ignored map[string][]string) str
 	return string(quoted)
 }
 
-// ownCluster is an API server with ConfigMaps, by name, and Leases, all in namespace kubecdc. forbidden: ConfigMaps may not be listed.
+// ownCluster is an API server with ConfigMaps, by name, and Leases, all in namespace kubecdc.
+// forbidden: ConfigMaps may not be listed.
 func ownCluster(t *testing.T, forbidden bool, configMaps map[string]string, leases ...string) *live.Cluster {
 	t.Helper()
 	object := func(name, rest string) string {
@@ -108,8 +111,9 @@ func ownCluster(t *testing.T, forbidden bool, configMaps map[string]string, leas
 	return &live.Cluster{Client: client}
 }
 
-// An agent never captures the ConfigMap of its checkpoint and the Lease of its election: they are no difference between its record and the
-// cluster. Its checkpoint names them. Objects that another agent ignores were captured.
+// An agent never captures the ConfigMap of its checkpoint and the Lease of its election: they are
+// no difference between its record and the cluster. Its checkpoint names them. Objects that another
+// agent ignores were captured.
 func TestOwnObjectsOfTheAgentAreNotCompared(t *testing.T) {
 	const leases = "leases.coordination.k8s.io"
 	both := map[string][]string{"configmaps": {"kubecdc/state"}, leases: {"kubecdc/lease"}}

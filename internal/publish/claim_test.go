@@ -98,8 +98,9 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 	publishtest.CheckBucket(t, admin(t, s.ClientURL()), 72*time.Hour, 9)
 }
 
-// The max_payload of the server is lowered while the agent runs. The server closes the connection at the first event above it. The event
-// is then shortened, like one that was too large from the start, and the others are sent whole.
+// The max_payload of the server is lowered while the agent runs. The server closes the connection
+// at the first event above it. The event is then shortened, like one that was too large from the
+// start, and the others are sent whole.
 func TestPayloadLimitIsLoweredWhileTheAgentRuns(t *testing.T) {
 	t.Parallel()
 	var options *server.Options

@@ -73,8 +73,8 @@ func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup
 	f.event.Done(f.cause)
 }
 
-// oversize returns the steps for an event that is too large. A deletion or a left has only the object before, so the reference precedes
-// its loss.
+// oversize returns the steps for an event that is too large. A deletion or a left has only the
+// object before, so the reference precedes its loss.
 func (d *Dispatcher[I]) oversize(delta *object.Delta) []string {
 	switch delta.Op {
 	case object.Deleted, object.Left:

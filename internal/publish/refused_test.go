@@ -118,7 +118,8 @@ func TestOversizeSkipsWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// A deletion, and a left, have only the object before. The claim store keeps it, unless it rejects the event or is not to be used.
+// A deletion, and a left, have only the object before. The claim store keeps it, unless it rejects
+// the event or is not to be used.
 func TestLargeDeletionKeepsItsObjectInTheClaimStore(t *testing.T) {
 	lost := func(string) error { return publish.ErrRefused }
 	for name, tc := range map[string]struct {

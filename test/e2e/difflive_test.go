@@ -101,7 +101,8 @@ func TestDiffLive(t *testing.T) {
 	}
 }
 
-// TestDiffLiveOwnObjects compares a moment with the running cluster, in which only the agent's own checkpoint and Lease were created.
+// TestDiffLiveOwnObjects compares a moment with the running cluster, in which only the agent's own
+// checkpoint and Lease were created.
 func TestDiffLiveOwnObjects(t *testing.T) {
 	slow(t)
 	t.Parallel()

@@ -14,7 +14,8 @@ type metrics struct {
 	info       *prometheus.GaugeVec
 }
 
-// newMetrics registers the metrics. pending returns for how long a changed configuration has not been in force everywhere.
+// newMetrics registers the metrics. pending returns for how long a changed configuration has not
+// been in force everywhere.
 func newMetrics(reg prometheus.Registerer, pending func() time.Duration) *metrics {
 	m := &metrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{

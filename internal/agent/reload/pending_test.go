@@ -24,7 +24,8 @@ kubecdc_config_reload_pending_seconds %v
 	}
 }
 
-// A changed file whose application does not end is shown within a minute, and the agent is not ready: what the file redacts may be sent.
+// A changed file whose application does not end is shown within a minute, and the agent is not
+// ready: what the file redacts may be sent.
 func TestReloadThatHangsIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)
@@ -52,8 +53,8 @@ func TestReloadThatHangsIsShown(t *testing.T) {
 	})
 }
 
-// A configuration that is in force, but not for all scopes, is shown within a minute. It does not make the agent unready: these scopes send
-// nothing new.
+// A configuration that is in force, but not for all scopes, is shown within a minute. It does not
+// make the agent unready: these scopes send nothing new.
 func TestReloadThatWaitsForTheBusIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)

@@ -25,7 +25,8 @@ const (
 	soon = 100 * time.Millisecond
 	// slowAfter is the time after which a slow application of a configuration is logged.
 	slowAfter = 10 * time.Second
-	// pendingFor is the time after which Check reports a changed configuration that is not in force everywhere.
+	// pendingFor is the time after which Check reports a changed configuration that is not in force
+	// everywhere.
 	pendingFor = time.Minute
 )
 
@@ -47,8 +48,9 @@ type Options struct {
 	Parse func(data []byte) (*config.Config, error)
 	// Apply switches the informers to a configuration. After an error, the previous one stays in force.
 	Apply func(ctx context.Context, next *Loaded) (Scopes, error)
-	// Unapplied names the scopes to which an applied configuration does not apply yet, because the bus does not have their earlier events; ""
-	// if there are none. It also returns since when the first of them waits.
+	// Unapplied names the scopes to which an applied configuration does not apply yet, because the
+	// bus does not have their earlier events; "" if there are none. It also returns since when the
+	// first of them waits.
 	Unapplied func() (scopes string, since time.Time)
 	Standby   func() bool // reports whether another agent leads
 
@@ -97,7 +99,8 @@ func (r *Reloader) look() state {
 	return r.state
 }
 
-// pending returns for how long a changed configuration has not been in force everywhere, 0 if it is.
+// pending returns for how long a changed configuration has not been in force everywhere, 0 if it
+// is.
 func (r *Reloader) pending() (d time.Duration) {
 	if s := r.look(); !s.taking.IsZero() {
 		d = time.Since(s.taking)
@@ -108,8 +111,9 @@ func (r *Reloader) pending() (d time.Duration) {
 	return d
 }
 
-// Hangs reports whether the application of a changed configuration lasts for so long that the agent is not ready. Until then the previous
-// one is in force, which may send what the changed one redacts.
+// Hangs reports whether the application of a changed configuration lasts for so long that the agent
+// is not ready. Until then the previous one is in force, which may send what the changed one
+// redacts.
 func (r *Reloader) Hangs() bool {
 	s := r.look()
 	return !s.taking.IsZero() && time.Since(s.taking) >= pendingFor

@@ -26,8 +26,8 @@ const (
 	// watchReadBuffer is the size of a read from a connection of watches. net/http reads 4 KiB at a time and crypto/tls each record in two
 	// reads, so that a frame costs two system calls. HTTP/2 has one such connection for all watches, HTTP/1.1 one for each.
 	watchReadBuffer = 32 << 10
-	// answerWithin limits each request other than lists and watches, with the body of its response. A server may keep a request on a
-	// live connection.
+	// answerWithin limits each request other than lists and watches, with the body of its response.
+	// A server may keep a request on a live connection.
 	answerWithin = 30 * time.Second
 )
 
@@ -77,7 +77,8 @@ func New(config *rest.Config) (*Client, error) {
 	if c.watches, err = rest.UnversionedRESTClientFor(watches); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
-	// The connections are those of lists. Package discovery sets a limit only in a client of its own.
+	// The connections are those of lists. Package discovery sets a limit only in a client of its
+	// own.
 	limited := &http.Client{Transport: c.lists.Client.Transport, Timeout: answerWithin}
 	if c.asks, err = rest.UnversionedRESTClientForConfigAndClient(lists, limited); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", host, err)

@@ -84,15 +84,15 @@ func NeedsOperator(reason string) bool {
 // IsUnanswered reports whether err is the end of a time limit: the API server did not answer, or not completely.
 func IsUnanswered(err error) bool { return errors.Is(err, ErrSilent) || errors.Is(err, errSlow) }
 
-// isLate reports whether err is the end of a request's time on a connection. The error of a connection that could not be opened in
-// time is a net.OpError.
+// isLate reports whether err is the end of a request's time on a connection. The error of a
+// connection that could not be opened in time is a net.OpError.
 func isLate(err error) bool {
 	var op *net.OpError
 	return errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &op)
 }
 
-// IsTemporary reports whether err passes without a change of the request or of the objects. It is an error of the network, or of a server that
-// is busy, restarts or does not answer in time.
+// IsTemporary reports whether err passes without a change of the request or of the objects. It is
+// an error of the network, or of a server that is busy, restarts or does not answer in time.
 func IsTemporary(err error) bool {
 	switch Reason(err) {
 	case reasonNetwork, reasonUnauthorized, reasonTooManyRequests, reasonTimeout:

@@ -40,8 +40,9 @@ func NewListSlots() *ListSlots {
 	}
 }
 
-// Turn waits for the only turn of lists that are a burden to the API server, or that only broken watches require, and returns the function
-// that passes it on. Such a list needs a slot too. Its error is the cause of ctx.
+// Turn waits for the only turn of lists that are a burden to the API server, or that only broken
+// watches require, and returns the function that passes it on. Such a list needs a slot too. Its
+// error is the cause of ctx.
 func (s *ListSlots) Turn(ctx context.Context) (pass func(), err error) {
 	select {
 	case s.turn <- struct{}{}:

@@ -40,8 +40,8 @@ func (d drips) Read(p []byte) (int, error) {
 	}
 }
 
-// Each request ends, whatever a server does with it: also if it answers nothing, stops in the middle of the body, or continues it without
-// an end.
+// Each request ends, whatever a server does with it: also if it answers nothing, stops in the
+// middle of the body, or continues it without an end.
 func TestEachRequestEnds(t *testing.T) {
 	answer := func(r *http.Request, dead bool) (*http.Response, error) {
 		return &http.Response{

@@ -13,9 +13,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// An API server reads each page of a list from etcd at the resourceVersion of the first. If etcd is compacted before the last page, the list
-// begins again, perhaps each time. Two other requests return all objects of one resourceVersion: a watch that begins with them, and a list
-// without pages.
+// An API server reads each page of a list from etcd at the resourceVersion of the first. If etcd is
+// compacted before the last page, the list begins again, perhaps each time. Two other requests
+// return all objects of one resourceVersion: a watch that begins with them, and a list without
+// pages.
 
 // ErrTooMany means that a list without pages has more objects than its caller takes.
 var ErrTooMany = errors.New("too many objects for one list without pages")
@@ -23,9 +24,10 @@ var ErrTooMany = errors.New("too many objects for one list without pages")
 // ErrNotStreamed means that the API server does not begin a watch with the existing objects.
 var ErrNotStreamed = errors.New("the API server does not stream a list")
 
-// Streamed reads the objects of a resource in a namespace ("": all) as the initial events of a watch (sendInitialEvents, KEP-3157), and returns
-// their resourceVersion. It passes the raw JSON of each object to each, which must not keep it. The error is ErrNotStreamed if the API
-// server does not support that.
+// Streamed reads the objects of a resource in a namespace ("": all) as the initial events of a
+// watch (sendInitialEvents, KEP-3157), and returns their resourceVersion. It passes the raw JSON of
+// each object to each, which must not keep it. The error is ErrNotStreamed if the API server does
+// not support that.
 func (c *Client) Streamed(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, each func(raw []byte) error) (uint64, error) {
 	o.SendInitialEvents, o.ResourceVersionMatch = new(true), metav1.ResourceVersionMatchNotOlderThan
 	s, err := c.Stream(ctx, r, namespace, o, true, false)
@@ -59,7 +61,8 @@ func notStreamed(err error) error {
 	return fmt.Errorf("%w: %w", ErrNotStreamed, err)
 }
 
-// endOfStream returns the resourceVersion of the bookmark that follows the initial events. Other bookmarks do not precede it.
+// endOfStream returns the resourceVersion of the bookmark that follows the initial events. Other
+// bookmarks do not precede it.
 func endOfStream(raw []byte) (uint64, error) {
 	var m metav1.PartialObjectMetadata
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -71,8 +74,8 @@ func endOfStream(raw []byte) (uint64, error) {
 	return ListVersion(&object.ListMeta{ResourceVersion: m.ResourceVersion})
 }
 
-// Unpaged reads a list without pages, of at most most objects, as List does, and returns its resourceVersion. The error is ErrTooMany if there
-// are more.
+// Unpaged reads a list without pages, of at most most objects, as List does, and returns its
+// resourceVersion. The error is ErrTooMany if there are more.
 func (c *Client) Unpaged(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions, most int, each func(raw []byte) error,
 ) (uint64, error) {
 	n := 0

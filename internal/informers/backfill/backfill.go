@@ -10,8 +10,9 @@ import (
 type Asker interface {
 	// Ask makes one request and returns the answer to q, nil if no object had the name.
 	Ask(ctx context.Context, q Question) (*Version, error)
-	// List reads one list at resourceVersion rv. It calls request before the request of each page, and each for every listed object; o is nil
-	// if the scope leaves the object out. The metadata m is valid until each returns. An error of either ends the list and is returned.
+	// List reads one list at resourceVersion rv. It calls request before the request of each page,
+	// and each for every listed object; o is nil if the scope leaves the object out. The metadata m
+	// is valid until each returns. An error of either ends the list and is returned.
 	List(ctx context.Context, rv uint64, request func() error, each func(o *object.Object, m *object.Scanned) error) error
 	// Retry calls request until it succeeds, fails permanently (as with apiserver.ErrUnanswerable), or ctx ends, and returns its last error.
 	Retry(ctx context.Context, request func(ctx context.Context) error) error

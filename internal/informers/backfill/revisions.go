@@ -27,8 +27,8 @@ func NewLimiter() *rate.Limiter {
 	return rate.NewLimiter(rate.Every(time.Minute/lookupsPerMinute), lookupsPerMinute)
 }
 
-// Cost returns how many tokens of the limiter EveryRevision takes if its lists return so many objects, each on one page. ok is
-// false if g is too long for it, or empty.
+// Cost returns how many tokens of the limiter EveryRevision takes if its lists return so many
+// objects, each on one page. ok is false if g is too long for it, or empty.
 func (g *Gap) Cost(objects int) (tokens int, ok bool) {
 	if g.From >= g.To || g.To-g.From > maxRevisions {
 		return 0, false
@@ -37,9 +37,9 @@ func (g *Gap) Cost(objects int) (tokens int, ok bool) {
 	return revisions + revisions*objects/objectsPerLookup, revisions*objects <= maxObjects
 }
 
-// Budget limits what EveryRevision asks of the API server. The known objects of a scope show only its least cost: a list also
-// returns objects that the scope leaves out, and may have more pages than expected. So each request and each listed object
-// counts when it is made or read.
+// Budget limits what EveryRevision asks of the API server. The known objects of a scope show only
+// its least cost: a list also returns objects that the scope leaves out, and may have more pages
+// than expected. So each request and each listed object counts when it is made or read.
 type Budget struct {
 	limiter  *rate.Limiter
 	requests atomic.Int64 // that may still be made
@@ -47,8 +47,8 @@ type Budget struct {
 	objects  atomic.Int64 // listed so far
 }
 
-// Reserve takes the cost of g from the limiter, in a scope of so many known objects. It returns nil if EveryRevision is too
-// expensive for g.
+// Reserve takes the cost of g from the limiter, in a scope of so many known objects. It returns nil
+// if EveryRevision is too expensive for g.
 func (g *Gap) Reserve(l *rate.Limiter, objects int) *Budget {
 	tokens, ok := g.Cost(objects)
 	if !ok || !l.AllowN(time.Now(), tokens) {

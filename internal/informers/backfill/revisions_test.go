@@ -194,7 +194,8 @@ func TestEveryRevisionProperties(t *testing.T) {
 	})
 }
 
-// everyRevision lists each revision of gap with a budget of its own, in a scope without known objects.
+// everyRevision lists each revision of gap with a budget of its own, in a scope without known
+// objects.
 func everyRevision(ctx context.Context, l lists, gap *backfill.Gap) (map[string][]backfill.Step, error) {
 	return backfill.EveryRevision(ctx, l, *gap, gap.Reserve(backfill.NewLimiter(), 0))
 }
@@ -208,7 +209,8 @@ func TestEveryRevisionFails(t *testing.T) {
 	}
 }
 
-// EveryRevision ends when its lists have cost as much as they may. Objects that the API server lists and the scope leaves out count too.
+// EveryRevision ends when its lists have cost as much as they may. Objects that the API server
+// lists and the scope leaves out count too.
 func TestEveryRevisionWithinItsBudget(t *testing.T) {
 	for name, c := range map[string]struct {
 		lists lists

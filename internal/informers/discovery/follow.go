@@ -109,7 +109,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// expiredLists is how many lists in a row must expire between two pages, until one is made without pages.
+// expiredLists is how many lists in a row must expire between two pages, until one is made without
+// pages.
 const expiredLists = 3
 
 // list reads all objects.

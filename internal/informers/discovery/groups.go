@@ -24,7 +24,8 @@ type Served struct {
 	Unknown     []string                // group versions that could not be read: their resources may be served
 }
 
-// Discover returns the served resources. A group version that is not answered within the limit of a request is unknown.
+// Discover returns the served resources. A group version that is not answered within the limit of a
+// request is unknown.
 func Discover(ctx context.Context, c *apiserver.Client) (*Served, error) {
 	out := new(Served)
 	groups, lists, err := c.Discovery.ServerGroupsAndResourcesWithContext(ctx)

@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Discover returns each resource that can be listed and watched once, with its preferred version first, and the others with their verbs. A
-// group that is not answered is unknown.
+// Discover returns each resource that can be listed and watched once, with its preferred version
+// first, and the others with their verbs. A group that is not answered is unknown.
 func TestDiscover(t *testing.T) {
 	s := newServer()
 	ok := func(path, body string) { s.answers[path] = answer{http.StatusOK, body} }
@@ -58,8 +58,9 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// A group that is not answered on a live connection is unknown after a while. If the caller does not wait so long, nothing is known: the
-// partial answer has no groups, and would mean that nothing else is served.
+// A group that is not answered on a live connection is unknown after a while. If the caller does
+// not wait so long, nothing is known: the partial answer has no groups, and would mean that nothing
+// else is served.
 func TestDiscoverAGroupThatIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

@@ -43,7 +43,8 @@ type server struct {
 	reviews func(body string) (code int, allowed bool)
 }
 
-// answer is a status code and a body, in which %d stands for the current resourceVersion. The code 0 is no answer.
+// answer is a status code and a body, in which %d stands for the current resourceVersion. The code
+// 0 is no answer.
 type answer struct {
 	code int
 	body string

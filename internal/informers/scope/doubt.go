@@ -14,22 +14,25 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// An etcd that is restored from a copy continues with another history. Changes after the copy never happened there, and their
-// resourceVersions are assigned a second time, to other changes. No request fails because of it. If the history has not reached a
-// resourceVersion (yet), kube-apiserver 1.36 answers requests for it as follows:
+// An etcd that is restored from a copy continues with another history. Changes after the copy never
+// happened there, and their resourceVersions are assigned a second time, to other changes. No
+// request fails because of it. If the history has not reached a resourceVersion (yet),
+// kube-apiserver 1.36 answers requests for it as follows:
 //
-//   - WATCH: 200, and no frame until the timeout, not even a bookmark. It omits the events up to the resourceVersion, and sends those
-//     after it. The same with and without a watch cache.
-//   - LIST Exact: 504, reason Timeout, "Too large resource version", with a watch cache after 3 s, without (and for a name)
-//     at once. A lagging API server answers the same.
+//   - WATCH: 200, and no frame until the timeout, not even a bookmark. It omits the events up to
+//     the resourceVersion, and sends those after it. The same with and without a watch cache.
+//   - LIST Exact: 504, reason Timeout, "Too large resource version", with a watch cache after 3 s,
+//     without (and for a name) at once. A lagging API server answers the same.
 //   - LIST NotOlderThan: waits for 3 s, then the same 504; without a watch cache at once.
-//   - LIST without resourceVersion: 200, at the last one now: the only answer that distinguishes the two.
+//   - LIST without resourceVersion: 200, at the last one now: the only answer that distinguishes
+//     the two.
 //
-// If etcd has compacted a resourceVersion, a watch cache may still serve LIST Exact and WATCH. Without one, LIST is 410, and WATCH is
-// 200 and an ERROR frame of 410.
+// If etcd has compacted a resourceVersion, a watch cache may still serve LIST Exact and WATCH.
+// Without one, LIST is 410, and WATCH is 200 and an ERROR frame of 410.
 //
-// An aggregated API server may have no etcd. The resourceVersion of its list may be the highest of its objects, which is lower after the
-// newest object was deleted. So a lower list proves nothing there, and only a witness does.
+// An aggregated API server may have no etcd. The resourceVersion of its list may be the highest of
+// its objects, which is lower after the newest object was deleted. So a lower list proves nothing
+// there, and only a witness does.
 
 // doubtPhase says whether the API server is known to have the followed history.
 type doubtPhase uint8
@@ -61,8 +64,8 @@ func (p doubtPhase) leadsTo(next doubtPhase) bool {
 	return slices.Contains(table[p], next)
 }
 
-// doubt compares the history of an API server with the one that an informer follows, over a succession of HTTP watches. It belongs to the
-// informer's owner goroutine.
+// doubt compares the history of an API server with the one that an informer follows, over a
+// succession of HTTP watches. It belongs to the informer's owner goroutine.
 type doubt struct {
 	informer *Informer
 	phase    doubtPhase
@@ -125,10 +128,12 @@ const (
 	uncertain                // the answers allow both
 )
 
-// probe compares history if it is in doubt, and changes the phase. Without an answer the doubt remains. rv is the position. thorough: an
-// object waits for the answer. Then it repeats a request that fails, and makes a second one if one list is not enough.
+// probe compares history if it is in doubt, and changes the phase. Without an answer the doubt
+// remains. rv is the position. thorough: an object waits for the answer. Then it repeats a request
+// that fails, and makes a second one if one list is not enough.
 func (d *doubt) probe(ctx context.Context, rv uint64, thorough bool) {
-	// The time limit begins after the wait for the budget: an object must not pass unchecked because other scopes have asked many questions.
+	// The time limit begins after the wait for the budget: an object must not pass unchecked
+	// because other scopes have asked many questions.
 	if d.phase != doubtful && d.phase != unanswered || d.informer.deps.Lookups.Wait(ctx) != nil {
 		return
 	}
@@ -170,8 +175,8 @@ func (d *doubt) settle(v verdict) {
 	}
 }
 
-// compare compares the last seen version with the API server's. Usually one list suffices: it has the current resourceVersion, and the
-// object as it was last seen.
+// compare compares the last seen version with the API server's. Usually one list suffices: it has
+// the current resourceVersion, and the object as it was last seen.
 func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict, error) {
 	i := d.informer
 	if d.witness == nil || d.hidden {
@@ -203,7 +208,8 @@ func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict,
 	return d.askPast(ctx, latest)
 }
 
-// askPast asks whether the witness is part of the API server's history. Without an answer the verdict is that of the current resourceVersion.
+// askPast asks whether the witness is part of the API server's history. Without an answer the
+// verdict is that of the current resourceVersion.
 func (d *doubt) askPast(ctx context.Context, latest verdict) (verdict, error) {
 	isSame, known, err := d.informer.sameHistory(ctx, d.witness)
 	switch {
@@ -228,17 +234,18 @@ func (i *Informer) judgeLatest(now, position uint64) verdict {
 	}
 }
 
-// sameHistory reports whether a seen version is part of the API server's history. known is false if that history does not go back so far,
-// or may not be read. uid and resourceVersion are not enough: after a restore, an object of the copy may change again and get the same
-// ones. Then the times of its managedFields differ.
+// sameHistory reports whether a seen version is part of the API server's history. known is false if
+// that history does not go back so far, or may not be read. uid and resourceVersion are not enough:
+// after a restore, an object of the copy may change again and get the same ones. Then the times of
+// its managedFields differ.
 func (i *Informer) sameHistory(ctx context.Context, w *witness) (isSame, known bool, err error) {
 	return i.inHistory(ctx, w.object.Ref, w.object.ResourceVersion, w.gone, func(there *backfill.Version) bool {
 		return isOneVersion(there.Object, w.object)
 	})
 }
 
-// inHistory is sameHistory for the version rv of an object, or for its deletion (gone). equal compares a version that is not a deletion with
-// the one that the API server has.
+// inHistory is sameHistory for the version rv of an object, or for its deletion (gone). equal
+// compares a version that is not a deletion with the one that the API server has.
 func (i *Informer) inHistory(ctx context.Context, ref *object.Ref, rv uint64, gone bool, equal func(there *backfill.Version) bool,
 ) (isSame, known bool, err error) {
 	there, err := i.ask(ctx, backfill.Question{Ref: ref, At: rv})
@@ -264,7 +271,8 @@ func isOneVersion(a, b *object.Object) bool {
 	return a.Ref.UID == b.Ref.UID && a.ResourceVersion == b.ResourceVersion && a.Managed == b.Managed
 }
 
-// isOlder reports whether the current version now is older than one that was seen of the same object. No history allows that.
+// isOlder reports whether the current version now is older than one that was seen of the same
+// object. No history allows that.
 func isOlder(now, seen *object.Object) bool {
 	return now.Ref.UID == seen.Ref.UID && now.ResourceVersion < seen.ResourceVersion
 }

@@ -116,7 +116,8 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 	}
 }
 
-// needsList reports whether the owner must list again for another reason than a 410, and passes the reason to it.
+// needsList reports whether the owner must list again for another reason than a 410, and passes the
+// reason to it.
 func (f *follower) needsList(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	if apiserver.IsGone(err) && time.Since(f.doubt.failed) >= apiserver.ProbeEvery {
@@ -139,8 +140,8 @@ func (f *follower) needsList(ctx context.Context, got *watched, err error) bool 
 	return true
 }
 
-// fails waits after an HTTP watch that ended with err. It returns false if a list must lead past the version at which the watches fail, or if
-// ctx ended first.
+// fails waits after an HTTP watch that ended with err. It returns false if a list must lead past
+// the version at which the watches fail, or if ctx ended first.
 func (f *follower) fails(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	i.countWatch("error")
@@ -158,9 +159,10 @@ func (f *follower) fails(ctx context.Context, got *watched, err error) bool {
 // maxBrief is how many HTTP watches without a frame may end before a list is compared instead.
 const maxBrief = 2
 
-// awaitsReplay reports whether a list must show that the API server has repeated the changes since the checkpoint. That is so if the store waits
-// for them, and the HTTP watches end before their silence shows it. Silence is not summed over HTTP watches: each may have ended just before
-// a frame.
+// awaitsReplay reports whether a list must show that the API server has repeated the changes since
+// the checkpoint. That is so if the store waits for them, and the HTTP watches end before their
+// silence shows it. Silence is not summed over HTTP watches: each may have ended just before a
+// frame.
 func (f *follower) awaitsReplay(got *watched) bool {
 	switch {
 	case got.frames > 0:
@@ -271,9 +273,9 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	return got, s.err
 }
 
-// isDoubtedBefore compares history before a batch if it is in doubt, and reports whether the batch must not be applied. The first object on an
-// HTTP watch waits for a probe. So does the first one below the position, because a watch sends nothing below the version at which it was
-// opened.
+// isDoubtedBefore compares history before a batch if it is in doubt, and reports whether the batch
+// must not be applied. The first object on an HTTP watch waits for a probe. So does the first one
+// below the position, because a watch sends nothing below the version at which it was opened.
 func (f *follower) isDoubtedBefore(ctx context.Context, b *batch, got *watched) bool {
 	if !got.below && f.goesBack(b) {
 		got.below = true

@@ -145,8 +145,8 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	return to, nil
 }
 
-// loadAgain reads the current objects and compares them with the last-known ones: the watch could not resume, or must not without that. It
-// returns the resourceVersion from which to watch.
+// loadAgain reads the current objects and compares them with the last-known ones: the watch could
+// not resume, or must not without that. It returns the resourceVersion from which to watch.
 func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 	if i.relist == relistStalled {
 		pass, err := i.deps.Lists.Turn(ctx)
@@ -193,8 +193,9 @@ func (i *Informer) announceRelist(l store.Loss, to uint64) {
 	i.store.EndList(to, gap)
 }
 
-// pages reads one list of the scope, page by page, and returns its resourceVersion, or the highest of its objects if that is higher. It passes
-// each object to take, with its metadata, which take must not keep.
+// pages reads one list of the scope, page by page, and returns its resourceVersion, or the highest
+// of its objects if that is higher. It passes each object to take, with its metadata, which take
+// must not keep.
 func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
 	way := i.listing.way
 	if o.ResourceVersionMatch != "" {
@@ -252,7 +253,8 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 	return rv, err
 }
 
-// request makes the requests of a list. It returns errRestart if the API server does not stream lists.
+// request makes the requests of a list. It returns errRestart if the API server does not stream
+// lists.
 func (i *Informer) request(ctx context.Context, way wayOfListing, o metav1.ListOptions, each func(raw []byte) error, page func(*object.ListMeta) error,
 ) (rv uint64, err error) {
 	client, namespace := i.deps.Client, i.selection.Namespace
@@ -282,7 +284,8 @@ const (
 )
 
 const (
-	// expiredLists is how many lists must end because the API server no longer has the next page, until one is made in another way.
+	// expiredLists is how many lists must end because the API server no longer has the next page,
+	// until one is made in another way.
 	expiredLists = 3
 	// tooManyPause is the least pause after a list without pages that has too many objects.
 	tooManyPause = time.Minute

@@ -34,7 +34,8 @@ const (
 	stallLists = 10 * time.Minute
 )
 
-// takeTurn reports whether the next list because of a stall may be made. The pause between two doubles up to stallLists.
+// takeTurn reports whether the next list because of a stall may be made. The pause between two
+// doubles up to stallLists.
 func (s *stalls) takeTurn(now time.Time) bool {
 	pause := min(stallPause<<min(s.lists, 4), stallLists)
 	if s.lists > 0 && now.Sub(s.last) < pause {

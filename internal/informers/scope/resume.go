@@ -70,8 +70,9 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	return c.ResourceVersion, nil
 }
 
-// listPresent lists the present objects instead of those at the checkpoint, at a list that is below the checkpoint. If they are the same, nothing
-// has happened since. Otherwise lost is the reason that history cannot be followed.
+// listPresent lists the present objects instead of those at the checkpoint, at a list that is below
+// the checkpoint. If they are the same, nothing has happened since. Otherwise lost is the reason
+// that history cannot be followed.
 func (i *Informer) listPresent(ctx context.Context) (lost object.GapReason, err error) {
 	_, matches, err := i.listToResume(ctx, metav1.ListOptions{})
 	if err == nil && (i.resume.Inherited || !matches) {
@@ -91,7 +92,8 @@ func (i *Informer) listToResume(ctx context.Context, o metav1.ListOptions) (rv u
 	return rv, err == nil && i.store.Matches(&i.resume.Scope, r.own), err
 }
 
-// listCheckpoint lists the objects as they were at the checkpoint. If that is not possible, lost is the reason, else "".
+// listCheckpoint lists the objects as they were at the checkpoint. If that is not possible, lost is
+// the reason, else "".
 func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, err error) {
 	c := i.resume
 	rv, matches, err := i.listToResume(ctx, metav1.ListOptions{
@@ -167,9 +169,9 @@ func (i *Informer) busHasMore(now uint64) bool {
 	return h != nil && (h.History > i.resume.History || i.judgeLatest(now, h.ResourceVersion) == another)
 }
 
-// busRefutes reports whether the newest event of an object on the bus is of a history that the API server does not have, now being the last
-// resourceVersion. The previous run sent it after its last save, and etcd was restored to a point in between. So the checkpoint does not
-// show that.
+// busRefutes reports whether the newest event of an object on the bus is of a history that the API
+// server does not have, now being the last resourceVersion. The previous run sent it after its last
+// save, and etcd was restored to a point in between. So the checkpoint does not show that.
 func (i *Informer) busRefutes(ctx context.Context, now uint64) (bool, error) {
 	if i.lastEvent == nil || i.lastEvent.Object == nil {
 		return false, nil
@@ -192,8 +194,9 @@ func (i *Informer) busRefutes(ctx context.Context, now uint64) (bool, error) {
 	return known && !isSame, err
 }
 
-// wasChangedBy reports whether the managedFields of a version have all entries of an event's changedBy. The times differ between two histories
-// that assign one resourceVersion to the same object.
+// wasChangedBy reports whether the managedFields of a version have all entries of an event's
+// changedBy. The times differ between two histories that assign one resourceVersion to the same
+// object.
 func wasChangedBy(managers *object.Scanned, changedBy []byte) bool {
 	type change struct {
 		Manager, Operation string

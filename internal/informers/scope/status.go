@@ -91,7 +91,8 @@ type failure struct {
 	warnedReason string
 }
 
-// noteLowLists records that a list at resourceVersion rv has an object at highest, so rv is no position.
+// noteLowLists records that a list at resourceVersion rv has an object at highest, so rv is no
+// position.
 func (s *state) noteLowLists(rv, highest uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -142,7 +142,8 @@ type APIResource struct {
 	Versions    []object.Resource
 }
 
-// Unwatchable is a resource that is served without one of the verbs list and watch, and so cannot be captured.
+// Unwatchable is a resource that is served without one of the verbs list and watch, and so cannot
+// be captured.
 type Unwatchable struct {
 	object.Resource
 	Verbs []string
@@ -151,7 +152,8 @@ type Unwatchable struct {
 // Uncapturable is a pattern that names such a resource.
 type Uncapturable struct{ Pattern, Why string }
 
-// Uncapturable divides the unserved patterns of Choose: rest names resources that are not served at all.
+// Uncapturable divides the unserved patterns of Choose: rest names resources that are not served at
+// all.
 func (s *Selection) Uncapturable(unserved []string, unwatchable []Unwatchable) (rest []string, found []Uncapturable) {
 	for _, text := range unserved {
 		i := slices.IndexFunc(unwatchable, func(u Unwatchable) bool { return s.names(text, &u.Resource) })

@@ -281,12 +281,13 @@ func (s *Store) Lose(l Loss) {
 	s.loseLocked(l)
 }
 
-// Gap returns the notice that history from the Loss up to rv is lost. The cursor calls find before it, and again after each new list. If
-// find is nil, nothing is recovered. recovered: find found every version, except of objects that were created and deleted inside. whole:
-// also those; then no gap is announced if the Loss has SkipIfRecovered and nothing else was lost.
+// Gap returns the notice that history from the Loss up to rv is lost. The cursor calls find before
+// it, and again after each new list. If find is nil, nothing is recovered. recovered: find found
+// every version, except of objects that were created and deleted inside. whole: also those; then no
+// gap is announced if the Loss has SkipIfRecovered and nothing else was lost.
 //
-// If etcd was restored, the position is saved first: a run that ends before the gap must not continue on the new history as if it were the
-// old one.
+// If etcd was restored, the position is saved first: a run that ends before the gap must not
+// continue on the new history as if it were the old one.
 func (s *Store) Gap(rv uint64, find func(ctx context.Context, to uint64) (whole, recovered bool, err error)) *Notice {
 	whole, recovered := false, false
 	n := &Notice{gap: true}

@@ -2,9 +2,9 @@ package store
 
 import "slices"
 
-// snapshotPhase says how far a snapshot is. A snapshot of a list begins as bound: no change passes the list before the bus has its start. A
-// snapshot of the last-known objects must not hold changes back for long. It begins as offered, and is given up if the bus or the checkpoint
-// are too slow.
+// snapshotPhase says how far a snapshot is. A snapshot of a list begins as bound: no change passes
+// the list before the bus has its start. A snapshot of the last-known objects must not hold changes
+// back for long. It begins as offered, and is given up if the bus or the checkpoint are too slow.
 type snapshotPhase uint8
 
 const (
@@ -49,7 +49,8 @@ func (p snapshotPhase) mayBeGivenUp() bool { return p == snapshotOffered || p ==
 // IllegalChange is logged if a change of a snapshot's phase is not in the table.
 const IllegalChange = "illegal change of a snapshot's phase"
 
-// enterLocked changes the phase of a snapshot. It is the only function that does. A start is announced twice if a gap has to precede it.
+// enterLocked changes the phase of a snapshot. It is the only function that does. A start is
+// announced twice if a gap has to precede it.
 func (s *Store) enterLocked(snap *snapshot, next snapshotPhase) {
 	if next == snap.phase {
 		return

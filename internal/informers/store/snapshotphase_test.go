@@ -2,7 +2,8 @@ package store
 
 import "testing"
 
-// Each phase of a snapshot can be reached from the two in which one begins, and leads to an end. None leaves an end.
+// Each phase of a snapshot can be reached from the two in which one begins, and leads to an end.
+// None leaves an end.
 func TestTableOfSnapshotPhases(t *testing.T) {
 	const last = snapshotDropped
 	from := func(start snapshotPhase) map[snapshotPhase]bool {

@@ -110,10 +110,12 @@ type Checker interface{ Check() error }
 // Logger is a Bus whose logs (streams, topics) have an identity.
 type Logger interface{ Logs() *publish.Logs }
 
-// LastEventer is a Bus that can return the last events of a resource. Its methods wait until Run has connected. false: there is none.
+// LastEventer is a Bus that can return the last events of a resource. Its methods wait until Run
+// has connected. false: there is none.
 type LastEventer interface {
 	LastStreamEvent(ctx context.Context, r *object.Resource) (publish.StreamEvent, bool, error)
-	// LastObjectEvent returns the newest event of an object. It returns false for one that does not show an observed version.
+	// LastObjectEvent returns the newest event of an object. It returns false for one that does not
+	// show an observed version.
 	LastObjectEvent(ctx context.Context, r *object.Resource) (publish.ObjectEvent, bool, error)
 }
 

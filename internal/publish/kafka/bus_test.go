@@ -404,8 +404,8 @@ func TestStreamEventsGoToEveryPartition(t *testing.T) {
 	}
 }
 
-// A limit that is lowered while the agent runs also applies to topics that it finds later. The dispatcher shortens their larger events; the
-// bus does not end.
+// A limit that is lowered while the agent runs also applies to topics that it finds later. The
+// dispatcher shortens their larger events; the bus does not end.
 func TestTopicWithALimitThatWasLoweredDoesNotEndTheBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)

@@ -290,8 +290,9 @@ func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error)
 // mayBeNew is the number of consecutive refusals to describe a topic that a broker has just created before they are logged.
 const mayBeNew = 10
 
-// checkSize applies a topic's max.message.bytes, if it is known. At the start it returns an error if an event might not fit. If the limit
-// was lowered later, the dispatcher shortens events above it: to end the agent would delay all others.
+// checkSize applies a topic's max.message.bytes, if it is known. At the start it returns an error
+// if an event might not fit. If the limit was lowered later, the dispatcher shortens events above
+// it: to end the agent would delay all others.
 func (b *Bus) checkSize(t *topic, value string) error {
 	limit, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || limit <= 0 {

@@ -26,8 +26,9 @@ func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.
 	return lastEvent(ctx, b, string(b.subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}})), readStreamEvent)
 }
 
-// LastObjectEvent returns the newest event of an object of the resource, of any scope. It reports false if the newest record is not readable,
-// or does not show an observed version: an inferred event, or one of an object that left a scope. Otherwise it is like LastStreamEvent.
+// LastObjectEvent returns the newest event of an object of the resource, of any scope. It reports
+// false if the newest record is not readable, or does not show an observed version: an inferred
+// event, or one of an object that left a scope. Otherwise it is like LastStreamEvent.
 func (b *Bus) LastObjectEvent(ctx context.Context, r *object.Resource) (publish.ObjectEvent, bool, error) {
 	return lastEvent(ctx, b, b.subjects.OfResource(r), func(record *nats.RawStreamMsg) (publish.ObjectEvent, error) {
 		return readObjectEvent(record, b.cfg.Cluster, r)
@@ -112,7 +113,8 @@ func readStreamEvent(record *nats.RawStreamMsg) (publish.StreamEvent, error) {
 	return publish.StreamEvent{Scope: e.Scope, ResourceVersion: rv, History: e.History(), At: e.Time}, nil
 }
 
-// readObjectEvent parses an event that shows a version of an object of r. It returns an error if the record is something else.
+// readObjectEvent parses an event that shows a version of an object of r. It returns an error if
+// the record is something else.
 func readObjectEvent(record *nats.RawStreamMsg, cluster string, r *object.Resource) (publish.ObjectEvent, error) {
 	e, err := consume.FromMessage(record.Header, record.Data)
 	switch {

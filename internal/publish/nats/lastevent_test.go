@@ -158,7 +158,8 @@ func TestHeardWaitsForTheBus(t *testing.T) {
 	}
 }
 
-// The newest event of an object of a resource is that of any namespace and name. One that does not show an observed version does not count.
+// The newest event of an object of a resource is that of any namespace and name. One that does not
+// show an observed version does not count.
 func TestNewestObjectEvent(t *testing.T) {
 	for template, mode := range map[string]encode.Mode{
 		"": encode.Structured, "k8s.{cluster}.all.{resource}.v1-{namespace}": encode.Binary, "k8s.objects": encode.Structured,

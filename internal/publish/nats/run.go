@@ -194,8 +194,8 @@ func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 	return b.stream(ctx, js)
 }
 
-// warnOfLimit reports that a limit of the bus was lowered while it runs. The dispatcher shortens events above it: to end the agent would
-// delay all others. At the start, such a limit is refused.
+// warnOfLimit reports that a limit of the bus was lowered while it runs. The dispatcher shortens
+// events above it: to end the agent would delay all others. At the start, such a limit is refused.
 func (b *Bus) warnOfLimit(small string) {
 	if suppressed, ok := b.window.First("limit"); ok {
 		b.log.Warn("the limit of the bus is below event.maxBytes: events above it count as too large, and the next start is refused", "stream", b.cfg.Stream.Name,

@@ -230,7 +230,8 @@ func TestSmallPayloadLimitOfTheServerIsRefused(t *testing.T) {
 	}
 }
 
-// A limit that is lowered while the agent runs makes later events too large: the dispatcher shortens them. The bus does not end.
+// A limit that is lowered while the agent runs makes later events too large: the dispatcher
+// shortens them. The bus does not end.
 func TestSizeLimitThatIsLoweredDoesNotEndTheBus(t *testing.T) {
 	for name, lower := range map[string]func(*testing.T, *server.Server, *server.Options){
 		"max_payload of the server": func(t *testing.T, s *server.Server, o *server.Options) {

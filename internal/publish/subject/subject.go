@@ -78,7 +78,8 @@ func (s *Template) Append(dst []byte, d *object.Delta) []byte {
 	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace(), d.Ref.Name())
 }
 
-// OfResource returns the narrowest NATS wildcard that matches the subjects of all objects of a resource.
+// OfResource returns the narrowest NATS wildcard that matches the subjects of all objects of a
+// resource.
 func (s *Template) OfResource(r *object.Resource) string {
 	parts := slices.Clone(s.object)
 	for i := range parts {
