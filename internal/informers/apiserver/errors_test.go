@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,5 +50,23 @@ func TestErrorClasses(t *testing.T) {
 		if permanent, gone := apiserver.IsPermanent(err), apiserver.IsGone(err); permanent != c.permanent || gone != c.gone {
 			t.Errorf("%v: permanent %t, gone %t; want %t, %t", err, permanent, gone, c.permanent, c.gone)
 		}
+	}
+}
+
+// One list at a time has the turn.
+func TestTurnOfLists(t *testing.T) {
+	slots := apiserver.NewListSlots()
+	pass, err := slots.Turn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := slots.Turn(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second list: %v, want it to wait", err)
+	}
+	pass()
+	if _, err := slots.Turn(t.Context()); err != nil {
+		t.Errorf("after the first: %v", err)
 	}
 }

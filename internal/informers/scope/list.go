@@ -148,13 +148,6 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 // loadAgain reads the current objects and compares them with the last-known ones: the watch could
 // not resume, or must not without that. It returns the resourceVersion from which to watch.
 func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
-	if i.relist == relistStalled {
-		pass, err := i.deps.Lists.Turn(ctx)
-		if err != nil {
-			return 0, err
-		}
-		defer pass()
-	}
 	l := store.Loss{From: i.store.View().Reached, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()}
 	i.store.BeginList(store.Relist)
 	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.store.Compare)
@@ -201,7 +194,7 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 	if o.ResourceVersionMatch != "" {
 		way = paged
 	}
-	if way == unpaged {
+	if way == unpaged || i.relist == relistStalled {
 		pass, err := i.deps.Lists.Turn(ctx)
 		if err != nil {
 			return 0, err
