@@ -2,6 +2,7 @@ package encode_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -89,6 +90,31 @@ func BenchmarkEncode(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkEncodeDeep is the event of an update of an object that diverges on each level, beside a flat object of the same size.
+func BenchmarkEncodeDeep(b *testing.B) {
+	for _, size := range []int{120_000, 1_200_000} {
+		for _, levels := range []int{0, 10, 98, 490} {
+			name := fmt.Sprintf("%d-levels/%d-bytes", levels, size)
+			if levels == 0 {
+				name = fmt.Sprintf("flat/%d-bytes", size)
+			}
+			before, after := deepPair(deepShapes()["key after"], levels, size)
+			d := updateOf("web-1", before, after)
+			e := encode.New(full)
+			b.Run(name, func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(len(after)))
+				for b.Loop() {
+					var ev encode.Event // the buffers of so large an event are not kept
+					if err := e.Encode(&ev, d); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
 }
 
 func BenchmarkAppendPatch(b *testing.B) {

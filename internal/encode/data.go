@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -58,7 +59,8 @@ func appendChange(dst []byte, d *object.Delta) []byte {
 	return dst
 }
 
-// parts reports which objects are sent, and whether the patch is. It records the members that s omits.
+// parts reports which objects are sent, and whether the patch is. It records the members that s omits, and whether an object is
+// too deep. A patch is no deeper than the object after.
 func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, after, patch bool) {
 	before = e.o.Before && d.Op != object.Created && d.Op != object.Read && d.Before != nil
 	before = before && !s.leave(ev, "before", s.before)
@@ -66,6 +68,7 @@ func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, afte
 	after = after && !s.leave(ev, "after", s.after)
 	patch = e.o.Patch && (d.Op == object.Updated || d.Op == object.Entered) && d.Before != nil
 	patch = patch && !s.leave(ev, "patch", s.patch)
+	ev.TooDeep = before && d.Before.Deep() || after && d.After.Deep()
 	return before, after, patch
 }
 
@@ -99,7 +102,12 @@ func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter
 	if !patch {
 		return dst, nil
 	}
-	return ev.differ.append(append(dst, `,"patch":`...), before, after)
+	out, err := ev.differ.append(append(dst, `,"patch":`...), before, after)
+	if errors.Is(err, ErrCostly) {
+		ev.Truncated = append(ev.Truncated, "patch")
+		return dst, nil
+	}
+	return out, err
 }
 
 // appendObject appends a member with the given name. value is the JSON of o inside dst.

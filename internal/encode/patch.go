@@ -2,23 +2,37 @@ package encode
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 )
 
 const (
 	// maxDepth is the depth to which AppendPatch descends. Deeper values are compared byte by byte and replaced as a whole.
-	// This bounds the stack, and the work of the indexed comparison, which reads a document once per level.
+	// This bounds the stack, and the length of a path in the patch.
 	maxDepth = 100
 
 	// patchSlack is how many bytes longer than a value the operations inside it may be before one replacement takes their
 	// place. It is not 0: a few paths are more readable than a slightly shorter copy of a whole object.
 	patchSlack = 512
+
+	// maxVisited is the number of bytes that one comparison may visit. It bounds for how long one event can occupy an encoder.
+	// The clock has no influence: an event is encoded the same each time. Two versions of an object of 3 MiB, twice what etcd
+	// accepts by default, stay below it.
+	maxVisited = 64 << 20
 )
 
+// ErrCostly means that a comparison would visit more than maxVisited bytes.
+var ErrCostly = fmt.Errorf("comparing both versions of the object would read more than %d MiB", maxVisited>>20)
+
+// errLockstep ends a traversal in lockstep that has compared too much twice.
+var errLockstep = errors.New("lockstep costs too much")
+
 // AppendPatch appends to dst the RFC 6902 patch that turns before into after, as a JSON array of add, remove and replace
-// operations; [] if the documents are equal. The patch is at most 600 bytes longer than after.
+// operations; [] if the documents are equal. The patch is at most 600 bytes longer than after. The work is linear in the
+// length of the documents, whatever their nesting; documents for which it exceeds maxVisited are an error.
 //
 // Strings are compared by meaning ("a" is "\u0061"), numbers by notation (1 is not 1.0): at worst this causes a redundant
 // replacement. The last of duplicate keys counts, as in encoding/json.
@@ -35,9 +49,12 @@ func AppendPatch(dst, before, after []byte) ([]byte, error) {
 // are read. If the documents diverge inside a scalar, both scalars are skipped and the traversal continues after them. If
 // they diverge between members or elements, the enclosing object or array is compared again with an index (index.go).
 //
+// Objects that diverge so on each level would be compared again on each level. So the bytes that are compared again are
+// counted. If they are more than both documents have, the index replaces the lockstep for the whole documents. The patch is
+// the same.
+//
 // It keeps its allocations for the next patch.
 type differ struct {
-	dst  []byte
 	a, b []byte
 	i, j int // the next byte of each
 	same int // a[i:same] == b[j:j+same-i], and same is maximal
@@ -48,12 +65,21 @@ type differ struct {
 
 	path []segment
 	keys []span // of the members read in the current objects, innermost last, in a
+
+	operations
+	placesA, placesB places
+	pairs            pairings
+
+	visited int  // bytes read, each as often as it was read
+	again   int  // bytes that the index compared after the lockstep
+	indexes bool // the lockstep is given up
 }
 
 // segment is one step of a JSON pointer.
 type segment struct {
 	key   []byte // a member's key as written between the quotes; nil: an element
 	index int
+	step  int32 // of operations.steps; 0: not there yet
 }
 
 type span struct{ start, end int }
@@ -63,52 +89,91 @@ func (d *differ) append(dst, before, after []byte) ([]byte, error) {
 		d.path = make([]segment, 0, 32)
 		d.keys = make([]span, 0, 128)
 	}
-	d.path, d.keys, d.diverging = d.path[:0], d.keys[:0], nil
 	d.a, d.b = before, after
-	d.dst = append(dst, '[')
-	d.resync(0, 0)
-	err := d.value()
+	d.visited, d.again = 0, 0
+	err := d.run()
+	if errors.Is(err, errLockstep) {
+		d.indexes = true
+		err = d.run()
+	}
+	out := dst
 	if err == nil {
-		if d.next(); d.i < len(before) || d.j < len(after) {
-			err = errTrailing
-		}
+		out = d.operations.append(append(dst, '['))
+		out = append(out, ']')
 	}
-	out := append(d.dst, ']')
-	// Release both documents. keys has no pointers, but is as long as the members of the widest objects.
-	d.a, d.b, d.dst = nil, nil, nil
-	clear(d.path[:cap(d.path)])
-	if cap(d.keys) > maxKept/16 {
-		d.keys = make([]span, 0, 128)
-	}
+	d.release()
 	if err != nil {
 		return dst, fmt.Errorf("patch: %w", err)
 	}
 	return out, nil
 }
 
-// mark is the state at the start of an object or array.
-type mark struct{ i, j, dst, keys int }
+// run compares the documents from their beginning.
+func (d *differ) run() error {
+	d.path, d.keys = d.path[:0], d.keys[:0]
+	d.pairs.truncate(&pairings{})
+	d.operations.reset()
+	d.resync(0, 0)
+	if err := d.value(); err != nil {
+		return err
+	}
+	if d.next(); d.i < len(d.a) || d.j < len(d.b) {
+		return errTrailing
+	}
+	return nil
+}
 
-func (d *differ) mark() mark { return mark{d.i, d.j, len(d.dst), len(d.keys)} }
+// release releases both documents, and the memory that an exceptionally large one has taken.
+func (d *differ) release() {
+	d.a, d.b, d.indexes = nil, nil, false
+	clear(d.path[:cap(d.path)])
+	if cap(d.keys) > maxKept/16 { // has no pointers, but is as long as the members of the widest objects
+		d.keys = make([]span, 0, 128)
+	}
+	if cap(d.open) > maxKept/8 {
+		d.open = nil
+	}
+	d.diverging = nil
+	d.operations.release()
+	d.placesA.release()
+	d.placesB.release()
+	if cap(d.pairs.elements) > maxKept/8 || cap(d.pairs.heads)+cap(d.pairs.tails) > maxKept/8 {
+		d.pairs = pairings{}
+	}
+}
+
+// mark is the state at the start of an object or array.
+type mark struct {
+	i, j, keys int
+	written
+}
+
+func (d *differ) mark() mark { return mark{i: d.i, j: d.j, keys: len(d.keys), written: d.written()} }
 
 // resync moves to i and j and finds how far the documents agree from there. Each byte is compared once: the next call
 // happens only after the traversal has left the equal part.
 func (d *differ) resync(i, j int) {
 	d.i, d.j, d.diverging = i, j, nil
-	a, b := d.a[i:], d.b[j:]
+	d.same = i + d.common(d.a[i:], d.b[j:])
+}
+
+// common returns the length of the common beginning of a and b.
+func (d *differ) common(a, b []byte) int {
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
 	k := 0
 	for ; k+8 <= n; k += 8 {
 		if x := binary.LittleEndian.Uint64(a[k:]) ^ binary.LittleEndian.Uint64(b[k:]); x != 0 {
-			d.same = i + k + bits.TrailingZeros64(x)/8
-			return
+			k += bits.TrailingZeros64(x) / 8
+			d.visited += k
+			return k
 		}
 	}
 	for k < n && a[k] == b[k] {
 		k++
 	}
-	d.same = i + k
+	d.visited += k
+	return k
 }
 
 // next returns the first byte of the next token of each document, 0 at the end.
@@ -137,6 +202,8 @@ func (d *differ) value() error {
 	ca, cb := d.next()
 	if ca == cb && (ca == '{' || ca == '[') && len(d.path) < maxDepth {
 		switch {
+		case d.indexes:
+			return d.index(d.mark())
 		case d.skipEqual():
 			return nil
 		case ca == '{':
@@ -148,6 +215,7 @@ func (d *differ) value() error {
 	if err != nil {
 		return err
 	}
+	d.visited += i - d.i
 	// Below same even the byte after the value is equal, so the value cannot be the beginning of a longer number.
 	if i < d.same {
 		d.j += i - d.i
@@ -158,10 +226,28 @@ func (d *differ) value() error {
 	if err != nil {
 		return err
 	}
-	if va, vb := d.a[d.i:i], d.b[d.j:j]; !sameScalar(va, vb) {
+	d.visited += j - d.j
+	d.scalar(d.a[d.i:i], d.b[d.j:j])
+	d.resync(i, j)
+	return d.bounded()
+}
+
+// scalar writes the operation that turns va into vb, which are not looked into.
+func (d *differ) scalar(va, vb []byte) {
+	d.visited += min(len(va), len(vb))
+	if !sameScalar(va, vb) {
 		d.emit(opReplace, vb)
 	}
-	d.resync(i, j)
+}
+
+// bounded returns an error if the comparison, or its lockstep, costs too much.
+func (d *differ) bounded() error {
+	switch {
+	case d.visited > maxVisited:
+		return ErrCostly
+	case !d.indexes && (d.again > len(d.a)+len(d.b) || d.size > 2*(len(d.b)+patchSlack)):
+		return errLockstep
+	}
 	return nil
 }
 
@@ -174,10 +260,12 @@ func (d *differ) skipEqual() bool {
 	case len(d.path) == 0:
 	case len(d.diverging) == 0:
 		end = d.diverge()
+		d.visited += cmp.Or(end, d.same) - d.i
 	case d.diverging[0] == d.i:
 		d.diverging = d.diverging[1:]
 	default:
 		end, _ = skipValue(d.a[:d.same], d.i)
+		d.visited += cmp.Or(end, d.same) - d.i
 	}
 	if end == 0 {
 		return false
@@ -255,7 +343,7 @@ func (d *differ) object() error {
 		if end > d.same {
 			return d.indexed(m)
 		}
-		d.path[top].key = d.a[d.i+1 : end-1]
+		d.path[top] = segment{key: d.a[d.i+1 : end-1]}
 		d.keys = append(d.keys, span{d.i + 1, end - 1})
 		d.j += end - d.i
 		d.i = end
@@ -274,7 +362,7 @@ func (d *differ) object() error {
 	d.j++
 	// Duplicate keys are harmless if nothing differs. Otherwise an operation may apply to a member that a later duplicate
 	// overrides.
-	if len(d.dst) > m.dst && repeats(d.a, d.keys[m.keys:]) {
+	if len(d.ops) > m.ops && repeats(d.a, d.keys[m.keys:]) {
 		return d.indexed(m)
 	}
 	d.close(m)
@@ -302,7 +390,7 @@ func (d *differ) array() error {
 			d.i++
 			d.j++
 		}
-		d.path[top].index = n
+		d.path[top] = segment{index: n}
 		if err := d.value(); err != nil {
 			return err
 		}
@@ -315,7 +403,7 @@ func (d *differ) array() error {
 
 // rest writes the operations for the members after the comma at doc[i]. They end one of two objects that began at m and are
 // equal up to there.
-func (d *differ) rest(m mark, doc []byte, i int, op string) error {
+func (d *differ) rest(m mark, doc []byte, i int, op op) error {
 	var buf [linearMax]member
 	ms, end, err := appendMembers(buf[:0], doc, i+1)
 	switch {
@@ -324,11 +412,12 @@ func (d *differ) rest(m mark, doc []byte, i int, op string) error {
 	case len(ms) == 0:
 		return errSyntax
 	}
+	d.visited += end - i
 	if keys := d.keys[m.keys:]; len(ms) > linearMax || len(keys) > linearMax || repeats(d.a, keys) || d.duplicates(keys, ms) {
 		return d.indexed(m)
 	}
 	for k := range ms {
-		d.path[len(d.path)-1].key = ms[k].raw
+		d.at(segment{key: ms[k].raw})
 		if op == opAdd {
 			d.emit(opAdd, ms[k].value)
 		} else {
@@ -369,61 +458,35 @@ func (d *differ) duplicates(keys []span, ms []member) bool {
 func (d *differ) close(m mark) {
 	d.path = d.path[:len(d.path)-1]
 	d.keys = d.keys[:m.keys]
-	d.bound(m.dst, d.b[m.j:d.j])
+	d.bound(m.written, d.b[m.j:d.j])
 }
 
-// bound replaces the operations in dst[from:], all of them inside one value, by that value if they are too long.
-func (d *differ) bound(from int, value []byte) {
-	if len(d.dst)-from > len(value)+patchSlack {
-		d.dst = d.dst[:from]
+// bound replaces the operations since w, all of them inside one value, by that value if they are too long.
+func (d *differ) bound(w written, value []byte) {
+	if d.exceeds(w, value) {
+		d.operations.truncate(w)
 		d.emit(opReplace, value)
 	}
 }
 
-// indexed discards the output since m and compares the object or array that began there with an index. It does not return to
-// lockstep inside: nested restarts would double the work with each level.
+// exceeds reports whether the operations since w are too long for that value.
+func (d *differ) exceeds(w written, value []byte) bool {
+	return d.size-w.size > len(value)+patchSlack
+}
+
+// indexed discards the output since m and compares the object or array that began there with an index.
 func (d *differ) indexed(m mark) error {
-	d.dst = d.dst[:m.dst]
+	d.operations.truncate(m.written)
 	d.keys = d.keys[:m.keys]
 	d.path = d.path[:len(d.path)-1]
-	i, err := skipValue(d.a, m.i)
-	if err != nil {
-		return err
-	}
-	j, err := skipValue(d.b, m.j)
-	if err != nil {
-		return err
-	}
-	if err := d.compare(d.a[m.i:i], d.b[m.j:j]); err != nil {
-		return err
-	}
-	d.resync(i, j)
-	return nil
+	return d.index(m)
 }
 
-const (
-	opAdd     = `{"op":"add","path":"`
-	opReplace = `{"op":"replace","path":"`
-	opRemove  = `{"op":"remove","path":"`
-)
+// at sets the last step of the path.
+func (d *differ) at(s segment) { d.path[len(d.path)-1] = s }
 
-// emit writes one operation on the current path; value is nil for a removal.
-func (d *differ) emit(op string, value []byte) {
-	if d.dst[len(d.dst)-1] == '}' {
-		d.dst = append(d.dst, ',')
-	}
-	d.dst = append(d.dst, op...)
-	for i := range d.path {
-		d.dst = append(d.dst, '/')
-		d.dst = appendSegment(d.dst, &d.path[i])
-	}
-	d.dst = append(d.dst, '"')
-	if value != nil {
-		d.dst = append(d.dst, `,"value":`...)
-		d.dst = append(d.dst, value...)
-	}
-	d.dst = append(d.dst, '}')
-}
+// emit adds one operation on the current path; value is nil for a removal.
+func (d *differ) emit(op op, value []byte) { d.operations.add(op, d.path, value) }
 
 // repeats reports whether two of the keys may be equal. A key with an escape counts as a repetition: it may equal an
 // unescaped key.

@@ -228,6 +228,7 @@ func FuzzAppendPatch(f *testing.F) {
 			t.Fatal(err)
 		}
 		checkApplies(t, patch, before, after)
+		checkPlain(t, before, after)
 	})
 }
 

@@ -60,6 +60,7 @@ func TestAppendPatch(t *testing.T) {
 		{"duplicate last", `{"a":1}`, `{"a":2,"a":3}`, `[{"op":"replace","path":"/a","value":3}]`},
 		{"escaped duplicate last", `{"a":1,"\u0061":2}`, `{"a":1}`, `[{"op":"replace","path":"/a","value":1}]`},
 		{"duplicates last", `{"a":1}`, `{"a":1,"b":2,"b":3}`, `[{"op":"add","path":"/b","value":3}]`},
+		{"longer duplicate last", `{"a":{"b":[1,2],"x":0}}`, `{"a":{"b":[1,2],"x":1,"b":[1,3]}}`, `[{"op":"replace","path":"/a/b/1","value":3},{"op":"replace","path":"/a/x","value":1}]`},
 		{"root", `{"a":1}`, `[1]`, `[{"op":"replace","path":"","value":[1]}]`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

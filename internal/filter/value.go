@@ -18,15 +18,18 @@ import (
 var errJSON = errors.New("damaged object")
 
 // valueOf returns a JSON value as a CEL value. Objects and arrays are decoded level by level, on access. It keeps raw.
-func valueOf(raw []byte) ref.Val {
+func valueOf(raw []byte) ref.Val { return valueIn(raw, 0) }
+
+// valueIn is valueOf for a value inside that many objects and arrays.
+func valueIn(raw []byte, levels int) ref.Val {
 	if len(raw) == 0 {
 		return types.WrapErr(errJSON)
 	}
 	switch raw[0] {
 	case '{':
-		return &mapping{raw: raw}
+		return &mapping{raw: raw, levels: levels}
 	case '[':
-		return &listing{raw: raw}
+		return &listing{raw: raw, levels: levels}
 	case '"':
 		s, _ := object.Text(raw)
 		return types.String(s)
@@ -55,6 +58,7 @@ func numberOf(raw []byte) ref.Val {
 // mapping is a JSON object: a map of strings. It implements traits.Mapper, and belongs to one goroutine.
 type mapping struct {
 	raw    []byte
+	levels int // around it
 	opened bool
 	fields []field
 	index  map[string]int // nil if there are few fields
@@ -114,7 +118,7 @@ func (m *mapping) at(name string) int {
 func (m *mapping) valueAt(i int) ref.Val {
 	f := &m.fields[i]
 	if f.value == nil {
-		f.value = valueOf(f.raw)
+		f.value = valueIn(f.raw, m.levels+1)
 	}
 	return f.value
 }
@@ -165,8 +169,13 @@ func (m *mapping) Iterator() traits.Iterator {
 
 // Equal implements ref.Val.
 func (m *mapping) Equal(other ref.Val) ref.Val {
-	if o, ok := other.(*mapping); ok && bytes.Equal(m.raw, o.raw) {
-		return types.True
+	if o, ok := other.(*mapping); ok {
+		switch {
+		case bytes.Equal(m.raw, o.raw):
+			return types.True
+		case m.levels >= maxLevels:
+			return types.Bool(sameTrees(m.raw, o.raw))
+		}
 	}
 	o, ok := other.(traits.Mapper)
 	if !ok || m.Size().Equal(o.Size()) != types.True {
@@ -206,6 +215,7 @@ func (m *mapping) whole() traits.Mapper {
 // listing is a JSON array. It implements traits.Lister, and belongs to one goroutine.
 type listing struct {
 	raw      []byte
+	levels   int // around it
 	opened   bool
 	elements []field // without names
 }
@@ -227,7 +237,7 @@ func (l *listing) open() {
 func (l *listing) valueAt(i int) ref.Val {
 	e := &l.elements[i]
 	if e.value == nil {
-		e.value = valueOf(e.raw)
+		e.value = valueIn(e.raw, l.levels+1)
 	}
 	return e.value
 }
@@ -282,8 +292,13 @@ func (l *listing) Add(other ref.Val) ref.Val { return l.whole().Add(other) }
 
 // Equal implements ref.Val.
 func (l *listing) Equal(other ref.Val) ref.Val {
-	if o, ok := other.(*listing); ok && bytes.Equal(l.raw, o.raw) {
-		return types.True
+	if o, ok := other.(*listing); ok {
+		switch {
+		case bytes.Equal(l.raw, o.raw):
+			return types.True
+		case l.levels >= maxLevels:
+			return types.Bool(sameTrees(l.raw, o.raw))
+		}
 	}
 	o, ok := other.(traits.Lister)
 	if !ok || l.Size().Equal(o.Size()) != types.True {

@@ -1,7 +1,8 @@
 package object
 
 // Members reads a JSON document in place, member by member. It decodes only the requested values, skips the others, and
-// checks those that it skips as strictly as encoding/json.Valid does. It belongs to one goroutine.
+// checks those that it skips as strictly as encoding/json.Valid does. The limit of nesting applies to each value by itself,
+// wherever it is in the document. It belongs to one goroutine.
 //
 //	m := object.NewMembers(doc)
 //	if m.Enter('{') {
@@ -15,7 +16,6 @@ package object
 type Members struct {
 	b     []byte
 	i     int
-	depth int
 	first bool // nothing of the last entered container has been read
 	bad   int  // the complement of the offset of the syntax error, 0 if there is none
 	stack nesting
@@ -33,7 +33,6 @@ func (m *Members) Enter(c byte) bool {
 		return false
 	}
 	m.i++
-	m.depth++
 	m.first = true
 	return true
 }
@@ -78,7 +77,7 @@ func (m *Members) more(closing byte) bool {
 	case i >= len(m.b):
 		return m.fail(^i)
 	case m.b[i] == closing:
-		m.i, m.depth, m.first = i+1, m.depth-1, false
+		m.i, m.first = i+1, false
 		return false
 	case m.first:
 		m.first = false
@@ -96,7 +95,7 @@ func (m *Members) Value() []byte {
 	if m.bad != 0 {
 		return nil
 	}
-	end := m.stack.skip(m.b, m.i, m.depth)
+	end := m.stack.skip(m.b, m.i, 0)
 	if end < 0 {
 		m.fail(end)
 		return nil

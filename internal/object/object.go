@@ -82,6 +82,18 @@ func New(ref *Ref, rv uint64, managed Stamp, codec *Codec, json []byte) *Object 
 	return &Object{Ref: ref, ResourceVersion: rv, Managed: managed, codec: codec, body: codec.pack(json)}
 }
 
+// NewScanned is New for the JSON that Scan has returned, with what it found.
+func NewScanned(ref *Ref, rv uint64, m *Scanned, codec *Codec, json []byte) *Object {
+	o := New(ref, rv, m.Managed, codec, json)
+	if m.Levels > MaxLevels {
+		o.body = string([]byte{o.body[0] | packedDeep}) + o.body[1:]
+	}
+	return o
+}
+
+// Deep reports whether the object has more than MaxLevels levels, if Scan has read it.
+func (o *Object) Deep() bool { return o.body != "" && o.body[0]&packedDeep != 0 }
+
 // AppendJSON appends the object's JSON to dst. An error means corrupted memory: compression is lossless.
 func (o *Object) AppendJSON(dst []byte) ([]byte, error) {
 	return o.codec.appendUnpacked(dst, o.body)

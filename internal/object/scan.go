@@ -12,6 +12,8 @@ import (
 type Scanned struct {
 	APIVersion, Kind, Namespace, Name, UID, ResourceVersion []byte
 
+	// Levels is the nesting of the object without what was cut; the object itself is one level.
+	Levels int
 	// Managed summarizes the newest entries of metadata.managedFields.
 	Managed Stamp
 	// Managers are the entries of metadata.managedFields in order, whether or not they are cut.
@@ -149,6 +151,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 		s.scratch = nil
 	}
 	s.raw, s.dst, s.err = raw, dst, nil
+	s.stack.deepest = 0
 	s.m = Scanned{Managers: s.m.Managers[:0]}
 	s.scratch, s.path = s.scratch[:0], s.path[:0]
 	defer s.forget()
@@ -173,7 +176,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 		s.hasher.fill(out, s.m.UID)
 	}
 	out = s.spliceType(out, len(dst), kind, apiVersion)
-	s.m.Managed = s.m.stamp()
+	s.m.Managed, s.m.Levels = s.m.stamp(), s.stack.deepest
 	return out, &s.m, nil
 }
 

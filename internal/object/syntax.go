@@ -7,8 +7,14 @@ import (
 	"math/bits"
 )
 
-// maxDepth is the maximum nesting of a value: encoding/json's limit.
-const maxDepth = 10000
+const (
+	// maxDepth is the maximum nesting of a value: encoding/json's limit.
+	maxDepth = 10000
+
+	// MaxLevels is the maximum nesting of an object that an event contains. Parsers of consumers bear far fewer levels than
+	// encoding/json: that of Python ends at about 990, and the event adds a few.
+	MaxLevels = 500
+)
 
 // ErrTruncated is returned for JSON that ends before its value does.
 var ErrTruncated = errors.New("JSON ends before the value does")
@@ -37,7 +43,10 @@ func syntaxError(b []byte, failed int) error {
 
 // nesting is a stack of the containers around a value: one bit per level, set for an object. It makes skip independent of
 // the goroutine's stack, whose depth must not depend on external input.
-type nesting [maxDepth/64 + 1]uint64
+type nesting struct {
+	objects [maxDepth/64 + 1]uint64
+	deepest int // the deepest level that was entered
+}
 
 // skip skips the value at b[i], which is depth levels deep, and checks it as strictly as encoding/json.Valid.
 func (n *nesting) skip(b []byte, i, depth int) int {
@@ -79,9 +88,10 @@ func (n *nesting) skip(b []byte, i, depth int) int {
 
 // enter records whether the container at depth is an object.
 func (n *nesting) enter(depth int, object bool) {
+	n.deepest = max(n.deepest, depth)
 	bit := uint64(1) << (depth & 63)
-	if n[depth>>6] &^= bit; object {
-		n[depth>>6] |= bit
+	if n.objects[depth>>6] &^= bit; object {
+		n.objects[depth>>6] |= bit
 	}
 }
 
@@ -91,7 +101,7 @@ func (n *nesting) after(b []byte, i, depth, outside int) (int, int) {
 		if i = skipBlank(b, i); i >= len(b) {
 			return ^len(b), depth
 		}
-		object := n[depth>>6]&(1<<(depth&63)) != 0
+		object := n.objects[depth>>6]&(1<<(depth&63)) != 0
 		switch c := b[i]; {
 		case c == ',':
 			i = skipBlank(b, i+1)

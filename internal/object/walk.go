@@ -5,6 +5,7 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 	if depth > maxDepth {
 		return ^i
 	}
+	s.stack.deepest = max(s.stack.deepest, depth)
 	i++
 	g, here := gap{end: i}, len(s.path)
 	i = skipSpace(s.raw, i)
@@ -46,6 +47,7 @@ func (s *Scanner) array(i int, n *node, r role, depth int) int {
 	if depth > maxDepth {
 		return ^i
 	}
+	s.stack.deepest = max(s.stack.deepest, depth)
 	i++
 	g := gap{end: i}
 	i = skipSpace(s.raw, i)
@@ -89,10 +91,11 @@ func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 		return i
 	}
 	// Nothing inside a cut value is cut, but the pipeline may need to read it.
-	start := i
+	start, deepest := i, s.stack.deepest
 	if i = s.value(i, nil, r, depth); i < 0 {
 		return i
 	}
+	s.stack.deepest = deepest
 	if n.fate == replaced {
 		s.replace(start, i)
 		g.end, g.kept = i, true

@@ -103,7 +103,7 @@ func (d *Dispatcher[I]) prepare(f *flight[I]) {
 	d.send(f)
 }
 
-// send hands the event to the bus, unless it exceeds Options.MaxEventBytes.
+// send hands the event to the bus, unless it exceeds Options.MaxEventBytes or is too deep.
 func (d *Dispatcher[I]) send(f *flight[I]) {
 	d.weigh(f)
 	if f.start.IsZero() {
@@ -111,6 +111,10 @@ func (d *Dispatcher[I]) send(f *flight[I]) {
 	}
 	if size := f.Size(); d.o.MaxEventBytes > 0 && size > d.o.MaxEventBytes {
 		f.event.Done(fmt.Errorf("%w: it has %d bytes, and event.maxBytes is %d", ErrTooLarge, size, d.o.MaxEventBytes))
+		return
+	}
+	if f.TooDeep {
+		f.event.Done(fmt.Errorf("%w: an object in it has more than %d levels", ErrTooLarge, object.MaxLevels))
 		return
 	}
 	f.event.DeadLetter, f.event.Alone, f.sent = f.stage == letter, f.alone, true
@@ -163,7 +167,13 @@ func (d *Dispatcher[I]) acknowledged(f *flight[I], now time.Time) {
 		return
 	case shortened:
 		d.noteShortened(f)
-	case whole, gap:
+	case whole:
+		if len(f.Truncated) > 0 {
+			f.given, f.size = GiveUpPatch, f.Size()
+			f.cause = fmt.Errorf("%w: stopped after %d bytes", encode.ErrCostly, f.Visited())
+			d.noteShortened(f)
+		}
+	case gap:
 	}
 	d.observe(f, now)
 	d.end(f, now)

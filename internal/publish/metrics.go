@@ -76,7 +76,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Duplicates: counter("kubecdc_publish_duplicates_total", "Events that the bus acknowledged as copies of one that it has."),
 		Connected:  gauge("kubecdc_publish_connected", "1 while the agent is connected to the bus and has checked its stream."),
 		oversize: labelled("kubecdc_publish_oversize_events_total",
-			"Events that were too large for the bus and were sent shortened, by the last part removed: patch, before, or reference (the claim store has the whole event).",
+			"Events that were too large for the bus, or too deep, and were sent shortened, by the last part removed: patch (also if it cost too much), before, or reference (the claim store has the whole event).",
 			"given_up", GiveUpPatch, GiveUpBefore, Reference),
 		alone: gauge("kubecdc_publish_isolated_events",
 			"Events that are sent one at a time, on a connection of their own, because the bus denies only them, or connections break whenever they are sent. kubecdc dead-letter lists them."),

@@ -250,3 +250,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// An API server accepts objects of nearly 10,000 levels, and encoding/json no more than that. The levels of the record around the object
+// do not count.
+func TestParseDeepObject(t *testing.T) {
+	const most = 10_000
+	deep := strings.Repeat(`{"a":`, most) + "1" + strings.Repeat(`}`, most)
+	e, err := consume.Parse([]byte(replaced(t, updated, `"after":{"spec":{"replicas":5}}`, `"after":`+deep)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(e.Data.After) != deep {
+		t.Errorf("after has %d bytes, want %d", len(e.Data.After), len(deep))
+	}
+	if record, err := e.MarshalJSON(); err != nil || !strings.Contains(string(record), deep) {
+		t.Errorf("the record has %d bytes: %v", len(record), err)
+	}
+	if _, err := consume.Parse([]byte(replaced(t, updated, `"after":{"spec":{"replicas":5}}`, `"after":[`+deep+`]`))); err == nil {
+		t.Error("no error for an object of more levels")
+	}
+}

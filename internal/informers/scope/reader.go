@@ -114,7 +114,7 @@ func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 	if withChangedBy {
 		o.changedBy = m.AppendChangedBy(nil, since)
 	}
-	o.object = object.New(ref, o.rv, m.Managed, i.dictionary.codecFor(out), out)
+	o.object = object.NewScanned(ref, o.rv, m, i.dictionary.codecFor(out), out)
 	if cap(r.out) > 1<<20 {
 		r.out = nil // release the buffer of a huge object
 	}

@@ -39,7 +39,7 @@ func (b *bench) progress(format string, args ...any) {
 func (b *bench) all(ctx context.Context) (*Report, error) {
 	report := &Report{Updates: b.updates, Repeat: b.repeat}
 	run := map[string]func(context.Context, *Report) error{
-		"throughput": b.throughput, "scale": b.scale, "heap": b.heap, "blocked": b.blocked, "latency": b.latency,
+		"throughput": b.throughput, "deep": b.deep, "scale": b.scale, "heap": b.heap, "blocked": b.blocked, "latency": b.latency,
 	}
 	for _, section := range b.sections {
 		if err := run[section](ctx, report); err != nil {

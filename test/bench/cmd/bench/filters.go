@@ -15,20 +15,20 @@ import (
 
 // FilterReport is the outcome of --only filters.
 type FilterReport struct {
-	Costs []FilterCost `json:"costs"`
-	Runs  []*Run       `json:"runs"`
+	Costs []Cost `json:"costs"`
+	Runs  []*Run `json:"runs"`
 }
 
-// FilterCost is the cost of a filter per event, by the benchmarks of internal/filter. Medians.
-type FilterCost struct {
+// Cost is a figure of a benchmark of the agent's packages: a filter or the encoder, per event. Medians.
+type Cost struct {
 	Name   string  `json:"name"`
 	Ns     float64 `json:"ns"`
 	Bytes  float64 `json:"bytes"` // allocated
 	Allocs float64 `json:"allocs"`
 }
 
-// filterCounts is how often each benchmark runs.
-const filterCounts = 5
+// benchmarkCounts is how often each benchmark runs.
+const benchmarkCounts = 5
 
 // filtered are rules that every update of the feed passes, so that every contestant must publish all updates.
 func filtered() []struct{ name, extra string } {
@@ -43,7 +43,7 @@ func filtered() []struct{ name, extra string } {
 // filters measures the cost of filters: alone, and within an agent.
 func (b *bench) filters(ctx context.Context) (*FilterReport, error) {
 	report := &FilterReport{}
-	b.progress("benchmarks of internal/filter, %d times each", filterCounts)
+	b.progress("benchmarks of internal/filter, %d times each", benchmarkCounts)
 	var err error
 	if report.Costs, err = filterCosts(ctx); err != nil {
 		return report, err
@@ -76,28 +76,33 @@ func (b *bench) filters(ctx context.Context) (*FilterReport, error) {
 // benchmarkLine is a line of go test -bench -benchmem: name, runs, ns/op, B/op, allocs/op.
 var benchmarkLine = regexp.MustCompile(`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op\s+([\d.]+) B/op\s+([\d.]+) allocs/op`)
 
-func filterCosts(ctx context.Context) ([]FilterCost, error) {
+func filterCosts(ctx context.Context) ([]Cost, error) {
+	return benchmarks(ctx, "./internal/filter", "^Benchmark(Noise|Where)$")
+}
+
+// benchmarks runs benchmarks of a package of the agent, and returns the medians.
+func benchmarks(ctx context.Context, pkg, pattern string) ([]Cost, error) {
 	where, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubecdc/kubecdc").Output()
 	if err != nil {
 		return nil, fmt.Errorf("find the agent's module (run this in the directory test): %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^Benchmark(Noise|Where)$", "-benchmem", "-benchtime", "200ms",
-		"-count", strconv.Itoa(filterCounts), "./internal/filter")
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-benchmem", "-benchtime", "200ms",
+		"-count", strconv.Itoa(benchmarkCounts), pkg)
 	cmd.Dir = strings.TrimSpace(string(where))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("benchmarks of internal/filter: %w\n%s", err, out.Bytes())
+		return nil, fmt.Errorf("benchmarks of %s: %w\n%s", pkg, err, out.Bytes())
 	}
 	costs := parseBenchmarks(out.Bytes())
 	if len(costs) == 0 {
-		return nil, fmt.Errorf("no benchmarks of internal/filter:\n%s", out.Bytes())
+		return nil, fmt.Errorf("no benchmarks of %s:\n%s", pkg, out.Bytes())
 	}
 	return costs, nil
 }
 
 // parseBenchmarks returns the medians from the output of go test, in the order in which the benchmarks ran first.
-func parseBenchmarks(text []byte) []FilterCost {
+func parseBenchmarks(text []byte) []Cost {
 	var names []string
 	figures := map[string][3][]float64{}
 	for _, line := range benchmarkLine.FindAllSubmatch(text, -1) {
@@ -115,16 +120,16 @@ func parseBenchmarks(text []byte) []FilterCost {
 		}
 		figures[name] = f
 	}
-	var costs []FilterCost
+	var costs []Cost
 	for _, name := range names {
 		f := figures[name]
-		costs = append(costs, FilterCost{Name: name, Ns: middle(f[0]), Bytes: middle(f[1]), Allocs: middle(f[2])})
+		costs = append(costs, Cost{Name: name, Ns: middle(f[0]), Bytes: middle(f[1]), Allocs: middle(f[2])})
 	}
 	return costs
 }
 
 func (r *FilterReport) print(w io.Writer) error {
-	fmt.Fprintf(w, "Filters alone: per update of a real object, medians of %d\n", filterCounts)
+	fmt.Fprintf(w, "Filters alone: per update of a real object, medians of %d\n", benchmarkCounts)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "filter\tns\tbytes allocated\tallocations\t")
 	for _, c := range r.Costs {

@@ -14,7 +14,7 @@ BenchmarkNoise/status-only/sent-2         	  100	      2000 ns/op	      20 B/op	
 BenchmarkWhere/op                         	  100	      93.5 ns/op	       0 B/op	       0 allocs/op
 PASS
 `
-	want := []FilterCost{{"Noise/status-only/sent", 2000, 20, 2}, {"Where/op", 93.5, 0, 0}}
+	want := []Cost{{"Noise/status-only/sent", 2000, 20, 2}, {"Where/op", 93.5, 0, 0}}
 	if diff := cmp.Diff(want, parseBenchmarks([]byte(text))); diff != "" {
 		t.Error(diff)
 	}

@@ -25,6 +25,8 @@ const (
 	wantP50         = 5.0        // ms
 	wantP99         = 25.0       // ms
 	wantFlat        = 1.2        // times the CPU with the fewest pods
+	wantDeep        = 50.0       // ms
+	wantDeepRatio   = 12.0       // times that of a flat object
 	agent, standard = "kubecdc", "baseline"
 )
 
@@ -51,6 +53,9 @@ func (r *Report) judge(sections []string) {
 			v, ok = ratio(ours, theirs, cpuOf)
 			r.goal("CPU per event, "+transport, "≤ 1/12 of baseline", 1/v, ok, "1/%.1f", v <= wantCPURatio)
 		}
+	}
+	if slices.Contains(sections, "deep") {
+		r.judgeDeep()
 	}
 	if slices.Contains(sections, "scale") {
 		r.judgeScale()

@@ -81,7 +81,7 @@ func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) er
 		}
 	default:
 		var r *Report
-		if r, err = b.all(ctx); len(r.Runs) > 0 {
+		if r, err = b.all(ctx); len(r.Runs) > 0 || len(r.Deep) > 0 {
 			report = r
 		}
 	}
@@ -105,14 +105,14 @@ const (
 )
 
 // sections in the order in which they run.
-var sections = []string{"throughput", "scale", "heap", "blocked", "latency"}
+var sections = []string{"throughput", "deep", "scale", "heap", "blocked", "latency"}
 
 func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	b := &bench{stderr: stderr, began: time.Now()}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	var output, only, against, ways string
-	flags.BoolVar(&b.quick, "quick", false, "throughput only, about two minutes")
+	flags.BoolVar(&b.quick, "quick", false, "throughput and deep objects only, about two minutes")
 	flags.StringVar(&b.agent, "agent", filepath.Join("..", "bin", "kubecdc"), "the kubecdc binary, as make build leaves it")
 	flags.StringVar(&output, "o", "table", "table or json")
 	flags.StringVar(&only, "only", "", "sections to run, of "+strings.Join(sections, ",")+" (default all), or "+crds+", "+filters+" or "+questions+" alone")
@@ -140,7 +140,7 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	}
 	b.sections = sections
 	if b.quick {
-		b.sections = sections[:1]
+		b.sections = sections[:2]
 	}
 	if only != "" {
 		b.sections = strings.Split(only, ",")

@@ -11,6 +11,7 @@ type Report struct {
 	Updates int    `json:"updates"`
 	Repeat  int    `json:"repeat"`
 	Runs    []*Run `json:"runs"`
+	Deep    []Cost `json:"deep,omitempty"`
 	Goals   []Goal `json:"goals,omitempty"`
 }
 
@@ -67,6 +68,11 @@ func (r *Report) print(w io.Writer) error {
 			if err := r.table(w, s.title, lines, s.columns); err != nil {
 				return err
 			}
+		}
+	}
+	if len(r.Deep) > 0 {
+		if err := r.printDeep(w); err != nil {
+			return err
 		}
 	}
 	if len(r.Goals) == 0 {
