@@ -92,7 +92,8 @@ func BenchmarkEncode(b *testing.B) {
 	})
 }
 
-// BenchmarkEncodeDeep is the event of an update of an object that diverges on each level, beside a flat object of the same size.
+// BenchmarkEncodeDeep is the event of an update of an object that diverges on each level, beside a
+// flat object of the same size.
 func BenchmarkEncodeDeep(b *testing.B) {
 	for _, size := range []int{120_000, 1_200_000} {
 		for _, levels := range []int{0, 10, 98, 490} {

@@ -59,8 +59,8 @@ func appendChange(dst []byte, d *object.Delta) []byte {
 	return dst
 }
 
-// parts reports which objects are sent, and whether the patch is. It records the members that s omits, and whether an object is
-// too deep. A patch is no deeper than the object after.
+// parts reports which objects are sent, and whether the patch is. It records the members that s
+// omits, and whether an object is too deep. A patch is no deeper than the object after.
 func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, after, patch bool) {
 	before = e.o.Before && d.Op != object.Created && d.Op != object.Read && d.Before != nil
 	before = before && !s.leave(ev, "before", s.before)

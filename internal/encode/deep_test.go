@@ -19,7 +19,8 @@ import (
 // maxVisits is how often a comparison may visit each byte of both versions, whatever their nesting.
 const maxVisits = 10
 
-// deepShapes are objects that diverge on each level. Each function returns one level around inner, in the version before or after.
+// deepShapes are objects that diverge on each level. Each function returns one level around inner,
+// in the version before or after.
 func deepShapes() map[string]func(inner string, level int, after bool) string {
 	pick := func(after bool, a, b string) string {
 		if after {
@@ -68,7 +69,8 @@ func deepShapes() map[string]func(inner string, level int, after bool) string {
 	}
 }
 
-// deepPair returns two versions of an object with the shape on each level and size bytes at the bottom.
+// deepPair returns two versions of an object with the shape on each level and size bytes at the
+// bottom.
 func deepPair(shape func(inner string, level int, after bool) string, depth, size int) (before, after []byte) {
 	const leaf = `"abcdefghijklmnopqrstuvwxyz"`
 	bottom := `["b"` + strings.Repeat(`,`+leaf, size/2/len(leaf)) + strings.Repeat(`,12345678`, size/2/9)
@@ -85,7 +87,8 @@ func nest(shape func(inner string, level int, after bool) string, depth int, aft
 	return bytes.ReplaceAll(doc, []byte(inner), []byte(bottom))
 }
 
-// The work for a patch grows with the size of the object, not with its nesting: each byte is visited a constant number of times.
+// The work for a patch grows with the size of the object, not with its nesting: each byte is
+// visited a constant number of times.
 func TestDeepObjectVisitsEachByteOnlySoOften(t *testing.T) {
 	shapes := deepShapes()
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
@@ -168,7 +171,8 @@ func updateOf(name string, before, after []byte) *object.Delta {
 	}
 }
 
-// An event whose patch would cost too much has both objects and says that the patch is missing, the same each time.
+// An event whose patch would cost too much has both objects and says that the patch is missing, the
+// same each time.
 func TestCostlyPatchIsAbsentAndTruncatedSaysSo(t *testing.T) {
 	before, after := deepPair(deepShapes()["key after"], 20, 8<<20)
 	if _, _, err := encode.AppendPatchCounted(nil, before, after); !errors.Is(err, encode.ErrCostly) {

@@ -35,12 +35,12 @@ type Event struct {
 	// Trace is the context in the attribute traceparent.
 	Trace Trace
 
-	// Truncated are the members of data that EncodeShort omitted, as listed in data.truncated; nil if none. Encode and
-	// EncodeWhole omit a patch that is too costly (ErrCostly).
+	// Truncated are the members of data that EncodeShort omitted, as listed in data.truncated; nil
+	// if none. Encode and EncodeWhole omit a patch that is too costly (ErrCostly).
 	Truncated []string
 
-	// TooDeep reports that the event contains an object of more than object.MaxLevels levels. Parsers of consumers may not bear
-	// it: it must be shortened like an event that is too large.
+	// TooDeep reports that the event contains an object of more than object.MaxLevels levels.
+	// Parsers of consumers may not bear it: it must be shortened like an event that is too large.
 	TooDeep bool
 
 	attributes []Attribute
@@ -83,8 +83,8 @@ func (ev *Event) Size() int {
 	return n
 }
 
-// Visited returns the number of bytes that the comparison for the patch has read, each as often as it was read. It measures
-// for how long the event occupied its encoder.
+// Visited returns the number of bytes that the comparison for the patch has read, each as often as
+// it was read. It measures for how long the event occupied its encoder.
 func (ev *Event) Visited() int { return ev.differ.visited }
 
 func reuse(b []byte) []byte {

@@ -1,6 +1,7 @@
 package encode
 
-// AppendPatchCounted is AppendPatch. It also returns the number of bytes that the comparison visited.
+// AppendPatchCounted is AppendPatch. It also returns the number of bytes that the comparison
+// visited.
 func AppendPatchCounted(dst, before, after []byte) (patch []byte, visited int, err error) {
 	var d differ
 	patch, err = d.append(dst, before, after)

@@ -13,7 +13,8 @@ type member struct {
 // linearMax is the number of members up to which a linear search is used.
 const linearMax = 16
 
-// index compares the object or array that begins at m with an index of both documents. It does not return to lockstep inside.
+// index compares the object or array that begins at m with an index of both documents. It does not
+// return to lockstep inside.
 func (d *differ) index(m mark) error {
 	// alike looks one level deeper than the comparison.
 	levels := maxDepth - len(d.path) + 1
@@ -42,8 +43,9 @@ func (d *differ) index(m mark) error {
 // unknown is the length of a common beginning that is not known.
 const unknown = -1
 
-// compare adds the operations that turn the value at placesA.all[x] into the one at placesB.all[y]. same is the length of their
-// common beginning: if the comparison of the values around them has found it, these bytes are not compared again.
+// compare adds the operations that turn the value at placesA.all[x] into the one at placesB.all[y].
+// same is the length of their common beginning: if the comparison of the values around them has
+// found it, these bytes are not compared again.
 func (d *differ) compare(x, y int32, same int) error {
 	va, vb := d.placesA.bytes(x), d.placesB.bytes(y)
 	if same == unknown {
@@ -72,7 +74,8 @@ func (d *differ) compare(x, y int32, same int) error {
 	return err
 }
 
-// within returns the length of the common beginning of two values inside the values x and y, whose own is same.
+// within returns the length of the common beginning of two values inside the values x and y, whose
+// own is same.
 func (d *differ) within(x, y int32, same int, insideX, insideY int32) int {
 	a, b := &d.placesA.all[insideX], &d.placesB.all[insideY]
 	i, j := a.start-d.placesA.all[x].start, b.start-d.placesB.all[y].start
@@ -142,8 +145,8 @@ func (d *differ) compareArrays(x, y int32, same int) error {
 	return err
 }
 
-// pairing pairs the elements of two arrays. It keeps the lengths of the common beginnings that it finds, so that the comparison
-// of a pair does not read these bytes once more.
+// pairing pairs the elements of two arrays. It keeps the lengths of the common beginnings that it
+// finds, so that the comparison of a pair does not read these bytes once more.
 type pairing struct {
 	d      *differ
 	as, bs []int32
@@ -163,8 +166,8 @@ func (p *pairings) truncate(outer *pairings) {
 	p.tails = p.tails[:len(outer.tails)]
 }
 
-// compare adds the operations that turn the elements as into bs, the elements of the array vb from base on. The last elements of
-// both, as many as tail, are paired from the end.
+// compare adds the operations that turn the elements as into bs, the elements of the array vb from
+// base on. The last elements of both, as many as tail, are paired from the end.
 func (p *pairing) compare(base, tail int, vb []byte) error {
 	d, as, bs := p.d, p.as, p.bs
 	w := d.written()
@@ -208,7 +211,8 @@ func (p *pairing) inOrder(k int) int {
 	return unknown
 }
 
-// fromEnd returns the length of the common beginning of the n-th elements from the end, if it is known.
+// fromEnd returns the length of the common beginning of the n-th elements from the end, if it is
+// known.
 func (p *pairing) fromEnd(n int) int {
 	if n < len(p.tails) {
 		return p.tails[n]
@@ -225,8 +229,8 @@ func (p *pairing) common(a, b int32, same int) (int, bool) {
 	return same, same == len(va) && same == len(vb)
 }
 
-// skipEqual removes the equal elements at both ends, and returns the number of those at the beginning. The arrays are x and
-// y; the length of their common beginning is same.
+// skipEqual removes the equal elements at both ends, and returns the number of those at the
+// beginning. The arrays are x and y; the length of their common beginning is same.
 func (p *pairing) skipEqual(x, y int32, same int) (base int) {
 	for base < len(p.as) && base < len(p.bs) {
 		a, b := p.as[base], p.bs[base]
@@ -269,7 +273,8 @@ func (p *pairing) alikeHead() (head int) {
 	return head
 }
 
-// alikeTail returns the number of pairs from the end that are versions of each other, without the elements of the head.
+// alikeTail returns the number of pairs from the end that are versions of each other, without the
+// elements of the head.
 func (p *pairing) alikeTail(head int) (tail int) {
 	pairs := min(len(p.as), len(p.bs))
 	for tail < pairs-head {
@@ -286,8 +291,9 @@ func (p *pairing) alikeTail(head int) (tail int) {
 	return tail
 }
 
-// alike reports whether two elements seem to be versions of each other: objects with the same first member, which in
-// Kubernetes' lists is nearly always the key of the list (name, type, key). same is the length of their common beginning.
+// alike reports whether two elements seem to be versions of each other: objects with the same first
+// member, which in Kubernetes' lists is nearly always the key of the list (name, type, key). same
+// is the length of their common beginning.
 func (p *pairing) alike(a, b int32, same int) bool {
 	places, vb := &p.d.placesA, p.d.placesB.bytes(b)
 	if places.all[a].next == a+1 || places.doc[places.all[a].start] != '{' {

@@ -25,8 +25,9 @@ func (o op) head() string {
 
 const valueName = `,"value":`
 
-// operations are the operations of a patch before they are written. A value may replace the operations inside it, on each
-// level of nesting. So only their lengths are added up: each byte of the patch is written once, at the end.
+// operations are the operations of a patch before they are written. A value may replace the
+// operations inside it, on each level of nesting. So only their lengths are added up: each byte of
+// the patch is written once, at the end.
 type operations struct {
 	ops  []operation
 	size int // as written, without the brackets of the array

@@ -18,9 +18,9 @@ const (
 	// place. It is not 0: a few paths are more readable than a slightly shorter copy of a whole object.
 	patchSlack = 512
 
-	// maxVisited is the number of bytes that one comparison may visit. It bounds for how long one event can occupy an encoder.
-	// The clock has no influence: an event is encoded the same each time. Two versions of an object of 3 MiB, twice what etcd
-	// accepts by default, stay below it.
+	// maxVisited is the number of bytes that one comparison may visit. It bounds for how long one
+	// event can occupy an encoder. The clock has no influence: an event is encoded the same each
+	// time. Two versions of an object of 3 MiB, twice what etcd accepts by default, stay below it.
 	maxVisited = 64 << 20
 )
 
@@ -30,28 +30,31 @@ var ErrCostly = fmt.Errorf("comparing both versions of the object would read mor
 // errLockstep ends a traversal in lockstep that has compared too much twice.
 var errLockstep = errors.New("lockstep costs too much")
 
-// AppendPatch appends to dst the RFC 6902 patch that turns before into after, as a JSON array of add, remove and replace
-// operations; [] if the documents are equal. The patch is at most 600 bytes longer than after. The work is linear in the
-// length of the documents, whatever their nesting; documents for which it exceeds maxVisited are an error.
+// AppendPatch appends to dst the RFC 6902 patch that turns before into after, as a JSON array of
+// add, remove and replace operations; [] if the documents are equal. The patch is at most 600 bytes
+// longer than after. The work is linear in the length of the documents, whatever their nesting;
+// documents for which it exceeds maxVisited are an error.
 //
-// Strings are compared by meaning ("a" is "\u0061"), numbers by notation (1 is not 1.0): at worst this causes a redundant
-// replacement. The last of duplicate keys counts, as in encoding/json.
+// Strings are compared by meaning ("a" is "\u0061"), numbers by notation (1 is not 1.0): at worst
+// this causes a redundant replacement. The last of duplicate keys counts, as in encoding/json.
 //
-// Both documents must be valid JSON in UTF-8. For other input the result is an error or a meaningless patch, never a panic.
-// The documents may be in the array of dst, but only below its length.
+// Both documents must be valid JSON in UTF-8. For other input the result is an error or a
+// meaningless patch, never a panic. The documents may be in the array of dst, but only below its
+// length.
 func AppendPatch(dst, before, after []byte) ([]byte, error) {
 	var d differ
 	return d.append(dst, before, after)
 }
 
-// differ traverses two documents in lockstep. Versions of one object are mostly equal, so it mostly reads only one of them.
-// A comparison of whole words finds that a[i:same] equals the bytes of b from j on; inside that part only the tokens of a
-// are read. If the documents diverge inside a scalar, both scalars are skipped and the traversal continues after them. If
-// they diverge between members or elements, the enclosing object or array is compared again with an index (index.go).
+// differ traverses two documents in lockstep. Versions of one object are mostly equal, so it mostly
+// reads only one of them. A comparison of whole words finds that a[i:same] equals the bytes of b
+// from j on; inside that part only the tokens of a are read. If the documents diverge inside a
+// scalar, both scalars are skipped and the traversal continues after them. If they diverge between
+// members or elements, the enclosing object or array is compared again with an index (index.go).
 //
-// Objects that diverge so on each level would be compared again on each level. So the bytes that are compared again are
-// counted. If they are more than both documents have, the index replaces the lockstep for the whole documents. The patch is
-// the same.
+// Objects that diverge so on each level would be compared again on each level. So the bytes that
+// are compared again are counted. If they are more than both documents have, the index replaces the
+// lockstep for the whole documents. The patch is the same.
 //
 // It keeps its allocations for the next patch.
 type differ struct {
@@ -461,7 +464,8 @@ func (d *differ) close(m mark) {
 	d.bound(m.written, d.b[m.j:d.j])
 }
 
-// bound replaces the operations since w, all of them inside one value, by that value if they are too long.
+// bound replaces the operations since w, all of them inside one value, by that value if they are
+// too long.
 func (d *differ) bound(w written, value []byte) {
 	if d.exceeds(w, value) {
 		d.operations.truncate(w)
@@ -474,7 +478,8 @@ func (d *differ) exceeds(w written, value []byte) bool {
 	return d.size-w.size > len(value)+patchSlack
 }
 
-// indexed discards the output since m and compares the object or array that began there with an index.
+// indexed discards the output since m and compares the object or array that began there with an
+// index.
 func (d *differ) indexed(m mark) error {
 	d.operations.truncate(m.written)
 	d.keys = d.keys[:m.keys]

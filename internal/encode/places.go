@@ -1,7 +1,8 @@
 package encode
 
-// places are the places of the values in a part of a document, in the order of the document, each container before its
-// content. One pass finds them all: a comparison does not search for the end of a value again on each level around it.
+// places are the places of the values in a part of a document, in the order of the document, each
+// container before its content. One pass finds them all: a comparison does not search for the end
+// of a value again on each level around it.
 type places struct {
 	doc []byte
 	all []place
@@ -14,8 +15,8 @@ type place struct {
 	next        int32
 }
 
-// read finds the places of the value at doc[i] and of all values inside it, down to that many levels of containers. It
-// returns the index after the value.
+// read finds the places of the value at doc[i] and of all values inside it, down to that many
+// levels of containers. It returns the index after the value.
 func (p *places) read(doc []byte, i, levels int) (end int, err error) {
 	p.doc, p.all = doc, p.all[:0]
 	return p.value(place{}, i, levels)

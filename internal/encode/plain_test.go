@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 )
 
-// plainPatch defines the patch in the plainest way: it decodes both values again on each level, and writes as it goes. AppendPatch must
-// have the same output, although its work is linear.
+// plainPatch defines the patch in the plainest way: it decodes both values again on each level, and
+// writes as it goes. AppendPatch must have the same output, although its work is linear.
 func plainPatch(before, after []byte) []byte {
 	p := plainDiffer{out: []byte{'['}}
 	p.compare("", bytes.TrimSpace(before), bytes.TrimSpace(after), 0)

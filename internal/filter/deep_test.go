@@ -9,7 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Objects are equal by the rules of CEL on each level, and the cost of their comparison does not grow with the number of levels.
+// Objects are equal by the rules of CEL on each level, and the cost of their comparison does not
+// grow with the number of levels.
 func TestWhereComparesDeepObjects(t *testing.T) {
 	x := resourced(t, filter.Options{Where: "before.spec == after.spec", OnError: "drop"}, deployments)
 	text := `"` + strings.Repeat("x", 1<<20) + `"`

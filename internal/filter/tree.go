@@ -7,8 +7,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// maxLevels is the number of levels that a comparison opens one by one. Each level reads all bytes below it, so the values on
-// the next one are decoded as a whole.
+// maxLevels is the number of levels that a comparison opens one by one. Each level reads all bytes
+// below it, so the values on the next one are decoded as a whole.
 const maxLevels = 32
 
 // sameTrees reports whether two JSON values are equal by the rules of CEL. It reads each byte once.

@@ -85,7 +85,8 @@ func TestObjectIsDeep(t *testing.T) {
 	}
 }
 
-// A document may contain a value of the most levels, wherever it is: the limit is that of the value.
+// A document may contain a value of the most levels, wherever it is: the limit is that of the
+// value.
 func TestMembersOfDeepestValue(t *testing.T) {
 	deepest := levels(10_000)
 	m := object.NewMembers([]byte(`{"data":{"after":` + deepest + `}}`))

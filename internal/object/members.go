@@ -1,8 +1,9 @@
 package object
 
-// Members reads a JSON document in place, member by member. It decodes only the requested values, skips the others, and
-// checks those that it skips as strictly as encoding/json.Valid does. The limit of nesting applies to each value by itself,
-// wherever it is in the document. It belongs to one goroutine.
+// Members reads a JSON document in place, member by member. It decodes only the requested values,
+// skips the others, and checks those that it skips as strictly as encoding/json.Valid does. The
+// limit of nesting applies to each value by itself, wherever it is in the document. It belongs to
+// one goroutine.
 //
 //	m := object.NewMembers(doc)
 //	if m.Enter('{') {

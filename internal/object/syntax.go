@@ -11,8 +11,9 @@ const (
 	// maxDepth is the maximum nesting of a value: encoding/json's limit.
 	maxDepth = 10000
 
-	// MaxLevels is the maximum nesting of an object that an event contains. Parsers of consumers bear far fewer levels than
-	// encoding/json: that of Python ends at about 990, and the event adds a few.
+	// MaxLevels is the maximum nesting of an object that an event contains. Parsers of consumers
+	// bear far fewer levels than encoding/json: that of Python ends at about 990, and the event
+	// adds a few.
 	MaxLevels = 500
 )
 

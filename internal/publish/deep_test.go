@@ -42,8 +42,8 @@ func nestedChange(tb testing.TB, j *journal, before, after int) *object.Delta {
 	return d
 }
 
-// Parsers of consumers do not bear thousands of levels. So no record has a deeper object than the limit: it is left out like one that is
-// too large, and the claim store has the whole event.
+// Parsers of consumers do not bear thousands of levels. So no record has a deeper object than the
+// limit: it is left out like one that is too large, and the claim store has the whole event.
 func TestDeepObjectIsSentLikeOneThatIsTooLarge(t *testing.T) {
 	const most = 9_999 // of what an API server accepts
 	for _, tc := range []struct {
@@ -62,7 +62,11 @@ func TestDeepObjectIsSentLikeOneThatIsTooLarge(t *testing.T) {
 		{name: "by far", before: most, after: most, want: []string{"bus web-1/7 without before,after,patch"}, counted: "reference"},
 		{name: "before only", before: most, after: 3, want: []string{"bus web-1/7 without before,patch"}, counted: "before"},
 		{name: "after only", before: 3, after: most, want: []string{"bus web-1/7 without before,after,patch"}, counted: "reference"},
-		{name: "deleted", before: most, after: 3, op: object.Deleted, want: []string{"bus web-1/7 without before"}, counted: "before"},
+		{name: "deleted", before: most, after: 3, op: object.Deleted, want: []string{"bus web-1/7 without before"}, counted: "reference"},
+		{
+			name: "deleted, without a claim store", before: most, after: 3, op: object.Deleted, noClaims: true,
+			want: []string{"bus web-1/7 without before"}, counted: "before",
+		},
 		{name: "created", before: 3, after: most, op: object.Created, want: []string{"bus web-1/7 without after"}, counted: "reference"},
 		{
 			name: "without a claim store", before: most, after: most, noClaims: true,
@@ -144,16 +148,21 @@ func checkDeepClaim(t *testing.T, j *journal, e *consume.Event, d *object.Delta)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := d.After.AppendJSON(nil)
+	sent, got := d.After, whole.Data.After
+	if d.Op == object.Deleted {
+		sent, got = d.Before, whole.Data.Before
+	}
+	want, err := sent.AppendJSON(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(want, whole.Data.After) || whole.Data.Truncated != nil {
-		t.Errorf("the whole has an object of %d bytes, want %d, and lacks %v", len(whole.Data.After), len(want), whole.Data.Truncated)
+	if !bytes.Equal(want, got) || whole.Data.Truncated != nil {
+		t.Errorf("the whole has an object of %d bytes, want %d, and lacks %v", len(got), len(want), whole.Data.Truncated)
 	}
 }
 
-// Without a claim store and without dead letters, the agent ends instead of losing a deep object. Its error says why.
+// Without a claim store and without dead letters, the agent ends instead of losing a deep object.
+// Its error says why.
 func TestDeepObjectWithoutDeadLetters(t *testing.T) {
 	j := newJournal()
 	err := dispatchAll(t, &recorder{j: j, name: "bus"}, publish.Options{Oversize: allOversize[:2]}, encode.Structured, nil, nil,
@@ -164,7 +173,8 @@ func TestDeepObjectWithoutDeadLetters(t *testing.T) {
 	}
 }
 
-// The bus has an event whose patch would cost too much without it, counted and logged like a patch that is too large.
+// The bus has an event whose patch would cost too much without it, counted and logged like a patch
+// that is too large.
 func TestCostlyPatchIsCounted(t *testing.T) {
 	j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
 	d := change(j, "web-1", 7, 10)
@@ -187,8 +197,9 @@ func TestCostlyPatchIsCounted(t *testing.T) {
 	}
 }
 
-// Updates of deep objects are before another object's in the queue. Until its event is on the bus, the encoders have visited each byte of
-// the deep objects a constant number of times. The bus acknowledges the deep objects only after it.
+// Updates of deep objects are before another object's in the queue. Until its event is on the bus,
+// the encoders have visited each byte of the deep objects a constant number of times. The bus
+// acknowledges the deep objects only after it.
 func TestDeepObjectsDelayNoOtherKey(t *testing.T) {
 	const (
 		deep      = 8

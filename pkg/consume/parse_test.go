@@ -251,8 +251,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// An API server accepts objects of nearly 10,000 levels, and encoding/json no more than that. The levels of the record around the object
-// do not count.
+// An API server accepts objects of nearly 10,000 levels, and encoding/json no more than that. The
+// levels of the record around the object do not count.
 func TestParseDeepObject(t *testing.T) {
 	const most = 10_000
 	deep := strings.Repeat(`{"a":`, most) + "1" + strings.Repeat(`}`, most)

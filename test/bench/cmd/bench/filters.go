@@ -19,7 +19,8 @@ type FilterReport struct {
 	Runs  []*Run `json:"runs"`
 }
 
-// Cost is a figure of a benchmark of the agent's packages: a filter or the encoder, per event. Medians.
+// Cost is a figure of a benchmark of the agent's packages: a filter or the encoder, per event.
+// Medians.
 type Cost struct {
 	Name   string  `json:"name"`
 	Ns     float64 `json:"ns"`
