@@ -13,8 +13,8 @@ import (
 // grow with the number of levels.
 func TestWhereComparesDeepObjects(t *testing.T) {
 	x := resourced(t, filter.Options{Where: "before.spec == after.spec", OnError: "drop"}, deployments)
-	text := `"` + strings.Repeat("x", 1<<20) + `"`
-	for _, levels := range []int{1, 31, 32, 33, 100, 9_990} {
+	text := `"` + strings.Repeat("x", 32<<10) + `"`
+	for _, levels := range []int{1, 31, 32, 33, 9_990} {
 		for name, tc := range map[string]struct {
 			before, after string
 			same          bool

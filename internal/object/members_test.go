@@ -97,3 +97,24 @@ func FuzzMembers(f *testing.F) {
 		}
 	})
 }
+
+// A document may contain a value of the most levels, wherever it is: the limit is that of the
+// value.
+func TestMembersOfDeepestValue(t *testing.T) {
+	deepest := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
+	m := object.NewMembers([]byte(`{"data":{"after":` + deepest + `}}`))
+	m.Enter('{')
+	m.Next()
+	m.Enter('{')
+	m.Next()
+	got := m.Value()
+	m.Next() // the end of data
+	m.Next() // the end of the document
+	if err := m.End(); err != nil || string(got) != deepest {
+		t.Errorf("%v, got %d bytes, want %d", err, len(got), len(deepest))
+	}
+	m = object.NewMembers([]byte("[" + deepest + "]"))
+	if m.Value(); m.End() == nil {
+		t.Error("a value of 10,001 levels has no error")
+	}
+}

@@ -178,9 +178,9 @@ func TestDeepObjectWithoutDeadLetters(t *testing.T) {
 func TestCostlyPatchIsCounted(t *testing.T) {
 	j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
 	d := change(j, "web-1", 7, 10)
-	numbers := strings.Repeat(`,12345678`, 3<<20)
+	texts := strings.Repeat(`,"`+strings.Repeat("x", 1<<10)+`"`, 24<<10)
 	version := func(rv int, last string) *object.Object {
-		return object.New(d.Ref, uint64(rv), 0, nil, []byte(`{"a":[0`+numbers+`],"`+last+`":1}`))
+		return object.New(d.Ref, uint64(rv), 0, nil, []byte(`{"a":[0`+texts+`],"`+last+`":1}`))
 	}
 	d.Before, d.After = version(6, "y"), version(7, "z")
 	if err := dispatchAll(t, &recorder{j: j, name: "bus"}, publish.Options{Oversize: allOversize}, encode.Structured, reg, log, d); err != nil {
@@ -219,7 +219,7 @@ func TestDeepObjectsDelayNoOtherKey(t *testing.T) {
 		}
 	}
 	// Each level has another last member.
-	text := strings.Repeat(`{"spec":`, levels) + `[0` + strings.Repeat(`,"abcdefghijklmnopqrstuvwxyz"`, 1_200_000/29) + `]`
+	text := strings.Repeat(`{"spec":`, levels) + `[0` + strings.Repeat(`,"abcdefghijklmnopqrstuvwxyz"`, 300_000/29) + `]`
 	before, after := text+strings.Repeat(`,"y":1}`, levels), text+strings.Repeat(`,"z":1}`, levels)
 	for n := range deep {
 		put(fmt.Sprintf("deep-%d", n), before, after)

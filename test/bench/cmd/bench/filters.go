@@ -74,8 +74,9 @@ func (b *bench) filters(ctx context.Context) (*FilterReport, error) {
 	return report, nil
 }
 
-// benchmarkLine is a line of go test -bench -benchmem: name, runs, ns/op, B/op, allocs/op.
-var benchmarkLine = regexp.MustCompile(`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op\s+([\d.]+) B/op\s+([\d.]+) allocs/op`)
+// benchmarkLine is a line of go test -bench -benchmem: name, runs, ns/op, MB/s (optional), B/op,
+// allocs/op.
+var benchmarkLine = regexp.MustCompile(`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op\s+(?:[\d.]+ MB/s\s+)?([\d.]+) B/op\s+([\d.]+) allocs/op`)
 
 func filterCosts(ctx context.Context) ([]Cost, error) {
 	return benchmarks(ctx, "./internal/filter", "^Benchmark(Noise|Where)$")
