@@ -169,7 +169,8 @@ func (p *pairings) truncate(outer *pairings) {
 // compare adds the operations that turn the elements as into bs, the elements of the array vb from
 // base on. The last elements of both, as many as tail, are paired from the end.
 func (p *pairing) compare(base, tail int, vb []byte) error {
-	d, as, bs := p.d, p.as, p.bs
+	d := p.d
+	as, bs := p.as, p.bs
 	w := d.written()
 	pairs := min(len(as), len(bs)) - tail
 	for k := range pairs {

@@ -128,7 +128,8 @@ func (d *differ) run() error {
 
 // release releases both documents, and the memory that an exceptionally large one has taken.
 func (d *differ) release() {
-	d.a, d.b, d.indexes = nil, nil, false
+	d.a, d.b = nil, nil
+	d.indexes = false
 	clear(d.path[:cap(d.path)])
 	if cap(d.keys) > maxKept/16 { // has no pointers, but is as long as the members of the widest objects
 		d.keys = make([]span, 0, 128)

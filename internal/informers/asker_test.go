@@ -216,8 +216,8 @@ func TestWalkBackNotTold(t *testing.T) {
 	}
 }
 
-// A server that ignores the field selector answers with the whole scope, of which no more than the
-// first other name is read.
+// A server that ignores the field selector answers with the whole scope. The agent reads it up to the
+// first other name.
 func TestWalkBackReadsNoWholeScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWalk(t, "updated")

@@ -114,7 +114,7 @@ func TestUnknownVersionBelowThePositionRaisesDoubt(t *testing.T) {
 				pass(3 * time.Minute)
 				changes := strings.Join(l.changes(), ", ")
 				if restored && (!strings.Contains(changes, "gap 0 rewound") || strings.Contains(changes, "c x")) {
-					t.Errorf("%s: want a restore, and not the object before it", changes)
+					t.Errorf("%s: want a restore without the object before it", changes)
 				}
 				if !restored && !strings.HasSuffix(changes, "c x uid-x -→1") {
 					t.Errorf("%s: want the object", changes)
