@@ -397,3 +397,27 @@ func TestRestoreIsFoundByTheNewestEventOnTheBus(t *testing.T) {
 		})
 	}
 }
+
+// An agent of another node sends a change after this one has asked for the current
+// resourceVersion, and before the bus reports its newest event: that is no restore.
+func TestChangeOfAnotherNodeIsNoRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		first := settled(t, s, m, nil)
+		first.end()
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.LastEvent = func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
+				s.put("other", "1", nil)
+				e, ok, err := first.lastEvent(r)
+				e.Object = &scope.LastObject{Namespace: "shop", Name: "other", UID: s.uidOf("other"), ResourceVersion: s.now1()}
+				return e, ok, err
+			}
+		})
+		second.awaitCaptured(t)
+		pass(3 * time.Minute)
+		if second.has("gap 0 rewound") {
+			t.Errorf("a restore is found: %v", second.changes())
+		}
+	})
+}

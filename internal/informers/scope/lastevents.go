@@ -104,6 +104,14 @@ type LastEvent struct {
 	Object          *LastObject // the newest event of an object of the resource; nil if none shows an observed version
 }
 
+// newest returns the highest resourceVersion that the events show.
+func (e *LastEvent) newest() uint64 {
+	if e.Object == nil {
+		return e.ResourceVersion
+	}
+	return max(e.ResourceVersion, e.Object.ResourceVersion)
+}
+
 // LastObject identifies the version of an object's event on the bus.
 type LastObject struct {
 	Namespace, Name, UID string

@@ -258,8 +258,9 @@ func isUnsupportedExact(err error) bool {
 	return code == http.StatusBadRequest || code == http.StatusMethodNotAllowed || code == http.StatusUnprocessableEntity
 }
 
-// askBus asks the bus, once, for the last stream event of the resource. now is the last known resourceVersion. An agent of another part of
-// the resource may send a later event between the two questions. So the result is at least that of the event, unless etcd was restored.
+// askBus asks the bus, once, for the last events of the resource. now is the last known
+// resourceVersion. An agent of another part of the resource may send a later event between the two
+// questions. So the result is at least that of the events, unless etcd was restored.
 func (i *Informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 	if i.lastEvents == nil {
 		return now, nil
@@ -274,7 +275,7 @@ func (i *Informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 			i.lastEvent = &h
 		}
 	}
-	if i.lastEvent == nil || i.lastEvent.ResourceVersion <= now {
+	if i.lastEvent == nil || i.lastEvent.newest() <= now {
 		return now, nil
 	}
 	return i.Latest(ctx)
