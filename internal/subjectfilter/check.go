@@ -26,7 +26,12 @@ const (
 	mostFound = 64
 	// The server removes a consumer that Check did not delete after this idle time.
 	forgotten = 10 * time.Second
+	// removeTimeout limits how long the deletion of a consumer may take.
+	removeTimeout = time.Second
 )
+
+// errUnsettled reports that counts are not comparable.
+var errUnsettled = errors.New("records come too fast to count those that have other subjects than bus.nats.subject makes, or a server lags")
 
 // errForeign reports that the stream has records under subjects that the template does not make.
 var errForeign = errors.New("the stream has records of objects under other subjects than bus.nats.subject makes")
@@ -50,8 +55,13 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 			cluster = e.Cluster
 		}
 	}
+	c, err := newCounter(ctx, stream)
+	if err != nil {
+		return err
+	}
+	defer c.remove()
 	if q.StopAtEnd && cluster != "" {
-		all, err := f.covers(ctx, stream, cluster)
+		all, err := f.covers(ctx, c, cluster)
 		if err != nil {
 			return err
 		}
@@ -60,16 +70,16 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 			return nil
 		}
 	}
-	if err := f.count(ctx, stream); err != nil || !q.StopAtEnd {
+	if err := f.count(ctx, c); err != nil || !q.StopAtEnd {
 		return err
 	}
-	_ = f.find(ctx, stream) // on an error, the wildcards remain
+	_ = f.find(ctx, stream, c) // on an error, the wildcards remain
 	return nil
 }
 
 // find replaces wildcards by the subjects of the stream that match them. It does so for wanted records if only the cluster is a wildcard,
 // and for subjects of other forms if they have few records. The stream's end is known before, so later subjects do not matter.
-func (f *Filter) find(ctx context.Context, stream jetstream.Stream) error {
+func (f *Filter) find(ctx context.Context, stream jetstream.Stream, c *counter) error {
 	var found []string
 	for _, w := range f.wanted {
 		wildcard := strings.Join(w, ".")
@@ -87,15 +97,14 @@ func (f *Filter) find(ctx context.Context, stream jetstream.Stream) error {
 	for _, wildcard := range f.foreign() {
 		foreign = append(foreign, strings.Split(wildcard, "."))
 	}
-	few, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, foreign)
+	few, err := c.count(ctx, foreign...)
 	if err != nil {
 		return err
 	}
-	remove()
-	f.alone = few.CachedInfo().NumPending == 0
+	f.alone = few == 0
 	for _, wildcard := range f.foreign() {
 		subjects := []string{wildcard}
-		if few.CachedInfo().NumPending <= mostForeign {
+		if few <= mostForeign {
 			if subjects, err = existing(ctx, stream, wildcard); err != nil {
 				return err
 			}
@@ -118,60 +127,24 @@ func existing(ctx context.Context, stream jetstream.Stream, wildcard string) ([]
 }
 
 // covers reports whether all records have subjects that the template makes for a cluster, or are stream events of that cluster.
-func (f *Filter) covers(ctx context.Context, stream jetstream.Stream, cluster string) (bool, error) {
-	known, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, [][]string{f.objects(cluster), streams(cluster)})
-	if err != nil {
+func (f *Filter) covers(ctx context.Context, c *counter, cluster string) (bool, error) {
+	known, err := c.countAtRest(ctx, [][]string{f.objects(cluster), streams(cluster)})
+	switch {
+	case errors.Is(err, errUnsettled):
+		return false, nil // count returns the reason
+	case err != nil:
 		return false, err
 	}
-	defer remove()
-	before := known.CachedInfo().NumPending
-	for range mostCounts {
-		all, err := stream.Info(ctx)
-		if err != nil {
-			return false, fmt.Errorf("count records: %w", err)
-		}
-		info, err := known.Info(ctx)
-		if err != nil {
-			return false, fmt.Errorf("count records: %w", err)
-		}
-		if info.NumPending == before {
-			return before == all.State.Msgs, nil
-		}
-		before = info.NumPending
-	}
-	return false, nil // count returns the reason
+	return known[0] == c.all, nil
 }
 
-// count compares the number of records under subjects of the two forms with that under subjects of the same lengths. It
-// counts one after the other, so the numbers are comparable only if no record arrives in between.
-func (f *Filter) count(ctx context.Context, stream jetstream.Stream) error {
-	forms, lengths := [][]string{f.object, streams("")}, [][]string{stars(f.object), stars(streams(""))}
-	known, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, forms)
-	if err != nil {
-		return err
+// count compares the number of records under subjects of the two forms with that under subjects of the same lengths.
+func (f *Filter) count(ctx context.Context, c *counter) error {
+	n, err := c.countAtRest(ctx, [][]string{f.object, streams("")}, [][]string{stars(f.object), stars(streams(""))})
+	if err == nil && n[0] != n[1] {
+		return fmt.Errorf("%w: %d", errForeign, n[1]-n[0])
 	}
-	defer remove()
-	before := known.CachedInfo().NumPending
-	for range mostCounts {
-		all, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, lengths)
-		if err != nil {
-			return err
-		}
-		remove()
-		info, err := known.Info(ctx)
-		if err != nil {
-			return fmt.Errorf("count records: %w", err)
-		}
-		switch after, n := info.NumPending, all.CachedInfo().NumPending; {
-		case before == after && n == before:
-			return nil
-		case before == after:
-			return fmt.Errorf("%w: %d", errForeign, n-before)
-		default:
-			before = after
-		}
-	}
-	return errors.New("records come too fast to count those that have other subjects than bus.nats.subject makes")
+	return err
 }
 
 func stars(tokens []string) []string {
@@ -208,16 +181,7 @@ func (f *Filter) sample(ctx context.Context, stream jetstream.Stream, policy jet
 
 // consumer creates a consumer of the wildcards. remove deletes it.
 func consumer(ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy, wildcards [][]string) (_ jetstream.Consumer, remove func(), err error) {
-	c := jetstream.ConsumerConfig{
-		Name: "kubecdc-" + nuid.Next(), AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: policy,
-		InactiveThreshold: forgotten, MemoryStorage: true, Replicas: 1,
-	}
-	for _, w := range disjoint(wildcards) {
-		c.FilterSubjects = append(c.FilterSubjects, strings.Join(w, "."))
-	}
-	if len(c.FilterSubjects) == 1 {
-		c.FilterSubject, c.FilterSubjects = c.FilterSubjects[0], nil
-	}
+	c := filterConfig("kubecdc-"+nuid.Next(), policy, wildcards)
 	made, err := stream.CreateConsumer(ctx, c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("count records: %w", err)

@@ -2,8 +2,32 @@ package consume
 
 import "time"
 
-// LookAfter makes a reader ask the server after so much quiet, instead of after the heartbeat of a subscription.
-func LookAfter(r Reader, d time.Duration) { r.(*jetStreamReader).lookAfter = d }
+// BeatEvery sets the interval of a reader's heartbeats at rest. It takes effect with its next consumers.
+func BeatEvery(r Reader, d time.Duration) {
+	reader := r.(*jetStreamReader)
+	reader.beat = d
+	reader.drop()
+}
 
-// Waiting reports whether as many messages wait for the reader as it keeps. The next one counts as waiting time.
-func Waiting(r Reader) bool { m := r.(*jetStreamReader).sub.messages; return len(m) == cap(m) }
+// Consumer is the consumer of a reader on the server, when it was created.
+type Consumer struct {
+	Server  string
+	Pending uint64
+}
+
+// Consumers returns those that a reader has now.
+func Consumers(r Reader) []Consumer {
+	var out []Consumer
+	if m := r.(*jetStreamReader).merge; m != nil {
+		for _, p := range m.pulls {
+			out = append(out, Consumer{p.server(), p.consumer.NumPending})
+		}
+	}
+	return out
+}
+
+// These are the functions of the package.
+var (
+	WidestFilter  = widestFilter
+	MatchesFilter = matchesFilter
+)

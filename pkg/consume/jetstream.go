@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,34 +40,56 @@ type JetStream struct {
 	Choose func(ctx context.Context, stream jetstream.Stream, q *Query) []string
 }
 
-// jetStreamReader reads a stream. After an interruption it asks for the records after the last event.
+// jetStreamReader reads a stream. After an interruption it asks for the records after the last
+// event.
 type jetStreamReader struct {
 	q        Query
 	stream   string
-	subjects []string
+	requests string // prefix of the subjects of requests for records
+	filters  []string
 	link     *link
 	js       jetstream.JetStream
 
-	id   string // Log.ID of the stream
-	next uint64 // sequence to continue from; 0: not known yet, begin at Query.Start.at
-	// read: records before next were returned, or the query begins at next. Otherwise reading begins with the oldest record.
-	read     bool
-	end      uint64 // the stream's last sequence at the open
-	ended    bool   // all up to end has been returned
+	at       place
+	since    time.Time // records begin at that time; zero once the place is known
+	ended    bool      // all records up to the end were returned
 	caughtUp bool
 	missed   error // to be returned by Next
 
-	// These enclose the records that the server has left out since looked, and that may have been removed. 0: none.
-	leftOutFrom, leftOutTo uint64
-	looked                 time.Time
-	quiet                  time.Time     // time of the last record or request
-	lookAfter              time.Duration // time of quiet after which the server is asked: heartbeat, less in tests
+	removed gap       // may have been removed before the server looked at them; to == 0: none
+	looked  time.Time // when the server was last asked about that
 
-	sub      *subscription   // nil: none at present
-	ahead    []*subscription // of the segments that follow sub's
-	passed   []string        // consumers of the segments before sub's
-	failures int             // since the last record, or connection
-	told     bool            // OnRetry has been called more often than OnResume
+	merge    *merge // nil: none at present
+	wake     chan struct{}
+	failures int           // since the last record, or connection
+	retryAt  time.Time     // the next attempt to continue is not made before
+	told     bool          // OnRetry has been called more often than OnResume
+	lags     int           // interruptions since a server has last looked further
+	missing  time.Time     // since when the stream has not existed; zero: it exists
+	called   time.Time     // when Next was last called
+	beat     time.Duration // interval of heartbeats at rest: heartbeat, less in tests
+
+	// A request to the server outlives the context of a call of Next, which may be shorter than an
+	// answer takes.
+	life    context.Context
+	end     context.CancelFunc
+	request sync.WaitGroup
+	answers chan answer // of the request under way; nil: there is none
+}
+
+// place is a place in a stream, and the stream's end at that time.
+type place struct {
+	id   string // Log.ID of the stream
+	next uint64 // sequence to continue from; 0: not known yet, begin at Query.Start.at
+	read bool   // records before next were returned, or the query begins at next
+	end  uint64 // last sequence of the stream when it was opened
+}
+
+// answer is the result of a request. apply belongs to the reader's goroutine.
+type answer struct {
+	err   error
+	apply func()
+	undo  func() // instead of apply, if the reader is closed
 }
 
 const (
@@ -73,13 +97,20 @@ const (
 	abandoned  = time.Minute
 	apiTimeout = 10 * time.Second
 
-	// lookInterval is the interval at which the server is asked whether left out records were removed.
+	// lookInterval is the interval at which the server is asked whether records were removed.
 	lookInterval = time.Second
 
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 2 * time.Second
 	// goneFor is the time for which a stream may be missing before Next returns an error: a server that starts may not have it yet.
 	goneFor = 30 * time.Second
+
+	// A server that looks no further for lagAfter is replaced by another. After mostLags of them
+	// Next returns an error.
+	lagAfter = 10 * time.Second
+	mostLags = 6
+	// creators is the number of consumers that are created or deleted at a time.
+	creators = 8
 )
 
 // Read connects, unless a connection is given, and finds the stream.
@@ -92,11 +123,16 @@ func (s *JetStream) Read(ctx context.Context, q Query) (Reader, error) {
 }
 
 func (s *JetStream) read(ctx context.Context, q Query) (*jetStreamReader, error) {
+	if err := checkFilters(s.Subjects); err != nil {
+		return nil, fmt.Errorf("read stream %s: %w", s.name(), err)
+	}
 	l, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &jetStreamReader{q: q, stream: s.name(), subjects: s.Subjects, link: l, lookAfter: heartbeat}
+	r := &jetStreamReader{q: q, stream: s.name(), requests: s.apiPrefix() + "CONSUMER.MSG.NEXT.", filters: s.Subjects, link: l, beat: heartbeat}
+	r.wake, r.called = make(chan struct{}, 1), time.Now()
+	r.life, r.end = context.WithCancel(context.Background())
 	if r.js, err = s.api(l.conn); err == nil {
 		err = l.attempt(ctx, apiTimeout, func(ctx context.Context) error { return r.open(ctx, s) })
 	}
@@ -110,42 +146,78 @@ func (s *JetStream) read(ctx context.Context, q Query) (*jetStreamReader, error)
 
 func (s *JetStream) name() string { return cmp.Or(s.Stream, DefaultStream) }
 
+// apiPrefix is the prefix of the subjects of JetStream's API.
+func (s *JetStream) apiPrefix() string {
+	if s.Domain == "" {
+		return "$JS.API."
+	}
+	return "$JS." + s.Domain + ".API."
+}
+
 func (r *jetStreamReader) open(ctx context.Context, s *JetStream) error {
-	stream, err := r.js.Stream(ctx, r.stream)
+	info, err := r.look(ctx)
 	if err != nil {
 		return err
 	}
-	info := stream.CachedInfo()
-	state := info.State
-	r.end, r.id = state.LastSeq, streamID(info)
+	r.at = place{id: streamID(info), end: info.State.LastSeq}
 	if s.Choose != nil {
-		r.subjects = s.Choose(ctx, stream, &r.q)
+		stream, err := r.js.Stream(ctx, r.stream)
+		if err != nil {
+			return err
+		}
+		r.filters = s.Choose(ctx, stream, &r.q)
 	}
 	switch r.q.Start.kind {
 	case startLive:
-		r.next, r.read = state.LastSeq+1, state.LastSeq > 0
+		r.at.next, r.at.read = info.State.LastSeq+1, info.State.LastSeq > 0
 	case startBeginning:
-		r.next = max(state.FirstSeq, 1)
+		r.at.next = max(info.State.FirstSeq, 1)
 	case startAfter:
-		r.next = max(state.FirstSeq, 1)
+		r.at.next = max(info.State.FirstSeq, 1)
 		for _, p := range r.q.Start.after {
 			if p.Name == r.stream && p.Next > 1 {
-				r.next, r.read, r.id = p.Next, true, cmp.Or(p.ID, r.id)
+				r.at.next, r.at.read = p.Next, true
+				r.at.id = cmp.Or(p.ID, r.at.id)
 			}
 		}
 	case startSince:
+		r.since = r.q.Start.at
 	}
-	return r.subscribe(ctx)
+	a := r.attach(ctx, r.at)
+	if a.err == nil {
+		a.apply()
+	}
+	return a.err
+}
+
+// errNoLeader reports that no server leads the stream. Then any of them answers, and it may lag.
+var errNoLeader = errors.New("the stream has no leader at present")
+
+// look returns the stream's state, as its leader has it.
+func (r *jetStreamReader) look(ctx context.Context) (*jetstream.StreamInfo, error) {
+	for attempt := 0; ; attempt++ {
+		stream, err := r.js.Stream(ctx, r.stream)
+		if err != nil {
+			return nil, err
+		}
+		info := stream.CachedInfo()
+		if info.Cluster == nil || info.Cluster.Leader != "" {
+			return info, nil
+		}
+		if sleep(ctx, min(retryFirst<<min(attempt, 10), retryMax)) != nil {
+			return nil, errNoLeader
+		}
+	}
 }
 
 // streamID is the Log.ID of a stream.
 func streamID(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }
 
 // Positions implements Reader.
-func (r *jetStreamReader) Positions() []Position { return []Position{r.position()} }
+func (r *jetStreamReader) Positions() []Position { return []Position{r.position(r.at.next)} }
 
-func (r *jetStreamReader) position() Position {
-	return Position{Log{Name: r.stream, ID: r.id}, max(r.next, 1)}
+func (r *jetStreamReader) position(next uint64) Position {
+	return Position{Log{Name: r.stream, ID: r.at.id}, max(next, 1)}
 }
 
 // CaughtUp implements Reader.
@@ -153,182 +225,322 @@ func (r *jetStreamReader) CaughtUp() bool { return r.caughtUp }
 
 // Next implements Reader.
 func (r *jetStreamReader) Next(ctx context.Context) (*Event, error) {
+	record, err := r.nextRecord(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := r.position(record.seq + 1)
+	e, err := FromMessage(record.Header, record.Data)
+	if err != nil {
+		return nil, recordError(at, record.Subject, err)
+	}
+	e.Position = at
+	return e, nil
+}
+
+// nextRecord is Next for a record that need not be an event.
+func (r *jetStreamReader) nextRecord(ctx context.Context) (*record, error) {
+	if r.merge != nil && time.Since(r.called) > expires {
+		r.drop() // the server may have deleted the consumers of a reader that asks for nothing
+	}
+	defer func() { r.called = time.Now() }()
 	for {
 		if err := r.missed; err != nil {
 			r.missed = nil
 			return nil, err
 		}
-		if r.leftOutFrom > 0 && (r.ended || time.Since(r.looked) >= lookInterval) {
-			r.lookForRemoved(ctx)
+		if next := r.take(); next != nil {
+			return next, nil
+		}
+		if r.missed != nil {
 			continue
 		}
-		if r.ended {
+		if r.ended && r.removed.to == 0 {
 			return nil, io.EOF
 		}
-		if r.sub == nil {
-			if err := r.resubscribe(ctx); err != nil {
-				return nil, err
-			}
-			continue
+		if err := r.ask(ctx); err != nil {
+			return nil, err
 		}
-		// Questions to the server: is the end reached, because the remaining records were removed? How far has it passed records? Were left out
-		// records removed? Without a question, only records can wake the reader.
-		var idle <-chan time.Time
-		if (r.q.StopAtEnd || len(r.subjects) > 0 || r.leftOutFrom > 0) && len(r.sub.messages) == 0 {
-			idle = time.After(time.Until(r.quiet.Add(r.lookAfter)))
-		}
-		select {
-		case m := <-r.sub.messages:
-			e, err := r.take(m)
-			if e != nil || err != nil {
-				return e, err
-			}
-		case err := <-r.sub.broken:
-			r.interrupted(err)
-		case s := <-r.link.status:
-			switch s {
-			case nats.RECONNECTING: // records in flight are lost with the connection, and count as delivered on the server
-				r.interrupted(nats.ErrDisconnected)
-			case nats.CLOSED:
-				r.drop()
-			}
-		case <-idle:
-			r.lookAround(ctx)
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := r.wait(ctx); err != nil {
+			return nil, err
 		}
 	}
 }
 
-// take returns the event of a message. Neither event nor error: it has none.
-func (r *jetStreamReader) take(m jetstream.Msg) (*Event, error) {
-	meta, err := m.Metadata()
-	if err != nil || meta.Sequence.Consumer != r.sub.delivered+1 {
-		// The client library dropped it because the reader is too slow. Records in flight are requested again.
-		r.interrupted(errors.New("records were lost on the way from the server"))
-		return nil, nil
+// take returns the next record, if it has arrived and is the next one for certain.
+func (r *jetStreamReader) take() *record {
+	m := r.merge
+	if m == nil || r.ended {
+		return nil
 	}
-	r.sub.delivered++
-	r.failures, r.quiet = 0, time.Now()
-	seq := meta.Sequence.Stream
-	fewer := meta.NumPending+1 < r.sub.pending
-	r.sub.pending = meta.NumPending
-	if until := r.sub.segment.until; until > 0 && seq >= until {
-		r.leaveOut(until, fewer)
-		r.nextSegment()
-		return nil, nil
+	gaps, err := m.advance(max(r.at.next, 1) - 1)
+	for _, g := range gaps {
+		r.suspect(g)
 	}
-	r.leaveOut(seq, fewer)
-	if r.q.StopAtEnd {
-		beyond := r.q.LastOfEach // the last record of a subject may be later than the end
-		if seq > r.end && !beyond {
-			r.ended = true
-			return nil, nil
-		}
-		r.ended = seq == r.end && !beyond || meta.NumPending == 0
+	if err == nil {
+		err = m.request(r.heartbeats())
 	}
-	r.next, r.read, r.caughtUp = seq+1, true, meta.NumPending == 0
-	if r.sub.exhausted() {
-		r.drop()
-	}
-	e, err := FromMessage(m.Headers(), m.Data())
 	if err != nil {
-		return nil, recordError(r.position(), m.Subject(), err)
+		r.interrupted(err)
+		return nil
 	}
-	e.Position = r.position()
-	return e, nil
+	if r.q.StopAtEnd && m.hasPassed(r.at.end) {
+		r.finish()
+		return nil
+	}
+	next := m.take()
+	if next != nil {
+		r.failures, r.lags = 0, 0
+		r.pass(next.seq + 1)
+	}
+	r.pass(m.reached() + 1)
+	r.caughtUp = m.isCaughtUp()
+	if next != nil && r.q.StopAtEnd && m.hasPassed(r.at.end) {
+		r.finish()
+	}
+	return next
+}
+
+// heartbeats returns the interval of the heartbeats to request.
+func (r *jetStreamReader) heartbeats() time.Duration {
+	if r.q.StopAtEnd {
+		return quickHeartbeat
+	}
+	return r.beat
+}
+
+// pass moves the place. It never goes back.
+func (r *jetStreamReader) pass(next uint64) {
+	if next > r.at.next {
+		r.at.next, r.at.read = next, true
+		r.since = time.Time{}
+	}
+}
+
+// finish ends reading: all records up to the end were returned.
+func (r *jetStreamReader) finish() {
+	r.pass(r.at.end + 1)
+	r.ended, r.caughtUp = true, true
 }
 
 func recordError(at Position, subject string, err error) error {
 	return &RecordError{Position: at, Where: fmt.Sprintf("stream %s, record %d (%s)", at.Name, at.Next-1, subject), Err: err}
 }
 
-// lookAround asks the server for its position while no records arrive. If the reader waits for an end and no record is left, it subscribes again:
-// the new subscription shows removed records and the end. Otherwise it passes the records that the stream had at the previous look: if no
-// record was waiting for delivery at both looks, none of them matches the query. One look is not enough: the end comes from the stream's
-// leader, and the rest from a server that may lag.
-func (r *jetStreamReader) lookAround(ctx context.Context) {
-	r.quiet = time.Now()
-	err := r.link.attempt(ctx, apiTimeout, func(ctx context.Context) error {
-		stream, err := r.js.Stream(ctx, r.stream)
-		if err != nil {
-			return err
-		}
-		info, err := r.sub.consumer.Info(ctx)
-		if err != nil {
-			return err
-		}
-		s := stream.CachedInfo()
-		r.judgeLeftOut(s.State.FirstSeq)
-		switch all := info.NumPending == 0 && info.Delivered.Consumer == r.sub.delivered; {
-		case !all || streamID(s) != r.id:
-			r.sub.end = 0
-		case r.q.StopAtEnd:
-			r.drop()
-		default:
-			r.caughtUp = true
-			if end := r.sub.end; r.next > 0 && end >= r.next {
-				r.next, r.read = end+1, true
-				r.sub.blocked.Store(0)
-			}
-			r.sub.end = s.State.LastSeq
-		}
+// suspect records that records may have been removed before the server looked at them.
+func (r *jetStreamReader) suspect(g gap) {
+	if !r.at.read {
+		return // the query begins with the oldest record
+	}
+	if r.removed.to == 0 {
+		r.removed.from = g.from
+	}
+	r.removed.from, r.removed.to = min(r.removed.from, g.from), max(r.removed.to, g.to)
+}
+
+// judge turns suspected records into a MissedError if they were removed from the beginning of the
+// stream. first is the stream's first record.
+func (r *jetStreamReader) judge(first uint64) {
+	if g := r.removed; g.to > 0 && first > g.from {
+		r.missed = &MissedError{Log: r.position(1).Log, From: g.from, To: min(g.to, first-1)}
+	}
+	r.removed = gap{}
+}
+
+// ask starts the next request to the server, if one is due and none is under way.
+func (r *jetStreamReader) ask(ctx context.Context) error {
+	if r.answers != nil {
 		return nil
-	})
-	if errors.Is(err, nats.ErrDisconnected) {
-		r.interrupted(err)
 	}
-}
-
-// leaveOut records that the server continues with a record that does not follow the previous one. With Subjects that is normal. Then the records
-// in between can have been removed only if fewer records are left than before, less the delivered one. If others have arrived, that may not show,
-// but then the server must have waited for the reader: otherwise it has looked at each within moments.
-func (r *jetStreamReader) leaveOut(seq uint64, fewer bool) {
-	jump := r.read && seq > r.next
-	if !jump || len(r.subjects) > 0 && !fewer && r.sub.waited() < lookInterval {
-		return
+	if r.removed.to > 0 && (r.ended || time.Since(r.looked) >= lookInterval) {
+		r.start(r.lookForRemoved)
+		return nil
 	}
-	if r.leftOutTo = seq - 1; r.leftOutFrom == 0 {
-		r.leftOutFrom = r.next
+	if r.ended {
+		return nil
 	}
-}
-
-// lookForRemoved asks whether left out records were removed.
-func (r *jetStreamReader) lookForRemoved(ctx context.Context) {
-	r.looked = time.Now() // If there is no answer, it asks again later.
-	err := r.link.attempt(ctx, answerTimeout(r.failures), func(ctx context.Context) error {
-		stream, err := r.js.Stream(ctx, r.stream)
-		if err == nil {
-			r.judgeLeftOut(stream.CachedInfo().State.FirstSeq)
-		}
+	if r.merge != nil {
+		return nil
+	}
+	waited, err := r.link.up(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("read stream %s at %s: %w", r.stream, r.link.servers, err)
+	case waited:
+		r.failures, r.retryAt = 0, time.Time{}
+	}
+	if err := sleepUntil(ctx, r.retryAt); err != nil {
 		return err
-	})
-	if r.ended && err != nil {
-		r.leftOutFrom = 0 // the end must not wait for it
 	}
-	if errors.Is(err, nats.ErrDisconnected) && r.sub != nil {
-		r.interrupted(err)
-	}
+	at := r.at
+	r.start(func(ctx context.Context) answer { return r.attach(ctx, at) })
+	return nil
 }
 
-// judgeLeftOut turns left out records into a MissedError if they were removed from the beginning of the stream. first is the stream's first record.
-func (r *jetStreamReader) judgeLeftOut(first uint64) {
-	if r.leftOutFrom > 0 && first > r.leftOutFrom {
-		r.missed = &MissedError{Log: r.position().Log, From: r.leftOutFrom, To: min(r.leftOutTo, first-1)}
+// start makes a request in the background. wait takes its answer.
+func (r *jetStreamReader) start(f func(context.Context) answer) {
+	answers := make(chan answer, 1)
+	patience := answerTimeout(r.failures)
+	r.answers = answers
+	r.request.Go(func() {
+		var a answer
+		err := r.link.attempt(r.life, patience, func(ctx context.Context) error {
+			a = f(ctx)
+			return a.err
+		})
+		if err != nil && a.err == nil { // the connection was lost afterwards
+			a.undo()
+			a = answer{}
+		}
+		a.err = err
+		answers <- a
+	})
+}
+
+// wait returns when there may be something new. Its error is the cause of ctx, or final.
+func (r *jetStreamReader) wait(ctx context.Context) error {
+	var status <-chan nats.Status
+	if r.answers == nil { // otherwise the request watches the connection
+		status = r.link.status
 	}
-	r.leftOutFrom, r.looked = 0, time.Now()
+	var idle <-chan time.Time
+	if r.merge != nil {
+		idle = time.After(time.Until(r.idleUntil()))
+	}
+	select {
+	case <-r.wake:
+	case a := <-r.answers:
+		r.answers = nil
+		return r.answered(a)
+	case s := <-status:
+		switch s {
+		case nats.RECONNECTING: // records in flight are lost with the connection, and count as delivered on the server
+			r.interrupted(nats.ErrDisconnected)
+		case nats.CLOSED:
+			r.drop()
+		}
+	case <-idle:
+		return r.judgeIdle()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// idleUntil returns the time at which judgeIdle must be called, if nothing comes.
+func (r *jetStreamReader) idleUntil() time.Time {
+	until := r.merge.silentAt()
+	for _, other := range []time.Time{r.lagsAt(), r.quickAt(), r.lookAt()} {
+		if !other.IsZero() && other.Before(until) {
+			until = other
+		}
+	}
+	return until
+}
+
+// lagsAt returns the time at which the servers will have looked no further for too long. It is zero
+// if the reader waits for no end.
+func (r *jetStreamReader) lagsAt() time.Time {
+	if !r.q.StopAtEnd || r.ended {
+		return time.Time{}
+	}
+	last := r.merge.moved
+	if r.called.After(last) { // the reader may have been slow
+		last = r.called
+	}
+	return last.Add(lagAfter)
+}
+
+// quickAt returns the time at which quick heartbeats must be requested again, zero if they need not.
+func (r *jetStreamReader) quickAt() time.Time {
+	p := r.merge.lowest()
+	if p == nil {
+		return time.Time{}
+	}
+	if behind := r.merge.waitsFor(p.head.seq); behind != nil {
+		return behind.quick
+	}
+	return time.Time{}
+}
+
+// lookAt returns the time at which the server must be asked about removed records, zero if it need
+// not.
+func (r *jetStreamReader) lookAt() time.Time {
+	if r.removed.to == 0 || r.answers != nil {
+		return time.Time{}
+	}
+	return r.looked.Add(lookInterval)
+}
+
+// judgeIdle replaces consumers that are silent, or whose servers look no further. After too many of
+// the latter it returns an error.
+func (r *jetStreamReader) judgeIdle() error {
+	now := time.Now()
+	lagsAt := r.lagsAt()
+	switch {
+	case now.After(r.merge.silentAt()):
+		r.interrupted(errors.New("the server sends no heartbeats"))
+	case !lagsAt.IsZero() && !now.Before(lagsAt):
+		err := r.merge.errLag(r.at.end)
+		if r.lags++; r.lags >= mostLags {
+			return fmt.Errorf("read stream %s at %s: %w", r.stream, r.link.servers, err)
+		}
+		r.interrupted(err)
+	}
+	return nil
+}
+
+// answered applies an answer.
+func (r *jetStreamReader) answered(a answer) error {
+	err := a.err
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		r.missing = time.Time{}
+	}
+	switch {
+	case err == nil:
+		a.apply()
+		return nil
+	case r.ended: // the end must not wait for it
+		r.removed = gap{}
+		return nil
+	case r.merge != nil && !errors.Is(err, nats.ErrDisconnected): // it will be asked again
+		r.looked = time.Now()
+		return nil
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+	case r.missing.IsZero():
+		r.missing = time.Now()
+	case time.Since(r.missing) > goneFor:
+		r.missing = time.Time{}
+		return r.link.explain(r.life, r.js, r.stream, err)
+	}
+	r.interrupted(err)
+	return nil
+}
+
+// lookForRemoved asks whether suspected records were removed.
+func (r *jetStreamReader) lookForRemoved(ctx context.Context) answer {
+	info, err := r.look(ctx)
+	return answer{err: err, undo: func() {}, apply: func() {
+		r.looked = time.Now()
+		r.judge(info.State.FirstSeq)
+	}}
 }
 
 // Close implements Reader. It also closes a connection that Read has opened. Its error is always nil.
 func (r *jetStreamReader) Close() error {
-	if names := append(r.passed, r.drop()...); r.link.conn.IsConnected() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		for _, name := range names {
-			_ = r.js.DeleteConsumer(ctx, r.stream, name) // if it fails, the server deletes it later
+	r.end()
+	r.request.Wait()
+	if r.answers != nil {
+		if a := <-r.answers; a.err == nil {
+			a.undo()
 		}
+		r.answers = nil
 	}
+	r.drop()
 	r.ended = true
+	r.removed = gap{}
 	r.link.close()
 	return nil
 }
@@ -336,57 +548,58 @@ func (r *jetStreamReader) Close() error {
 func (r *jetStreamReader) interrupted(err error) {
 	r.drop()
 	r.failures++
+	r.retryAt = time.Time{}
+	if r.failures > 1 {
+		r.retryAt = time.Now().Add(min(retryFirst<<min(r.failures-2, 10), retryMax))
+	}
 	r.told = true
 	if r.q.OnRetry != nil {
 		r.q.OnRetry(fmt.Errorf("read stream %s at %s: %w", r.stream, r.link.servers, err))
 	}
 }
 
-// drop ends the subscriptions, if any, and returns their consumers' names.
-func (r *jetStreamReader) drop() (consumers []string) {
-	if r.sub != nil {
-		for _, s := range append([]*subscription{r.sub}, r.ahead...) {
-			consumers = append(consumers, s.consumer.CachedInfo().Name)
-			s.stop()
-		}
-		r.sub, r.ahead = nil, nil
+// drop ends the subscriptions, if any, and deletes their consumers.
+func (r *jetStreamReader) drop() {
+	if r.merge != nil {
+		r.abandon(r.merge)
+		r.merge = nil
 	}
-	return consumers
 }
 
-// resubscribe retries until there is a subscription.
-func (r *jetStreamReader) resubscribe(ctx context.Context) error {
-	var missingSince time.Time
-	for {
-		waited, err := r.link.up(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil:
-			return fmt.Errorf("read stream %s at %s: %w", r.stream, r.link.servers, err)
-		case waited:
-			r.failures = 0
-		case r.failures > 1:
-			if err := sleep(ctx, min(retryFirst<<min(r.failures-2, 10), retryMax)); err != nil {
-				return err
-			}
-		}
-		err = r.link.attempt(ctx, answerTimeout(r.failures), r.subscribe)
-		switch {
-		case err == nil:
-			r.resumed()
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !errors.Is(err, jetstream.ErrStreamNotFound):
-			missingSince = time.Time{}
-		case missingSince.IsZero():
-			missingSince = time.Now()
-		case time.Since(missingSince) > goneFor:
-			return r.link.explain(ctx, r.js, r.stream, err)
-		}
-		r.interrupted(err)
+// abandon ends subscriptions, and asks the server to delete their consumers. It waits for no answer:
+// the server deletes unused consumers later anyway.
+func (r *jetStreamReader) abandon(m *merge) {
+	m.stop()
+	if !r.link.conn.IsConnected() {
+		return
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = inParallel(len(m.pulls), func(k int) error {
+		return r.js.DeleteConsumer(ctx, r.stream, m.pulls[k].name())
+	})
+}
+
+// inParallel calls f for the numbers below n, some at a time. It returns the error of the lowest
+// number.
+func inParallel(n int, f func(k int) error) error {
+	errs := make([]error, n)
+	tokens := make(chan struct{}, creators)
+	var all sync.WaitGroup
+	for k := range n {
+		tokens <- struct{}{}
+		all.Go(func() {
+			errs[k] = f(k)
+			<-tokens
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *jetStreamReader) resumed() {
@@ -401,65 +614,141 @@ func answerTimeout(failures int) time.Duration {
 	return min(time.Second<<min(failures, 10), apiTimeout)
 }
 
-// subscribe creates a consumer that continues where reading has stopped. Consumers without acknowledgements deliver in order and number their
-// messages, so a missing number shows a loss.
-func (r *jetStreamReader) subscribe(ctx context.Context) error {
-	stream, err := r.js.Stream(ctx, r.stream)
+// attach creates consumers that continue at a place. Consumers without acknowledgements deliver in
+// order and number their messages, so a missing number shows a loss. It changes nothing of the
+// reader: its answer does.
+func (r *jetStreamReader) attach(ctx context.Context, at place) answer {
+	info, err := r.look(ctx)
 	if err != nil {
-		return err
+		return answer{err: err}
 	}
-	info := stream.CachedInfo()
+	at, missed := at.in(r.stream, info)
+	if r.q.StopAtEnd && at.next > at.end {
+		return answer{undo: func() {}, apply: func() {
+			r.settle(at, missed)
+			r.finish()
+			r.resumed()
+		}}
+	}
+	m, err := r.consume(ctx, at)
+	if err != nil {
+		return answer{err: err}
+	}
+	undo := func() { r.abandon(m) }
+	if r.lastOfEach(at) && r.q.StopAtEnd {
+		// The last record of a subject may be later than the end, and those before it do not come.
+		info, err := r.look(ctx)
+		if err != nil {
+			undo()
+			return answer{err: err}
+		}
+		at.end = info.State.LastSeq
+	}
+	return answer{undo: undo, apply: func() {
+		r.settle(at, missed)
+		if r.at.next == 0 {
+			r.at.next = m.reached() + 1
+		}
+		r.merge = m
+		m.moved = time.Now()
+		r.caughtUp = m.isCaughtUp()
+		r.resumed()
+	}}
+}
+
+// settle takes a place over.
+func (r *jetStreamReader) settle(at place, missed *MissedError) {
+	r.at = at
+	if missed != nil {
+		r.missed = missed
+		if missed.Recreated {
+			r.removed = gap{}
+		}
+	}
+}
+
+// in returns the place in a stream as it is now, and what was missed.
+func (p place) in(name string, info *jetstream.StreamInfo) (place, *MissedError) {
 	state := info.State
-	switch first := max(state.FirstSeq, 1); {
-	case r.next == 0:
-	case state.LastSeq+1 < r.next || streamID(info) != r.id:
-		r.missed = &MissedError{Log: r.position().Log, From: r.next, To: state.LastSeq, Recreated: true}
-		r.leftOutFrom = 0
-		r.next, r.read, r.end, r.id = first, false, state.LastSeq, streamID(info)
-	case first > r.next:
-		r.missed = &MissedError{Log: r.position().Log, From: r.next, To: first - 1}
-		r.next = first
+	first := max(state.FirstSeq, 1)
+	log := Log{Name: name, ID: p.id}
+	switch {
+	case p.next == 0:
+		return p, nil
+	case state.LastSeq+1 < p.next || streamID(info) != p.id:
+		missed := &MissedError{Log: log, From: p.next, To: state.LastSeq, Recreated: true}
+		return place{id: streamID(info), next: first, end: state.LastSeq}, missed
+	case first > p.next:
+		missed := &MissedError{Log: log, From: p.next, To: first - 1}
+		p.next = first
+		return p, missed
 	}
-	if r.q.StopAtEnd && r.next > r.end {
-		r.ended, r.caughtUp = true, true
-		return nil
+	return p, nil
+}
+
+// consume creates a consumer for each filter.
+func (r *jetStreamReader) consume(ctx context.Context, at place) (*merge, error) {
+	filters := serverFilters(r.filters)
+	m := &merge{pulls: make([]*pull, len(filters)), filters: r.filters, wake: r.wake}
+	err := inParallel(len(filters), func(k int) (err error) {
+		m.pulls[k], err = r.pull(ctx, at, filters[k], len(filters))
+		return err
+	})
+	if err == nil {
+		return m, nil
 	}
+	m.pulls = slices.DeleteFunc(m.pulls, func(p *pull) bool { return p == nil })
+	r.abandon(m)
+	return nil, err
+}
+
+// pull creates the consumer of one filter. parts is the number of consumers.
+func (r *jetStreamReader) pull(ctx context.Context, at place, filter string, parts int) (*pull, error) {
 	c := jetstream.ConsumerConfig{
 		Name:              "kubecdc-" + nuid.Next(),
 		AckPolicy:         jetstream.AckNonePolicy,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       r.next,
+		OptStartSeq:       at.next,
 		InactiveThreshold: abandoned,
 		MemoryStorage:     true,
 		Replicas:          1,
+		FilterSubject:     filter,
 	}
 	switch {
-	case r.lastOfEach():
+	case r.lastOfEach(at):
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
-	case r.next == 0:
+	case at.next == 0:
 		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &r.q.Start.at
 	}
-	if len(r.subjects) == 1 {
-		c.FilterSubject = r.subjects[0] // also known to servers before 2.10
-	} else {
-		c.FilterSubjects = r.subjects
-	}
-	consumer, err := stream.CreateConsumer(ctx, c)
+	consumer, err := r.js.CreateConsumer(ctx, r.stream, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if r.q.StopAtEnd && consumer.CachedInfo().NumPending == 0 {
-		r.ended, r.caughtUp = true, true
-		_ = stream.DeleteConsumer(ctx, c.Name) // if it fails, the server deletes it later
-		return nil
+	info := consumer.CachedInfo()
+	before := info.Delivered.Stream
+	if at.next > 0 {
+		before = at.next - 1
 	}
-	if r.next == 0 {
-		r.next = consumer.CachedInfo().Delivered.Stream + 1
+	p, err := newPull(info, r.link.conn, r.requests+r.stream+"."+c.Name, parts, before, r.awake)
+	if err != nil {
+		return nil, err
 	}
-	r.caughtUp = consumer.CachedInfo().NumPending == 0
-	r.quiet = time.Now()
-	return r.divide(ctx, stream, consumer, c)
+	if at.next == 0 {
+		p.since = r.q.Start.at
+	}
+	return p, nil
 }
 
-// lastOfEach reports whether the next consumer delivers only the last record of each subject. Such a consumer cannot continue.
-func (r *jetStreamReader) lastOfEach() bool { return r.q.LastOfEach && len(r.subjects) > 0 && !r.read }
+// awake makes Next look at what has arrived.
+func (r *jetStreamReader) awake() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lastOfEach reports whether the next consumers deliver only the last record of each subject. Such
+// a consumer cannot continue.
+func (r *jetStreamReader) lastOfEach(at place) bool {
+	return r.q.LastOfEach && len(r.filters) > 0 && !at.read
+}

@@ -218,7 +218,7 @@ func (s *service) window() int {
 
 // take handles records until it is interrupted.
 func (s *service) take(ctx context.Context) error {
-	sub, err := newSubscription(s.consumer, s.link.conn, segment{})
+	sub, err := newSubscription(s.consumer, s.link.conn)
 	if err != nil {
 		return err
 	}
@@ -319,4 +319,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// sleepUntil sleeps until a time, which may be over.
+func sleepUntil(ctx context.Context, t time.Time) error {
+	if d := time.Until(t); d > 0 {
+		return sleep(ctx, d)
+	}
+	return nil
 }

@@ -2,8 +2,11 @@ package consume
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,13 +35,9 @@ func Whole(ctx context.Context, js jetstream.JetStream, e *Event) (*Event, error
 	if !ok || path == "" || name == "" {
 		return withoutStore(e)
 	}
-	bucket, err := js.ObjectStore(ctx, path)
+	record, err := readObject(ctx, js, path, name)
 	if err != nil {
-		return e, fmt.Errorf("the whole of %s: open bucket %s: %w", e.ID, path, err)
-	}
-	record, err := bucket.GetBytes(ctx, name)
-	if err != nil {
-		return e, fmt.Errorf("the whole of %s: read %s from bucket %s: %w", e.ID, name, path, err)
+		return e, fmt.Errorf("the whole of %s: %w", e.ID, err)
 	}
 	whole, err := Parse(record)
 	switch {
@@ -48,6 +47,64 @@ func Whole(ctx context.Context, js jetstream.JetStream, e *Event) (*Event, error
 		return e, fmt.Errorf("the whole of %s: %s in bucket %s is another event: %s of %s", e.ID, name, path, whole.ID, whole.Source)
 	}
 	return whole, nil
+}
+
+// readObject reads an object from a bucket. Any replica of the bucket may answer, and one that lags
+// does not have a new object. So it asks again until the bucket's leader confirms that the object
+// does not exist, or ctx ends.
+func readObject(ctx context.Context, js jetstream.JetStream, bucket, name string) ([]byte, error) {
+	store, err := js.ObjectStore(ctx, bucket)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", bucket, err)
+	}
+	for attempt := 0; ; attempt++ {
+		record, err := store.GetBytes(ctx, name)
+		if err == nil {
+			return record, nil
+		}
+		err = fmt.Errorf("read %s from bucket %s: %w", name, bucket, err)
+		if !errors.Is(err, jetstream.ErrObjectNotFound) {
+			return nil, err
+		}
+		exists, unknown := hasObject(ctx, js, bucket, name)
+		switch {
+		case unknown != nil:
+			return nil, fmt.Errorf("a replica says that bucket %s has no %s, and the bucket's leader does not confirm it: %w", bucket, name, unknown)
+		case !exists:
+			return nil, err
+		}
+		if err := sleep(ctx, min(retryFirst<<min(attempt, 10), retryMax)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// hasObject reports whether a bucket has an object, as its leader knows it.
+func hasObject(ctx context.Context, js jetstream.JetStream, bucket, name string) (bool, error) {
+	s := &JetStream{
+		Conn: js.Conn(), Domain: js.Options().Domain, Stream: "OBJ_" + bucket,
+		Subjects: []string{"$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))},
+	}
+	r, err := s.read(ctx, Query{Start: Beginning(), StopAtEnd: true, LastOfEach: true})
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	exists := false
+	for {
+		record, err := r.nextRecord(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			return exists, nil
+		case err != nil:
+			return false, err
+		}
+		var description jetstream.ObjectInfo
+		if err := json.Unmarshal(record.Data, &description); err != nil {
+			return false, fmt.Errorf("read the description of %s: %w", name, err)
+		}
+		exists = !description.Deleted
+	}
 }
 
 // withoutStore is Whole of a Reader whose bus has no store that the package reads.
