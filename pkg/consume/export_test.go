@@ -9,6 +9,9 @@ func BeatEvery(r Reader, d time.Duration) {
 	reader.drop()
 }
 
+// LagAfter sets the time after which a server that looks no further is replaced.
+func LagAfter(r Reader, d time.Duration) { r.(*jetStreamReader).patience = d }
+
 // Consumer is the consumer of a reader on the server, when it was created.
 type Consumer struct {
 	Server  string

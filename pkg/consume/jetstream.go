@@ -68,13 +68,12 @@ type jetStreamReader struct {
 	missing  time.Time     // since when the stream has not existed; zero: it exists
 	called   time.Time     // when Next was last called
 	beat     time.Duration // interval of heartbeats at rest: heartbeat, less in tests
+	patience time.Duration // how long a server may look no further: lagAfter, less in tests
 
 	// A request to the server outlives the context of a call of Next, which may be shorter than an
 	// answer takes.
-	life    context.Context
-	end     context.CancelFunc
-	request sync.WaitGroup
-	answers chan answer // of the request under way; nil: there is none
+	answers chan answer        // of the request under way; nil: there is none
+	cancel  context.CancelFunc // ends that request
 }
 
 // place is a place in a stream, and the stream's end at that time.
@@ -130,9 +129,8 @@ func (s *JetStream) read(ctx context.Context, q Query) (*jetStreamReader, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &jetStreamReader{q: q, stream: s.name(), requests: s.apiPrefix() + "CONSUMER.MSG.NEXT.", filters: s.Subjects, link: l, beat: heartbeat}
+	r := &jetStreamReader{q: q, stream: s.name(), requests: s.apiPrefix() + "CONSUMER.MSG.NEXT.", filters: s.Subjects, link: l, beat: heartbeat, patience: lagAfter}
 	r.wake, r.called = make(chan struct{}, 1), time.Now()
-	r.life, r.end = context.WithCancel(context.Background())
 	if r.js, err = s.api(l.conn); err == nil {
 		err = l.attempt(ctx, apiTimeout, func(ctx context.Context) error { return r.open(ctx, s) })
 	}
@@ -383,10 +381,11 @@ func (r *jetStreamReader) ask(ctx context.Context) error {
 func (r *jetStreamReader) start(f func(context.Context) answer) {
 	answers := make(chan answer, 1)
 	patience := answerTimeout(r.failures)
-	r.answers = answers
-	r.request.Go(func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.answers, r.cancel = answers, cancel
+	go func() {
 		var a answer
-		err := r.link.attempt(r.life, patience, func(ctx context.Context) error {
+		err := r.link.attempt(ctx, patience, func(ctx context.Context) error {
 			a = f(ctx)
 			return a.err
 		})
@@ -396,7 +395,7 @@ func (r *jetStreamReader) start(f func(context.Context) answer) {
 		}
 		a.err = err
 		answers <- a
-	})
+	}()
 }
 
 // wait returns when there may be something new. Its error is the cause of ctx, or final.
@@ -412,6 +411,7 @@ func (r *jetStreamReader) wait(ctx context.Context) error {
 	select {
 	case <-r.wake:
 	case a := <-r.answers:
+		r.cancel()
 		r.answers = nil
 		return r.answered(a)
 	case s := <-status:
@@ -450,7 +450,7 @@ func (r *jetStreamReader) lagsAt() time.Time {
 	if r.called.After(last) { // the reader may have been slow
 		last = r.called
 	}
-	return last.Add(lagAfter)
+	return last.Add(r.patience)
 }
 
 // quickAt returns the time at which quick heartbeats must be requested again, zero if they need not.
@@ -513,7 +513,7 @@ func (r *jetStreamReader) answered(a answer) error {
 		r.missing = time.Now()
 	case time.Since(r.missing) > goneFor:
 		r.missing = time.Time{}
-		return r.link.explain(r.life, r.js, r.stream, err)
+		return r.link.explain(context.Background(), r.js, r.stream, err)
 	}
 	r.interrupted(err)
 	return nil
@@ -530,9 +530,8 @@ func (r *jetStreamReader) lookForRemoved(ctx context.Context) answer {
 
 // Close implements Reader. It also closes a connection that Read has opened. Its error is always nil.
 func (r *jetStreamReader) Close() error {
-	r.end()
-	r.request.Wait()
 	if r.answers != nil {
+		r.cancel()
 		if a := <-r.answers; a.err == nil {
 			a.undo()
 		}

@@ -117,9 +117,9 @@ func (c *cluster) fill(js jetstream.JetStream, away, n int) {
 	<-js.PublishAsyncComplete()
 }
 
-// A reader whose consumer is on a server that lags, and that says that nothing is pending, reads all
-// records up to the end that the stream's leader has, or returns an error. Reads of the last records
-// of each subject do so as well.
+// A reader's consumer is on a server that lags, and that says that nothing is pending. The reader
+// reads all records up to the end that the stream's leader has, or returns an error. Reads of the
+// last records of each subject do so as well.
 func TestLaggingServerEndsNoRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute: part of make test")

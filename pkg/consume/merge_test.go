@@ -309,3 +309,37 @@ func TestWidestFilter(t *testing.T) {
 		}
 	}
 }
+
+// A server says that nothing is pending, but not that it has looked up to the end: it lags. That is
+// not the end of the stream.
+func TestNothingPendingIsNotTheEnd(t *testing.T) {
+	t.Parallel()
+	b := startBus(t)
+	_, js := b.client()
+	b.stream(js, "KUBECDC")
+	put(t, js, 1, 9)
+	var lags atomic.Bool
+	lags.Store(true)
+	conn := connectThrough(t, b.ClientURL(), func(subject, sid string, body []byte) (string, bool) {
+		if i := bytes.Index(body, []byte("Nats-Last-Stream: 9")); i >= 0 && lags.Load() {
+			body[i+len("Nats-Last-Stream: ")] = '8'
+		}
+		return "", false
+	})
+	r := open(t, consume.JetStream{Conn: conn, Subjects: []string{"kubecdc.y.>"}}, consume.Query{Start: consume.Beginning(), StopAtEnd: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if e, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, %v: want no answer before the server has looked at all records", e, err)
+	}
+	other := open(t, consume.JetStream{Conn: conn, Subjects: []string{"kubecdc.y.>"}}, consume.Query{Start: consume.Beginning(), StopAtEnd: true})
+	consume.LagAfter(other, 100*time.Millisecond)
+	want := "server " + b.Name() + " has looked up to record 8 of 9, and goes no further: it lags behind the stream's leader"
+	if e, err := other.Next(t.Context()); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, %v\nwant %s", e, err, want)
+	}
+	lags.Store(false)
+	if e, err := r.Next(t.Context()); !errors.Is(err, io.EOF) {
+		t.Errorf("%v, %v: want the end", e, err)
+	}
+}

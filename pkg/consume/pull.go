@@ -230,9 +230,6 @@ func (p *pull) takeHead() *record {
 	return r
 }
 
-// isSilent reports whether the server has not answered a request for too long.
-func (p *pull) isSilent(now time.Time) bool { return now.After(p.silentAt()) }
-
 // silentAt returns the time at which the pull will be silent, if nothing arrives.
 func (p *pull) silentAt() time.Time {
 	p.arrived.Lock()

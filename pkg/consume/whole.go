@@ -89,7 +89,7 @@ func hasObject(ctx context.Context, js jetstream.JetStream, bucket, name string)
 	if err != nil {
 		return false, err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }() // its error is always nil
 	exists := false
 	for {
 		record, err := r.nextRecord(ctx)
