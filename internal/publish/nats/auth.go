@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/silence"
 )
 
 // credentialsError describes an unusable file of credentials. It contains nothing from the file.
@@ -122,7 +123,13 @@ func (c *Config) options(key string, unusable func(error)) (o []nats.Option, nke
 	if err != nil {
 		return nil, "", err
 	}
-	return []nats.Option{credentials, secure, nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, defaultInbox))}, nkey, nil
+	return []nats.Option{
+		credentials,
+		secure,
+		nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, defaultInbox)),
+		nats.PingInterval(silence.Ping), // the dialer ends a connection on which no answer arrives
+		nats.MaxPingsOutstanding(silence.MaxPings),
+	}, nkey, nil
 }
 
 // tlsOption returns the TLS option. Each handshake reads the files again.

@@ -20,7 +20,6 @@ const (
 	ackTimeout    = 5 * time.Second  // before an unanswered attempt is repeated; it doubles
 	maxAckTimeout = 30 * time.Second // limit for each later attempt
 	flushTimeout  = 10 * time.Second // of a write to the socket; less than the agent's grace period
-	pingInterval  = 20 * time.Second
 	sweepInterval = 100 * time.Millisecond
 )
 

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/silence"
 )
 
 // connectOptions returns the options of every connection, and the public key if the credentials are a seed.
@@ -32,8 +33,6 @@ func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err er
 		nats.SkipHostLookup(), // the dialer resolves hosts, and can be interrupted
 		nats.Timeout(publish.DialTimeout),
 		nats.FlusherTimeout(flushTimeout),
-		nats.PingInterval(pingInterval),
-		nats.MaxPingsOutstanding(2),
 		func(o *nats.Options) error { o.SkipSubjectValidation = true; return nil }, // the subjects are constructed valid
 		nats.ErrorHandler(b.onError),
 	), nkey, nil
@@ -187,6 +186,8 @@ func kindOf(err error) string {
 
 // dialer keeps a handle on the socket of a nats.go connection. nats.go dials, shakes hands and writes under one lock, so a server that does
 // not read blocks every caller, even of IsConnected. Break unblocks them.
+//
+// It also ends a connection that has died silently: each connection asks the server with PINGs, so no data means no server.
 type dialer struct {
 	ctx       context.Context               //nolint:containedctx // ends all dialling: nats.go's CustomDialer has no context
 	plaintext bool                          // secrets are sent unencrypted, so only loopback connections are allowed
@@ -225,6 +226,7 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	conn = silence.Limit(conn, silence.After(silence.Ping))
 	d.conn = conn
 	if d.fencing == nil {
 		return conn, nil

@@ -21,7 +21,9 @@ type fakeServer struct {
 
 	mu     sync.Mutex
 	dice   *rand.Rand
-	kind   bool // stops causing trouble
+	kind   bool          // stops causing trouble
+	late   time.Duration // of each acknowledgement of a server that behaves
+	all    int           // connections
 	open   map[*fakeConn]bool
 	stored map[string]uint64   // sequence by message id
 	log    map[string][]string // ids by subject, in the order of arrival, without duplicates
@@ -52,6 +54,7 @@ func startFakeServer(t *testing.T, seed uint64) *fakeServer {
 			fc := &fakeConn{Conn: c, s: s, subs: map[string]string{}}
 			s.mu.Lock()
 			s.open[fc] = true
+			s.all++
 			s.mu.Unlock()
 			s.conns.Go(fc.serve)
 		}
@@ -79,6 +82,20 @@ func (s *fakeServer) behave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kind = true
+}
+
+// delay makes a server that behaves acknowledge later.
+func (s *fakeServer) delay(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late = d
+}
+
+// connections returns how many were accepted.
+func (s *fakeServer) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
 }
 
 func (c *fakeConn) serve() {
@@ -161,6 +178,13 @@ func (c *fakeConn) message(subject, reply, text string) bool {
 			for other := range c.s.open {
 				other.answer(reply, "", ack)
 			}
+		})
+	case c.s.late > 0:
+		ack := c.s.store(subject, id)
+		c.s.timers.Add(1)
+		time.AfterFunc(c.s.late, func() {
+			defer c.s.timers.Done()
+			c.answer(reply, "", ack)
 		})
 	default:
 		c.answer(reply, "", c.s.store(subject, id))

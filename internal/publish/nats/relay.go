@@ -87,7 +87,6 @@ func (s *relaySource) connect() error {
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),
-		nats.PingInterval(pingInterval),
 		nats.IgnoreAuthErrorAbort(), // after a rotation of the credentials it reconnects
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.note("connection to bus", err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { s.note("connect to bus", err) }),

@@ -21,6 +21,9 @@ type Proxy struct {
 	drops [2]bool // per direction: what is read is thrown away
 	done  bool
 
+	swallows bool              // new connections are dead
+	dead     map[net.Conn]bool // see Swallow
+
 	poison string // a connection is cut when it is to carry this to the server
 	cuts   int    // by poison
 }
@@ -41,7 +44,7 @@ func StartProxy(tb testing.TB, target string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{target: target, l: l, conns: map[net.Conn]bool{}}
+	p := &Proxy{target: target, l: l, conns: map[net.Conn]bool{}, dead: map[net.Conn]bool{}}
 	p.cond = sync.NewCond(&p.mu)
 	p.wg.Go(p.accept)
 	tb.Cleanup(func() {
@@ -74,6 +77,7 @@ func (p *Proxy) accept() {
 		}
 		p.mu.Lock()
 		p.conns[client], p.conns[backend] = true, true
+		p.dead[client], p.dead[backend] = p.swallows, p.swallows
 		p.mu.Unlock()
 		p.wg.Go(func() { p.pipe(backend, client, ToServer) })
 		p.wg.Go(func() { p.pipe(client, backend, ToClient) })
@@ -85,6 +89,7 @@ func (p *Proxy) pipe(dst, src net.Conn, d Direction) {
 		_, _ = dst.Close(), src.Close()
 		p.mu.Lock()
 		delete(p.conns, src)
+		delete(p.dead, src)
 		p.mu.Unlock()
 	}()
 	buf := make([]byte, 4<<10)
@@ -92,7 +97,7 @@ func (p *Proxy) pipe(dst, src net.Conn, d Direction) {
 	for {
 		n, err := src.Read(buf)
 		p.mu.Lock()
-		for p.held[d] && p.conns[src] && !p.done {
+		for (p.held[d] || p.dead[src]) && p.conns[src] && !p.done {
 			p.cond.Wait()
 		}
 		dropped := p.drops[d]
@@ -130,6 +135,18 @@ func (p *Proxy) Drop(d Direction, dropped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drops[d] = dropped
+}
+
+// Swallow is the silent death of the path. The open connections stay open until the end of the test: nothing arrives any more, writes
+// block when the buffers are full, and neither end notices that the other one closes. With all, connections that are opened later are
+// dead too, until Swallow(false).
+func (p *Proxy) Swallow(all bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.swallows = all
+	for c := range p.conns {
+		p.dead[c] = true
+	}
 }
 
 // Poison cuts connections that are to carry s to the server; "": none.
