@@ -40,12 +40,14 @@ type outcome struct {
 	cut    bool          // retried: the connection was closed without a response
 	denied bool          // retried: 401, 403 or 404
 
-	unasked bool // again: the receiver does not support Expect: 100-continue
+	answered bool // there was a response
+	copies   int  // sent because the request was overdue
+	unasked  bool // again: the receiver does not support Expect: 100-continue
 }
 
 // judgeAnswer classifies a response whose status is not 2xx.
 func judgeAnswer(res *http.Response, text string, hidden []string) outcome {
-	r := outcome{kind: retried, detail: fmt.Sprintf("status %d", res.StatusCode)}
+	r := outcome{kind: retried, answered: true, detail: fmt.Sprintf("status %d", res.StatusCode)}
 	if text != "" {
 		r.detail += ": " + text
 	}
@@ -83,12 +85,12 @@ func judgeAnswer(res *http.Response, text string, hidden []string) outcome {
 }
 
 // judgeError classifies a request without a response.
-func (c *client) judgeError(ctx context.Context, err error, hidden []string) outcome {
+func (c *client) judgeError(ctx context.Context, err error, timeout time.Duration, hidden []string) outcome {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSlow) {
 		return outcome{kind: ended}
 	}
 	r := outcome{kind: retried, detail: publish.WithoutURL(err).Error()}
-	op, timeout := new(net.OpError), net.Error(nil)
+	op, late := new(net.OpError), net.Error(nil)
 	isOp := errors.As(err, &op)
 	switch {
 	case isOp && (op.Op == "dial" || op.Op == "proxyconnect"):
@@ -96,8 +98,8 @@ func (c *client) judgeError(ctx context.Context, err error, hidden []string) out
 	case isTLS(err), isOp && op.Op == "remote error":
 		r.reason, r.shut = publish.ReasonTLS, true
 	case ctx.Err() != nil:
-		r.reason, r.detail = publish.ReasonTimeout, fmt.Sprintf("no answer within %s", c.timeout)
-	case errors.As(err, &timeout) && timeout.Timeout():
+		r.reason, r.detail = publish.ReasonTimeout, fmt.Sprintf("no answer within %s", timeout)
+	case errors.As(err, &late) && late.Timeout():
 		r.reason = publish.ReasonTimeout
 	default:
 		r.reason, r.cut = publish.ReasonCut, true

@@ -45,6 +45,7 @@ type client struct {
 	credentials *credentials
 	links       *links
 	fence       *publish.Fencing
+	pace        pace
 }
 
 // newClient checks the URL and reads the files that cfg names. connections limits idle connections; buffer is their write buffer, 0: 4 KiB.
@@ -140,7 +141,7 @@ const (
 	tlsTimeout      = 10 * time.Second
 	idleTimeout     = 30 * time.Second // shorter than the timeout of most receivers: closing first avoids a race
 	tcpKeepAlive    = 15 * time.Second
-	httpPing        = 20 * time.Second
+	httpPing        = 5 * time.Second // without a frame, after which an HTTP/2 connection is tested
 	maxAnswerHeader = 64 << 10
 	expectTimeout   = publish.RequestTimeout // maximum wait for 100-continue; then the body is sent anyway
 )
@@ -162,6 +163,7 @@ type links struct {
 	roots  []byte // its content: the trusted authorities
 	shared *http.Transport
 	own    *http.Transport
+	number uint64 // counts the transports that shared has had
 }
 
 func (l *links) pick(own bool) (*http.Transport, error) {
@@ -221,11 +223,33 @@ func (l *links) refresh(now stamp) error {
 		DisableCompression:     true, // quoted errors must be readable, and acknowledgements are empty
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: httpPing, PingTimeout: publish.DialTimeout},
 	}
+	l.number++
 	l.own = l.shared.Clone()
 	l.own.DisableKeepAlives = true
 	l.own.ExpectContinueTimeout = expectTimeout
 	l.stamp, l.roots = now, roots
 	return nil
+}
+
+// generation returns the number of the present shared connections.
+func (l *links) generation() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.number
+}
+
+// renew makes later requests use other shared connections than those of a generation. A request of
+// that generation is overdue, so its path may be dead, and with it each connection that is idle.
+func (l *links) renew(generation uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.number != generation {
+		return // renewed since
+	}
+	old := l.shared
+	l.shared = old.Clone()
+	l.number++
+	old.CloseIdleConnections() // those in use close when their request ends
 }
 
 func (l *links) close() {

@@ -192,6 +192,7 @@ func (p *endpoint) attempt(taken []*task) outcome {
 		return outcome{kind: fenced, err: err}
 	}
 	o := p.send(p.life, p.compose(taken))
+	p.noteCopies(taken, o.copies)
 	p.noteHealth(o.kind)
 	return o
 }

@@ -62,25 +62,32 @@ func (p *endpoint) compose(taken []*task) *request {
 	return r
 }
 
-// send sends a request and classifies the response. The body is not read after send has returned.
-func (c *client) send(ctx context.Context, r *request) outcome {
+// attempt is one of the requests that send r.
+type attempt struct {
+	own     bool          // uses a new connection that no other request shares
+	ask     bool          // waits for the receiver's reaction to the header before it sends the body
+	timeout time.Duration // to the status
+}
+
+// exchange sends one request and classifies the response.
+func (c *client) exchange(ctx context.Context, r *request, a attempt) outcome {
 	header, hidden, err := c.credentials.read()
 	if err != nil {
 		return outcome{kind: retried, reason: publish.ReasonCredentials, detail: err.Error(), shut: true}
 	}
-	transport, err := c.links.pick(r.own)
+	transport, err := c.links.pick(a.own)
 	if err != nil {
 		return outcome{kind: retried, reason: publish.ReasonTLS, detail: err.Error(), shut: true}
 	}
 	header = maps.Clone(header)
 	setHeaders(header, r.contentType, r.attributes)
-	if r.ask {
+	if a.ask {
 		header["Expect"] = []string{"100-continue"}
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(c.timeout, func() { cancel(errSlow) })
+	timer := time.AfterFunc(a.timeout, func() { cancel(errSlow) })
 	defer timer.Stop()
 	req := (&http.Request{
 		Method: r.method, URL: r.url, Host: r.url.Host, Header: header,
@@ -90,22 +97,23 @@ func (c *client) send(ctx context.Context, r *request) outcome {
 		GetBody: func() (io.ReadCloser, error) { return r.body.reader(), nil },
 	}).WithContext(ctx)
 	broken := c.fence.Broken()
+	began := time.Now()
 	res, err := transport.RoundTrip(req) // not Client.Do: no redirects, no cookies
-	defer r.body.detach()
 	if err != nil && c.fence.Broken() != broken {
 		// The closed fence broke this connection, or another one at the same time; an unnecessary repetition does no harm.
 		return outcome{kind: again}
 	}
 	if err != nil {
-		return c.judgeError(ctx, err, hidden)
+		return c.judgeError(ctx, err, a.timeout, hidden)
 	}
 	defer func() { _ = res.Body.Close() }()
+	c.pace.note(res, time.Since(began))
 	timer.Reset(drainTime)
 	if res.StatusCode/100 == 2 {
 		_, _ = io.CopyN(io.Discard, res.Body, drainBytes)
-		return outcome{kind: acked}
+		return outcome{kind: acked, answered: true}
 	}
-	if r.ask && res.StatusCode == http.StatusExpectationFailed {
+	if a.ask && res.StatusCode == http.StatusExpectationFailed {
 		return outcome{kind: again, unasked: true}
 	}
 	text, _ := io.ReadAll(io.LimitReader(res.Body, drainBytes))
@@ -134,9 +142,10 @@ func setHeaders(header http.Header, contentType string, attributes []encode.Attr
 // it, but a finished event is reused: detach ends the reading. Otherwise a receiver might get the beginning of one event and the end of
 // another.
 type payload struct {
-	mu    sync.Mutex
-	parts [][]byte // nil after detach
-	size  int
+	mu       sync.Mutex
+	parts    [][]byte // nil after detach
+	size     int
+	lastRead time.Time
 }
 
 func (p *payload) add(part []byte) {
@@ -175,6 +184,7 @@ func (r *payloadReader) Read(b []byte) (n int, err error) {
 	case r.p.parts == nil:
 		return 0, io.ErrClosedPipe
 	}
+	r.p.lastRead = time.Now()
 	for n < len(b) && r.left > 0 {
 		part := r.p.parts[r.part]
 		copied := copy(b[n:], part[r.read:])
