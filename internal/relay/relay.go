@@ -41,7 +41,7 @@ const (
 
 // openBackoff is the backoff of attempts to reach the bus, and Slack.
 func openBackoff() publish.Backoff {
-	return publish.Backoff{First: 250 * time.Millisecond, Limit: 30 * time.Second}
+	return publish.Backoff{First: 250 * time.Millisecond, Limit: 10 * time.Second}
 }
 
 var (

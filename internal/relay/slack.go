@@ -79,7 +79,8 @@ func (c *SlackConfig) Open(e *driver.Env) (publish.Bus, error) {
 }
 
 const (
-	slackTimeout = 30 * time.Second
+	slackTimeout = 10 * time.Second // delivery resumes within 20 s after a path has died silently
+	slackPing    = 5 * time.Second  // without a frame, and without a response to the ping that follows
 	// maxRetryAfter bounds the wait that Slack may request: a wrong number must not silence the relay.
 	maxRetryAfter = 5 * time.Minute
 )
@@ -112,7 +113,9 @@ func NewSlack(cfg SlackConfig, log *slog.Logger) *Slack {
 	cfg.Every = cmp.Or(cfg.Every, time.Second)
 	transport := http.DefaultTransport
 	if t, ok := transport.(*http.Transport); ok {
-		transport = t.Clone()
+		t = t.Clone()
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: slackPing, PingTimeout: slackPing}
+		transport = t
 	}
 	return &Slack{
 		cfg: cfg, log: log,
@@ -263,10 +266,22 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 			}
 			s.log.Log(ctx, level, "slack rejects a message, retrying", "err", err, "advice", advice, "attempt", failures, "suppressed", suppressed)
 		}
-		if err := publish.Sleep(ctx, openBackoff().Delay(failures)); err != nil {
+		backoff := openBackoff()
+		if !isResponse(err) {
+			s.client.CloseIdleConnections() // their path may be dead too
+			backoff = publish.BusyBackoff()
+		}
+		if err := publish.Sleep(ctx, backoff.Delay(failures)); err != nil {
 			return err
 		}
 	}
+}
+
+// isResponse reports whether err is a response of Slack.
+func isResponse(err error) bool {
+	var answer slack.SlackErrorResponse
+	var status slack.StatusCodeError
+	return errors.As(err, &answer) || errors.As(err, &status)
 }
 
 // post sends a message once. Its error contains no secret.

@@ -9,9 +9,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// patience is the time without progress after which a request is overdue, unless the receiver has
+// overdueMin is the time without progress after which a request is overdue, unless the receiver has
 // been slow lately. A copy then has as long again, until delivery resumes within 20 s.
-const patience = 10 * time.Second
+const overdueMin = 10 * time.Second
 
 // send sends a request and classifies the response. The body is not read after send has returned.
 func (c *client) send(ctx context.Context, r *request) outcome {
@@ -19,7 +19,7 @@ func (c *client) send(ctx context.Context, r *request) outcome {
 	generation := c.links.generation()
 	first := attempt{own: r.own, ask: r.ask, timeout: c.timeout}
 	var o outcome
-	if wait := c.pace.patience(c.timeout); wait < c.timeout {
+	if wait := c.pace.overdueAfter(c.timeout); wait < c.timeout {
 		o = c.sendWithCopies(ctx, r, first, wait)
 	} else {
 		o = c.exchange(ctx, r, first)
@@ -30,10 +30,10 @@ func (c *client) send(ctx context.Context, r *request) outcome {
 	return o
 }
 
-// sendWithCopies sends a request, and copies of it when it is overdue.
+// sendWithCopies sends a request. If the request is overdue, it sends copies too.
 //
 // HTTP/1.1 has no ping: a slow receiver looks like a connection that swallows all data. So an
-// overdue request stays in flight until its timeout. Meanwhile a copy of it is sent on a new
+// overdue request stays in flight until its timeout. Meanwhile a copy is sent on a new
 // connection, and the first response counts. Consumers recognize the copy by its id.
 func (c *client) sendWithCopies(ctx context.Context, r *request, first attempt, wait time.Duration) outcome {
 	ctx, end := context.WithCancel(ctx)
@@ -100,13 +100,13 @@ type pace struct {
 	pings atomic.Bool  // the last response used HTTP/2, which finds dead connections by pings
 }
 
-// patience returns the time after which a request with a timeout is overdue. A request that is
+// overdueAfter returns the time after which a request with a timeout is overdue. A request that is
 // never overdue ends at its timeout.
-func (p *pace) patience(timeout time.Duration) time.Duration {
+func (p *pace) overdueAfter(timeout time.Duration) time.Duration {
 	if p.pings.Load() {
 		return timeout
 	}
-	return min(max(patience, 2*time.Duration(p.took.Load())), timeout)
+	return min(max(overdueMin, 2*time.Duration(p.took.Load())), timeout)
 }
 
 func (p *pace) note(res *http.Response, took time.Duration) {
