@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/silence"
 )
 
 // connect returns the connection to use. ctx bounds how long it takes, not the connection.
@@ -25,9 +27,14 @@ func (s *JetStream) connect(ctx context.Context) (*link, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	dialing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	d := &dialer{dial: func(network, address string) (net.Conn, error) {
-		return (&net.Dialer{Timeout: dialTimeout}).DialContext(dialing, network, address)
-	}}
+	d := &dialer{}
+	d.dial = func(network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(dialing, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return silence.Limit(conn, silence.After(d.ping)), nil
+	}
 	keep := context.AfterFunc(ctx, giveUp) // a connection made by then may reconnect
 	defer keep()
 	opts := append([]nats.Option{
@@ -37,8 +44,13 @@ func (s *JetStream) connect(ctx context.Context) (*link, error) {
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
-		nats.PingInterval(20 * time.Second),
+		nats.PingInterval(silence.Ping),
+		nats.MaxPingsOutstanding(silence.MaxPings),
 	}, s.Options...)
+	opts = append(opts, func(o *nats.Options) error { // s.Options may have another interval
+		d.ping = o.PingInterval
+		return nil
+	})
 	conn, err := nats.Connect(s.URL, opts...)
 	if errors.Is(err, nats.ErrNoServers) && d.failed != nil {
 		err = d.failed
@@ -65,9 +77,11 @@ func (s *JetStream) api(conn *nats.Conn) (jetstream.JetStream, error) {
 
 const dialTimeout = 5 * time.Second
 
-// dialer keeps the last error: nats.go reports only that there are no servers.
+// dialer keeps the last error: nats.go reports only that there are no servers. It closes a
+// connection on which no data arrives, although the server has to answer pings.
 type dialer struct {
 	dial   func(network, address string) (net.Conn, error)
+	ping   time.Duration // interval of the pings
 	failed error
 }
 

@@ -1,9 +1,16 @@
 package consume
 
 import (
+	"time"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
+
+// runExpires is the lifetime of a request of Run. The server keeps a connection that has died
+// silently, and delivers to its requests. The client finds the death after 10 s without data: they
+// have then expired.
+const runExpires = 10 * time.Second
 
 // subscription receives the messages of a durable consumer. It does not reconnect: a Run replaces a
 // broken one.
@@ -25,7 +32,7 @@ func newSubscription(c jetstream.Consumer, conn *nats.Conn) (*subscription, erro
 			}
 		},
 		jetstream.PullMaxMessagesWithBytesLimit(prefetchMessages, max(prefetchBytes, int(conn.MaxPayload())+64<<10)),
-		jetstream.PullExpiry(expires), jetstream.PullHeartbeat(heartbeat),
+		jetstream.PullExpiry(runExpires), jetstream.PullHeartbeat(heartbeat),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 			select {
 			case s.broken <- err:
