@@ -30,7 +30,8 @@ func killPath(t *testing.T, path *publishtest.Proxy, all bool) time.Time {
 	return from
 }
 
-// wantWithin waits for a condition, and fails the test unless it holds within resumeWithin of a moment.
+// wantWithin waits for a condition, and fails the test unless it holds within resumeWithin of a
+// moment.
 func wantWithin(t *testing.T, from time.Time, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)

@@ -12,8 +12,8 @@ import (
 const (
 	// Ping is the interval at which a client of NATS sends a PING.
 	Ping = 5 * time.Second
-	// MaxPings is the number of unanswered PINGs after which nats.go itself closes a connection. nats.go does not count other data, and
-	// answers may wait behind records, so that takes a minute.
+	// MaxPings is the number of unanswered PINGs after which nats.go itself closes a connection.
+	// nats.go does not count other data, and answers may wait behind records, so that takes a minute.
 	MaxPings = 12
 
 	answer = 5 * time.Second // time for the answer
@@ -22,7 +22,8 @@ const (
 // ErrSilent means that no data arrived within the limit.
 var ErrSilent = errors.New("the connection is dead: no data arrived")
 
-// After returns the limit for a client that sends a ping at an interval. Without pings (0 or less) there is none: 0.
+// After returns the limit for a client that sends a ping at an interval. Without pings (0 or less)
+// there is none: 0.
 func After(ping time.Duration) time.Duration {
 	if ping <= 0 {
 		return 0
@@ -30,10 +31,12 @@ func After(ping time.Duration) time.Duration {
 	return ping + answer
 }
 
-// Limit returns a connection whose Read closes c, and returns an error that wraps ErrSilent, if no data arrives for a time. A deadline of
-// the caller replaces the limit until the caller removes it. A limit of 0 or less changes nothing.
+// Limit returns a connection whose Read closes c, and returns an error that wraps ErrSilent, if no
+// data arrives for a time. A deadline of the caller replaces the limit until the caller removes it.
+// A limit of 0 or less changes nothing.
 //
-// The connection is reset: the kernel discards data that it could not send. Otherwise it could deliver that data minutes later.
+// The connection is reset: the kernel discards data that it could not send. Otherwise it could
+// deliver that data minutes later.
 func Limit(c net.Conn, limit time.Duration) net.Conn {
 	if limit <= 0 {
 		return c
@@ -72,7 +75,8 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline implements net.Conn. Without a deadline, the limit applies at once, also to a Read that is under way.
+// SetReadDeadline implements net.Conn. Without a deadline, the limit applies at once, also to a
+// Read that is under way.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.bounded.Store(!t.IsZero())
 	if t.IsZero() {

@@ -98,7 +98,8 @@ func TestRunOnAPathThatDiesSilently(t *testing.T) {
 	}
 }
 
-// A user may send fewer pings. Their interval extends the limit, so that a quiet connection is kept.
+// A user may send fewer pings. Their interval extends the limit, so that a quiet connection is
+// kept.
 func TestReaderWithFewerPingsKeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)

@@ -20,9 +20,11 @@
 //     sent alone is tried on a separate connection first, and then on a shared one.
 //   - An event above 64 KiB that was cut uses Expect: 100-continue on its separate connection: a receiver that does not read too large
 //     bodies can respond with 413 before the body is sent.
-//   - A request without a response or progress for ten seconds stays in flight until its timeout. Meanwhile copies of it are sent, each on a
-//     new connection, and the first response counts. Twice the time of recent responses counts if that is longer. With HTTP/2, pings find
-//     dead connections, and no copies are sent. After that, or after a timeout, no request uses a connection that was idle before.
+//   - A request without a response or progress for ten seconds stays in flight until its timeout.
+//     Meanwhile copies are sent, each on a new connection, and the first response counts. The ten
+//     seconds become twice the time of recent responses if that is longer. After copies, or after a
+//     timeout, no request uses a connection that was idle before. With HTTP/2, pings find dead
+//     connections, and no copies are sent.
 //   - 401, 403 and 404 to more than eight requests in a row, with none accepted in between, indicate a wrong configuration: they close the
 //     throttle. Otherwise the event is retried once, and then handed back, to be sent alone.
 //   - After any other response, the event is handed back, to be retried later.

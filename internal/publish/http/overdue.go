@@ -9,9 +9,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// overdueMin is the time without progress after which a request is overdue, unless the receiver has
-// been slow lately. A copy then has as long again, until delivery resumes within 20 s.
-const overdueMin = 10 * time.Second
+// shortestWait is the time without progress after which a request is overdue, unless the receiver
+// has been slow lately. A copy then has as long again, until delivery resumes within 20 s.
+const shortestWait = 10 * time.Second
 
 // send sends a request and classifies the response. The body is not read after send has returned.
 func (c *client) send(ctx context.Context, r *request) outcome {
@@ -106,7 +106,7 @@ func (p *pace) overdueAfter(timeout time.Duration) time.Duration {
 	if p.pings.Load() {
 		return timeout
 	}
-	return min(max(overdueMin, 2*time.Duration(p.took.Load())), timeout)
+	return min(max(shortestWait, 2*time.Duration(p.took.Load())), timeout)
 }
 
 func (p *pace) note(res *http.Response, took time.Duration) {

@@ -148,3 +148,26 @@ func TestSlowReceiverIsNotCut(t *testing.T) {
 	}
 	wait(t, "the copy ends", func() bool { return ended.Load() == 1 })
 }
+
+// A large event takes its time on a slow network. That is progress, so no copy is sent.
+func TestLargeEventOnASlowNetworkIsSentOnce(t *testing.T) {
+	t.Parallel()
+	const size = 24 << 20
+	var requests atomic.Int64
+	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		for range 24 { // 14 s
+			<-time.After(600 * time.Millisecond)
+			if _, err := io.CopyN(io.Discard, r.Body, size/24); err != nil {
+				return
+			}
+		}
+	})
+	r := run(t, publishhttp.Config{URL: url})
+	if err := r.Publish(t.Context(), event("web-1", 1, strings.Repeat("x", size))); err != nil {
+		t.Fatal(err)
+	}
+	if n := requests.Load(); n != 1 {
+		t.Errorf("got %d requests, want 1", n)
+	}
+}

@@ -187,7 +187,8 @@ func kindOf(err error) string {
 // dialer keeps a handle on the socket of a nats.go connection. nats.go dials, shakes hands and writes under one lock, so a server that does
 // not read blocks every caller, even of IsConnected. Break unblocks them.
 //
-// It also ends a connection that has died silently: each connection asks the server with PINGs, so no data means no server.
+// It also ends a connection that has died silently: each connection asks the server with PINGs, so
+// no data means no server.
 type dialer struct {
 	ctx       context.Context               //nolint:containedctx // ends all dialling: nats.go's CustomDialer has no context
 	plaintext bool                          // secrets are sent unencrypted, so only loopback connections are allowed

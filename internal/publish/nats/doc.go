@@ -24,8 +24,9 @@
 // nats.go dials, shakes hands and writes under the connection's lock. A server that does not read could thus block the sender, and the end
 // of Run, for the duration of a write (10 s). The dialer therefore keeps a handle on the socket, and the end of Run breaks it.
 //
-// A path that dies silently shows only by what does not arrive. Each connection sends a PING every five seconds. If no data arrives for
-// ten, the dialer closes it, and nats.go connects again. A server that is slow, but answers PINGs, keeps its connection.
+// A path that dies silently shows only by what does not arrive. Each connection sends a PING every
+// five seconds. If no data arrives for ten, the dialer closes it, and nats.go connects again. A
+// server that is slow, but answers PINGs, keeps its connection.
 //
 // nats.go closes a connection for good if the server sends an error that it does not know. Run then opens another one.
 //

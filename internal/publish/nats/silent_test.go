@@ -26,7 +26,8 @@ func silentBus(t *testing.T) (*publishtest.NATS, *publishtest.Proxy) {
 	return r, path
 }
 
-// publishWithin publishes events of several objects, and fails the test unless the bus has all of them within resumeWithin of a moment.
+// publishWithin publishes events of several objects, and fails the test unless the bus has all of
+// them within resumeWithin of a moment.
 func publishWithin(t *testing.T, r *publishtest.NATS, body string, from time.Time) {
 	t.Helper()
 	ctx, cancel := context.WithDeadline(t.Context(), from.Add(resumeWithin))
@@ -45,7 +46,8 @@ func publishWithin(t *testing.T, r *publishtest.NATS, body string, from time.Tim
 
 func TestPathThatDiesSilently(t *testing.T) {
 	t.Parallel()
-	// Small events fit into the socket's buffer. Large ones fill it, and a write to the dead path blocks.
+	// Small events fit into the socket's buffer. Large ones fill it, and a write to the dead path
+	// blocks.
 	for name, body := range map[string]string{"small": `{}`, "large": `"` + strings.Repeat("x", 800<<10) + `"`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
