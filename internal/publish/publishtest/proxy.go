@@ -137,10 +137,10 @@ func (p *Proxy) Drop(d Direction, dropped bool) {
 	p.drops[d] = dropped
 }
 
-// Swallow is the silent death of the path. The open connections stay open until the end of the
-// test: nothing arrives any more, writes block when the buffers are full, and neither end notices
-// that the other one closes. With all, connections that are opened later are dead too, until
-// Swallow(false).
+// Swallow simulates the silent death of the path. The open connections stay open until the end of
+// the test. Nothing arrives any more, writes block when the buffers are full, and neither end
+// detects that the other one closes. With all, connections that are opened later are dead too,
+// until Swallow(false).
 func (p *Proxy) Swallow(all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
