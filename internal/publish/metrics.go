@@ -30,7 +30,7 @@ func retryReasons() []string {
 		ReasonTimeout, ReasonConnection, ReasonNoResponders, ReasonStreamFull, ReasonLimit, ReasonStore, ReasonUnavailable, ReasonOtherStream,
 		ReasonRejected, ReasonMalformed, ReasonClaim, ReasonCut, ReasonThrottled, ReasonServerError, ReasonUnauthorized, ReasonProxy, ReasonNotFound,
 		ReasonRedirect, ReasonCredentials, ReasonTLS, ReasonUnexpected, ReasonLeader, ReasonReplicas, ReasonStorage, ReasonAuthorization,
-		ReasonSequence, ReasonSplit, ReasonTimestamp, ReasonBroker,
+		ReasonSequence, ReasonSplit, ReasonTimestamp, ReasonBroker, ReasonFalseDuplicate,
 	}
 }
 
@@ -132,6 +132,9 @@ const (
 	ReasonOtherStream  = "other_stream"  // acknowledged by another stream than the configured one
 	ReasonRejected     = "rejected"      // any other error of the server
 	ReasonMalformed    = "malformed"     // not a JetStream acknowledgement
+
+	// ReasonFalseDuplicate: JetStream said that it has the event already, and does not.
+	ReasonFalseDuplicate = "false_duplicate"
 
 	// HTTP.
 	ReasonCut          = "cut"           // the connection was closed without an answer

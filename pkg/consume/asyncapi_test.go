@@ -79,7 +79,7 @@ func binaryHeaders(event *schema) yaml.MapSlice {
 
 func msgID() yaml.MapSlice {
 	return m("type", "string", "minLength", 22, "maxLength", 22,
-		"description", `The first 22 characters of base64url(sha256(source + "\n" + id)): JetStream drops a second copy within its duplicate window.`)
+		"description", `The first 22 characters of base64url(sha256(source + "\n" + id)): JetStream drops a second copy within its duplicate window. Random if another record has taken that id.`)
 }
 
 func structuredHeaders() yaml.MapSlice {

@@ -30,6 +30,41 @@ func BenchmarkPublish(b *testing.B) {
 	})
 }
 
+// BenchmarkDuplicates publishes events that the stream has, as an agent does after a restart.
+func BenchmarkDuplicates(b *testing.B) {
+	s := publishtest.StartServer(b, b.TempDir(), -1)
+	r := publishtest.RunNATS(b, publishtest.NATSConfig(s.ClientURL()))
+	publishtest.Wait(b, "the bus", func() bool { return r.Ready() == nil })
+	body := fmt.Sprintf("{%q:%q}", "pad", strings.Repeat("x", 4<<10))
+	inFlight := make(chan struct{}, publish.InFlight)
+	publishAll := func() {
+		for i := range b.N {
+			inFlight <- struct{}{}
+			r.Bus.Publish(publish.NewEvent(publishtest.Event(fmt.Sprint("web-", i), 1, body), func(err error) {
+				if err != nil {
+					b.Error(err)
+				}
+				<-inFlight
+			}, nil))
+		}
+		for range cap(inFlight) {
+			inFlight <- struct{}{}
+		}
+		for range cap(inFlight) {
+			<-inFlight
+		}
+	}
+	publishAll()
+	b.ReportAllocs()
+	cpu := publishtest.ProcessCPU(b)
+	b.ResetTimer()
+	publishAll()
+	publishtest.Report(b, cpu)
+	if got := r.Metric(b, "kubecdc_publish_duplicates_total", ""); got != float64(b.N) {
+		b.Errorf("%v of %d events were duplicates", got, b.N)
+	}
+}
+
 func benchmark(b *testing.B, bus publish.Bus) {
 	b.Helper()
 	body := strings.Repeat("x", 4<<10)

@@ -45,6 +45,8 @@ type Bus struct {
 	dead     string      // subject of dead letters; "" without one
 	deadOff  atomic.Bool // the stream does not accept the subject
 
+	transformed atomic.Bool // the stream stores records under other subjects
+
 	fence  *publish.Fencing
 	table  *table
 	link   *link

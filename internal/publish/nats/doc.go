@@ -3,8 +3,10 @@
 // # Invariants
 //
 //   - An event ends without an error only after JetStream has acknowledged it.
+//   - An acknowledgement that says "duplicate" is a claim: the event ends after the record was read back and is this event.
 //   - A resent event carries the same Nats-Msg-Id, so the stream stores one record of it within its duplicate window. A copy that was
-//     stuck in a broken connection for longer is stored late; consumers recognise it by its id.
+//     stuck in a broken connection for longer is stored late; consumers recognise it by its id. After a false claim, the event carries
+//     another Nats-Msg-Id.
 //   - The bus refuses a stream that would lose records silently, at every connect. It never changes a stream.
 //   - Publish never waits: not for the server, not for the fence, and not for a socket.
 //
@@ -13,7 +15,8 @@
 // There is one connection, one subscription to <inbox>.*, and a table of the events in flight. Publish composes the message in the
 // caller's goroutine and adds it to the queue of the sender, the only goroutine that writes messages. The reply subject names slot, call
 // and attempt. The subscription's goroutine finds the event in the table and ends it. An acknowledgement counts for every attempt of the
-// event, because all carry the same bytes; an error counts only for the latest attempt.
+// event, because all carry the same bytes; an error counts only for the latest attempt. If it says "duplicate", the sender requests the
+// record, and the event waits for it; claim.go describes this.
 //
 // If the response means "not now", the bus returns the event to the caller. If there is no response, the bus resends the event itself,
 // after a timeout, which doubles, and after the loss of the connection. All events in flight then return to the queue in the order of

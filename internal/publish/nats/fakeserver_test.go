@@ -2,6 +2,8 @@ package nats_test
 
 import (
 	"bufio"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -19,15 +21,22 @@ type fakeServer struct {
 	conns  sync.WaitGroup
 	timers sync.WaitGroup
 
-	mu     sync.Mutex
-	dice   *rand.Rand
-	kind   bool          // stops causing trouble
-	late   time.Duration // of each acknowledgement of a server that behaves
-	all    int           // connections
-	open   map[*fakeConn]bool
-	stored map[string]uint64   // sequence by message id
-	log    map[string][]string // ids by subject, in the order of arrival, without duplicates
+	mu      sync.Mutex
+	dice    *rand.Rand
+	kind    bool          // stops causing trouble
+	late    time.Duration // of each acknowledgement of a server that behaves
+	all     int           // connections
+	open    map[*fakeConn]bool
+	stored  map[string]uint64   // sequence by message id
+	records []*fakeRecord       // by sequence, from 1; nil: lost
+	log     map[string][]string // bodies by subject, in the order of arrival
+	onRead  func(answer func()) // a check of a duplicate; nil: answer it
+	version string
+	limits  string // of the stream
 }
+
+// fakeRecord is a stored message.
+type fakeRecord struct{ subject, header, body string }
 
 type fakeConn struct {
 	net.Conn
@@ -44,6 +53,7 @@ func startFakeServer(t *testing.T, seed uint64) *fakeServer {
 	}
 	s := &fakeServer{
 		l: l, dice: rand.New(rand.NewPCG(seed, 0)), open: map[*fakeConn]bool{}, stored: map[string]uint64{}, log: map[string][]string{},
+		version: "2.12.0", limits: `"max_bytes":-1,"num_replicas":1`,
 	}
 	s.conns.Go(func() {
 		for {
@@ -105,7 +115,10 @@ func (c *fakeConn) serve() {
 		delete(c.s.open, c)
 		c.s.mu.Unlock()
 	}()
-	c.write(`INFO {"server_id":"fake","version":"2.12.0","proto":1,"headers":true,"max_payload":1048576,"jetstream":true}` + "\r\n")
+	c.s.mu.Lock()
+	version := c.s.version
+	c.s.mu.Unlock()
+	c.write(fmt.Sprintf(`INFO {"server_id":"fake","version":%q,"proto":1,"headers":true,"max_payload":1048576,"jetstream":true}`+"\r\n", version))
 	r := bufio.NewReader(c)
 	for {
 		line, err := r.ReadString('\n')
@@ -132,7 +145,13 @@ func (c *fakeConn) serve() {
 			if _, err := io.ReadFull(r, body); err != nil {
 				return
 			}
-			if !c.message(f[1], f[2], string(body)) {
+			header := 0
+			if f[0] == "HPUB" {
+				if header, err = strconv.Atoi(f[3]); err != nil {
+					return
+				}
+			}
+			if !c.message(f[1], f[2], string(body[:header]), string(body[header:size])) {
 				return
 			}
 		}
@@ -140,17 +159,19 @@ func (c *fakeConn) serve() {
 }
 
 // message handles a message. It reports false if the connection is to be cut.
-func (c *fakeConn) message(subject, reply, text string) bool {
+func (c *fakeConn) message(subject, reply, header, body string) bool {
 	if strings.HasPrefix(subject, "$JS.API.STREAM.INFO.") {
 		c.answer(reply, "", `{"type":"io.nats.jetstream.api.v1.stream_info_response","created":"2026-01-02T03:04:05Z","config":{"name":"KUBECDC",`+
-			`"subjects":["kubecdc.prod-eu-1.>"],"retention":"limits","discard":"new","max_bytes":-1,"max_msgs":-1,"max_msgs_per_subject":-1,"max_msg_size":-1,`+
-			`"duplicate_window":120000000000,"storage":"file","num_replicas":1},"state":{"messages":0,"last_seq":1000000000}}`)
+			`"subjects":["kubecdc.prod-eu-1.>"],"retention":"limits","discard":"new",`+c.s.limits+`,"max_msgs":-1,"max_msgs_per_subject":-1,"max_msg_size":-1,`+
+			`"duplicate_window":120000000000,"storage":"file"},"state":{"messages":0,"last_seq":1000000000}}`)
 		return true
 	}
-	_, id, _ := strings.Cut(text, "Nats-Msg-Id: ")
-	id, _, _ = strings.Cut(id, "\r\n")
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
+	if strings.HasPrefix(subject, "$JS.API.STREAM.MSG.GET.") {
+		return c.read(reply, body)
+	}
+	record := &fakeRecord{subject, header, body}
 	fate := c.s.dice.IntN(100)
 	if c.s.kind {
 		fate = 99
@@ -159,17 +180,17 @@ func (c *fakeConn) message(subject, reply, text string) bool {
 	case fate < 2:
 		return false
 	case fate < 4:
-		c.s.store(subject, id)
+		c.s.store(record)
 		return false
 	case fate < 8: // ignored
 	case fate < 10:
-		c.s.store(subject, id)
+		c.s.store(record)
 	case fate < 13:
 		go c.answer(reply, "", `{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"KUBECDC"}`)
 	case fate < 16:
 		go c.answer(reply, "NATS/1.0 503\r\n\r\n", "")
 	case fate < 24: // late, maybe on another connection
-		ack := c.s.store(subject, id)
+		ack := c.s.store(record)
 		c.s.timers.Add(1)
 		time.AfterFunc(time.Duration(c.s.dice.IntN(300))*time.Millisecond, func() {
 			defer c.s.timers.Done()
@@ -180,26 +201,68 @@ func (c *fakeConn) message(subject, reply, text string) bool {
 			}
 		})
 	case c.s.late > 0:
-		ack := c.s.store(subject, id)
+		ack := c.s.store(record)
 		c.s.timers.Add(1)
 		time.AfterFunc(c.s.late, func() {
 			defer c.s.timers.Done()
 			c.answer(reply, "", ack)
 		})
+	case fate < 27: // lost: it is a duplicate from now on
+		c.s.stored[record.id()] = uint64(len(c.s.records) + 1)
+		c.s.records = append(c.s.records, nil)
+	case fate < 30: // a duplicate of another record, if there is one
+		c.s.stored[record.id()] = uint64(max(len(c.s.records), 1))
+		c.answer(reply, "", c.s.store(record))
 	default:
-		c.answer(reply, "", c.s.store(subject, id))
+		c.answer(reply, "", c.s.store(record))
 	}
 	return true
 }
 
+// read answers a request for a record, or is silent.
+func (c *fakeConn) read(reply, request string) bool {
+	var wanted struct {
+		Seq uint64 `json:"seq"`
+	}
+	if err := json.Unmarshal([]byte(request), &wanted); err != nil {
+		return false
+	}
+	text := `{"error":{"code":404,"err_code":10037,"description":"no message found"}}`
+	if i := wanted.Seq; 0 < i && i <= uint64(len(c.s.records)) && c.s.records[i-1] != nil {
+		r := c.s.records[i-1]
+		text = fmt.Sprintf(`{"message":{"subject":%q,"seq":%d,"hdrs":%q,"data":%q,"time":"2026-01-02T03:04:05Z"}}`, r.subject, i,
+			base64.StdEncoding.EncodeToString([]byte(r.header)), base64.StdEncoding.EncodeToString([]byte(r.body)))
+	}
+	answer := func() { c.answer(reply, "", text) }
+	switch {
+	case c.s.onRead != nil:
+		c.s.onRead(answer)
+	case c.s.kind || c.s.dice.IntN(100) < 80:
+		answer()
+	case c.s.dice.IntN(2) == 0:
+		c.answer(reply, "NATS/1.0 503\r\n\r\n", "")
+	case c.s.dice.IntN(5) == 0:
+		return false
+	}
+	return true
+}
+
+// id returns the message id.
+func (r *fakeRecord) id() string {
+	_, id, _ := strings.Cut(r.header, "Nats-Msg-Id: ")
+	id, _, _ = strings.Cut(id, "\r\n")
+	return id
+}
+
 // store stores a message and returns the acknowledgement.
-func (s *fakeServer) store(subject, id string) string {
-	if seq, ok := s.stored[id]; ok {
+func (s *fakeServer) store(r *fakeRecord) string {
+	if seq, ok := s.stored[r.id()]; ok {
 		return fmt.Sprintf(`{"stream":"KUBECDC","seq":%d,"duplicate":true}`, seq)
 	}
-	seq := uint64(len(s.stored) + 1)
-	s.stored[id] = seq
-	s.log[subject] = append(s.log[subject], id)
+	s.records = append(s.records, r)
+	seq := uint64(len(s.records))
+	s.stored[r.id()] = seq
+	s.log[r.subject] = append(s.log[r.subject], r.body)
 	return fmt.Sprintf(`{"stream":"KUBECDC","seq":%d}`, seq)
 }
 

@@ -14,9 +14,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// flight is an event in flight: its message, and the identification of its responses. Responses arrive at <inbox>.<slot>-<call>-<attempt>.
-// An acknowledgement counts for every attempt of the current call, because all carry the same event under the same id. An error counts only
-// for the latest attempt. Responses to older calls are ignored. A flight is reused for later events.
+// flight is an event in flight: its message, and the identification of its responses. Responses arrive at <inbox>.<slot>-<call>-<attempt>,
+// those to checks at <inbox>.r<slot>-<call>-<attempt>. An acknowledgement counts for every attempt of the current call, because all carry
+// the same event. If it says "duplicate", it counts for the attempts under the current message id. An error counts only for the latest
+// attempt. Responses to older calls are ignored. A flight is reused for later events.
 type flight struct {
 	slot int
 
@@ -32,6 +33,9 @@ type flight struct {
 	deadline time.Time
 	failure  string   // reason of a failed attempt, not yet reported to the event
 	answer   *outcome // a response that arrived during the hand-over
+	claimed  uint64   // sequence of the record that the stream claims to have
+	renewals int      // of the message id
+	renewed  uint64   // the first attempt under the current message id
 
 	// The goroutine that loads the flight owns these, and then the sender.
 	mark    publish.Mark // the stream's end when the event arrived
@@ -47,11 +51,16 @@ type flight struct {
 type phase byte
 
 const (
-	loading phase = iota // the message is being composed, or there is no event
-	queued               // the attempt waits for the sender
-	sending              // nats.go reads the message and its event
-	sent                 // the attempt waits for a response
+	loading  phase = iota // the message is being composed, or there is no event
+	queued                // the attempt waits for the sender
+	sending               // nats.go reads the message and its event
+	sent                  // the attempt waits for a response
+	claimed               // the stream says that it has the event, and the check waits for the sender
+	checking              // the check waits for the record
 )
+
+// replyRecord begins the last token of the reply subject of a check.
+const replyRecord = "r"
 
 const (
 	headerMsgID   = "Nats-Msg-Id"
@@ -80,7 +89,7 @@ func (f *flight) load(b *Bus) {
 		buf = append(buf, deadLetterSuffix...)
 	}
 	endOfID := len(buf)
-	buf = f.appendReply(buf, b.inbox)
+	buf = f.appendReply(buf, b.inbox, "")
 	f.buf = buf
 	s := string(buf)
 	f.msg.Subject = s[:endOfSubject]
@@ -124,9 +133,10 @@ func (f *flight) loadAttributes(ev *encode.Event) {
 	}
 }
 
-func (f *flight) appendReply(dst []byte, inbox string) []byte {
+func (f *flight) appendReply(dst []byte, inbox, kind string) []byte {
 	dst = append(dst, inbox...)
 	dst = append(dst, '.')
+	dst = append(dst, kind...)
 	dst = strconv.AppendUint(dst, uint64(f.slot), 10)
 	dst = append(dst, '-')
 	dst = strconv.AppendUint(dst, f.call, 10)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,6 +41,10 @@ func (b *Bus) send(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		if c, ok := b.table.nextCheck(b.inbox, b.timeout); ok {
+			b.sendCheck(&c, fenced)
+			continue
+		}
 		f := b.table.next()
 		switch {
 		case f == nil:
@@ -65,7 +70,7 @@ func (b *Bus) handOver(f *flight) bool {
 		f.event.Retried(f.failure)
 	}
 	if f.attempt > 1 {
-		f.msg.Reply = string(f.appendReply(nil, b.inbox))
+		f.msg.Reply = string(f.appendReply(nil, b.inbox, ""))
 	}
 	b.dialer.guarded.Load().Carry()
 	err := b.conn.Load().PublishMsg(&f.msg)
@@ -90,8 +95,13 @@ func (b *Bus) timeout(timeouts int) time.Duration {
 
 // onAnswer runs in the subscription's only goroutine. It does not block.
 func (b *Bus) onAnswer(m *nats.Msg) {
-	slot, call, attempt, ok := parseReply(m.Subject[len(b.inbox)+1:])
+	token, record := strings.CutPrefix(m.Subject[len(b.inbox)+1:], replyRecord)
+	slot, call, attempt, ok := parseReply(token)
 	if !ok {
+		return
+	}
+	if record {
+		b.onRecord(m, slot, call, attempt)
 		return
 	}
 	if end, ok := b.table.answered(slot, call, attempt, b.acks.read(m)); ok {
@@ -245,10 +255,10 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 	d.guarded.Load().Carry()
 	request, done := context.WithTimeout(ctx, b.cfg.AckTimeout)
 	defer done()
-	answer, err := nc.RequestMsgWithContext(request, &f.msg)
+	o, err = b.requestAlone(request, nc, f)
 	switch {
 	case err == nil:
-		return b.acks.read(answer), true
+		return o, true
 	case errors.Is(err, nats.ErrNoResponders):
 		return noResponders(), true
 	case ctx.Err() != nil:

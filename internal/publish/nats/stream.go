@@ -184,6 +184,7 @@ func (b *Bus) stream(ctx context.Context, js jetstream.JetStream) error {
 		return fmt.Errorf("%w: %s:\n  - %s", publish.ErrStream, want.Name, strings.Join(why, "\n  - "))
 	}
 	b.noteDeadLetters(got.Subjects)
+	b.transformed.Store(got.SubjectTransform != nil)
 	switch d := differences(&got, &want); {
 	case created:
 		b.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects, "replicas", want.Replicas,

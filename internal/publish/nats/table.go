@@ -24,8 +24,11 @@ type table struct {
 	queue    []entry // of the sender, starts at head
 	head     int
 	alone    []*flight // events to send alone
+	claims   claims
 	arrivals uint64
 	epoch    uint64 // number of the connection, from 1
+
+	secret [32]byte // of the message ids that replace those of false claims
 }
 
 // entry is a flight in the queue. It is stale if the flight has ended since: a response to an earlier attempt may arrive late.
@@ -46,7 +49,7 @@ type ending struct {
 }
 
 func newTable() *table {
-	return &table{epoch: 1, wake: publish.NewSignal(), wakeAlone: publish.NewSignal()}
+	return &table{epoch: 1, wake: publish.NewSignal(), wakeAlone: publish.NewSignal(), secret: newSecret()}
 }
 
 // acquire returns a flight for an event, nil if the table is closed. The caller loads and submits it.
@@ -67,6 +70,7 @@ func (t *table) acquire(e *publish.Event) *flight {
 	f.event, f.order = e, t.arrivals
 	f.call++
 	f.attempt, f.epoch, f.cuts, f.timeouts, f.failure = 1, 0, 0, 0, ""
+	f.renewals, f.renewed = 0, 0
 	return f
 }
 
@@ -89,6 +93,7 @@ func (t *table) submit(f *flight) bool {
 
 // enqueue appends a flight to the queue. It must be called with mu held.
 func (t *table) enqueue(f *flight) {
+	t.endCheck(f)
 	f.phase = queued
 	if t.head > 0 && len(t.queue) == cap(t.queue) { // reuse the space before head
 		t.queue, t.head = slices.Delete(t.queue, 0, t.head), 0
@@ -97,11 +102,11 @@ func (t *table) enqueue(f *flight) {
 	t.wake.Raise()
 }
 
-// pending reports whether the queue has an entry.
+// pending reports whether the queue has an entry, or the next check may begin.
 func (t *table) pending() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.head < len(t.queue)
+	return t.head < len(t.queue) || t.claims.hasRoom()
 }
 
 // next returns the next flight to send, nil if there is none. The caller owns the flight until it settles it.
@@ -140,6 +145,8 @@ func (t *table) settle(f *flight, failed bool, timeout func(timeouts int) time.D
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
+	case f.answer != nil && f.answer.duplicate:
+		t.claim(f, f.answer)
 	case f.answer != nil:
 		return t.end(f, *f.answer), true
 	case f.cuts >= isolateAfter: // the last of them was lost during the hand-over
@@ -174,16 +181,21 @@ func (t *table) answered(slot int, call, attempt uint64, o outcome) (ending, boo
 		return ending{}, false
 	}
 	f := t.flights[slot]
-	if f.event == nil || f.call != call || o.kind != acked && f.attempt != attempt {
+	if f.event == nil || f.call != call || o.kind != acked && f.attempt != attempt || o.duplicate && attempt < f.renewed {
 		return ending{}, false
 	}
 	switch {
 	case f.phase == sending: // nats.go still reads the event, so settle ends it
-		if f.answer == nil {
+		if f.answer == nil || f.answer.duplicate {
 			f.answer = &o
 		}
 		return ending{}, false
 	case f.phase == queued && o.kind != acked:
+		return ending{}, false
+	case o.duplicate && (f.phase == claimed || f.phase == checking): // of an earlier attempt
+		return ending{}, false
+	case o.duplicate:
+		t.claim(f, &o)
 		return ending{}, false
 	}
 	return t.end(f, o), true
@@ -195,11 +207,12 @@ func (t *table) reset(cut bool) (isolated []ending, retried int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.queue, t.head = t.queue[:0], 0
+	t.claims.waiting = nil
 	for _, f := range t.flights {
 		if f.event == nil || f.event.Alone || f.phase == loading {
 			continue
 		}
-		if cut && f.epoch == t.epoch {
+		if cut && f.epoch == t.epoch && f.phase != claimed && f.phase != checking {
 			f.cuts++
 		}
 		switch {
@@ -207,11 +220,12 @@ func (t *table) reset(cut bool) (isolated []ending, retried int) {
 		case f.cuts >= isolateAfter:
 			isolated = append(isolated, t.end(f, cutOff()))
 		default:
-			if f.phase == sent {
+			if f.phase != queued {
 				retried++
 				f.failure = publish.ReasonConnection
 				f.attempt++
 			}
+			t.endCheck(f)
 			f.phase = queued
 			t.queue = append(t.queue, entry{f, f.call})
 		}
@@ -229,7 +243,7 @@ func (t *table) overdue(now time.Time) (n int, id, subject string, attempt uint6
 		return
 	}
 	for _, f := range t.flights {
-		if f.event == nil || f.phase != sent || now.Before(f.deadline) {
+		if f.event == nil || f.phase != sent && f.phase != checking || now.Before(f.deadline) {
 			continue
 		}
 		if n == 0 {
@@ -259,6 +273,7 @@ func (t *table) close() (all []ending) {
 
 // end frees a flight. It must be called with mu held; the caller reports the result to the event without mu.
 func (t *table) end(f *flight, o outcome) ending {
+	t.endCheck(f)
 	done := ending{o, f.event, f.msg.Subject, f.attempt, f.mark}
 	f.event, f.phase, f.answer, f.msg.Data = nil, loading, nil, nil
 	t.free = append(t.free, f)
