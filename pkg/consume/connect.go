@@ -14,12 +14,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/natsversion"
 	"github.com/kubecdc/kubecdc/internal/silence"
 )
 
 // connect returns the connection to use. ctx bounds how long it takes, not the connection.
 func (s *JetStream) connect(ctx context.Context) (*link, error) {
 	if s.Conn != nil {
+		if err := natsversion.Check(s.Conn.ConnectedServerVersion()); err != nil {
+			return nil, err
+		}
 		return newLink(s.Conn, cmp.Or(s.Conn.ConnectedUrlRedacted(), "the connection that was given"), false), nil
 	}
 	servers, err := withoutUser(s.URL)
@@ -63,6 +67,10 @@ func (s *JetStream) connect(ctx context.Context) (*link, error) {
 		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, fmt.Errorf("connect to %s: %w%s", servers, withoutURL(err), connectAdvice(err))
+	}
+	if err := natsversion.Check(conn.ConnectedServerVersion()); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("connect to %s: %w", servers, err)
 	}
 	return newLink(conn, servers, true), nil
 }
@@ -141,9 +149,12 @@ func withoutURL(err error) error {
 // explain adds what to do about an error of JetStream.
 func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream string, err error) error {
 	server := cmp.Or(l.conn.ConnectedUrlRedacted(), l.servers)
+	old := natsversion.Check(l.conn.ConnectedServerVersion()) // the reader may have connected to another server since
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case old != nil:
+		return fmt.Errorf("open stream %s at %s: %w: %w", stream, server, old, err)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w %s at %s: %s", ErrNoStream, stream, server, others(ctx, js))
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/natsversion"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -90,6 +91,11 @@ func (s *relaySource) connect() error {
 		nats.IgnoreAuthErrorAbort(), // after a rotation of the credentials it reconnects
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.note("connection to bus", err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { s.note("connect to bus", err) }),
+		nats.ReconnectHandler(func(c *nats.Conn) {
+			if err := natsversion.Check(c.ConnectedServerVersion()); err != nil {
+				s.note("reconnect to bus", err)
+			}
+		}),
 	)...)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", s.servers, s.reason(err))
@@ -121,6 +127,9 @@ func (s *relaySource) reason(err error) error {
 func (s *relaySource) begin(ctx context.Context) error {
 	if err := s.connected(); err != nil {
 		return err
+	}
+	if err := natsversion.Check(s.conn.ConnectedServerVersion()); err != nil {
+		return finalError{err}
 	}
 	name := s.cfg.Stream.Name
 	info, err := lookUp(ctx, s.js, name)
@@ -247,6 +256,9 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 		return nil, fmt.Errorf("connect to %s: %w", s.servers, s.reason(err))
 	}
 	defer conn.Close()
+	if err := natsversion.Check(conn.ConnectedServerVersion()); err != nil {
+		return nil, err
+	}
 	js, err := jetStreamIn(s.cfg.Domain, conn)
 	if err != nil {
 		return nil, err

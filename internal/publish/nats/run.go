@@ -181,8 +181,8 @@ func (b *Bus) checkAgain(ctx context.Context, err error, failures int) error {
 func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
 	ctx, done := b.link.during(ctx)
 	defer done()
-	if !nc.HeadersSupported() {
-		return fmt.Errorf("%w: server %s does not support headers: use nats-server 2.2 or later", publish.ErrStream, nc.ConnectedServerVersion())
+	if err := b.checkVersion(nc.ConnectedServerVersion()); err != nil {
+		return err
 	}
 	if need := b.cfg.MaxEventBytes + headRoom; nc.MaxPayload() < int64(need) {
 		small := fmt.Sprintf("the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes", nc.MaxPayload(), need)
@@ -191,7 +191,7 @@ func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 		}
 		b.warnOfLimit(small)
 	}
-	return b.stream(ctx, js)
+	return b.stream(ctx, js, nc.ConnectedServerVersion())
 }
 
 // warnOfLimit reports that a limit of the bus was lowered while it runs. The dispatcher shortens

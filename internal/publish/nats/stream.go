@@ -140,7 +140,7 @@ func differences(got, want *jetstream.StreamConfig) []string {
 }
 
 // stream ensures that the configured stream exists and loses nothing. An error that wraps publish.ErrStream is permanent.
-func (b *Bus) stream(ctx context.Context, js jetstream.JetStream) error {
+func (b *Bus) stream(ctx context.Context, js jetstream.JetStream, server string) error {
 	want := b.cfg.Stream.config(b.capture())
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()
@@ -185,6 +185,7 @@ func (b *Bus) stream(ctx context.Context, js jetstream.JetStream) error {
 	}
 	b.noteDeadLetters(got.Subjects)
 	b.transformed.Store(got.SubjectTransform != nil)
+	b.warnOfVersion(server, &got)
 	switch d := differences(&got, &want); {
 	case created:
 		b.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects, "replicas", want.Replicas,

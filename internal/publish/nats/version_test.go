@@ -1,0 +1,97 @@
+package nats_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+)
+
+const tooOld = "nats-server 2.9.25 is too old: use 2.10 or later"
+
+// be makes the fake server have a version from its next connection on.
+func (s *fakeServer) be(version, limits string) {
+	s.behave()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version, s.limits = version, limits
+}
+
+const plainLimits = `"max_bytes":-1,"num_replicas":1`
+
+func TestServerThatIsTooOldIsRefused(t *testing.T) {
+	s := startFakeServer(t, 1)
+	s.be("2.9.25", plainLimits)
+	r := publishtest.RunNATS(t, publishtest.NATSConfig("nats://"+s.l.Addr().String()))
+	<-r.Ended
+	if !errors.Is(r.Err, publish.ErrStream) || !strings.Contains(r.Err.Error(), tooOld) {
+		t.Errorf("the bus ended with %v", r.Err)
+	}
+}
+
+// A bus that runs finds an older server when it reconnects: its events wait for another one.
+func TestServerThatIsTooOldAfterAReconnectIsWaitedOut(t *testing.T) {
+	s := startFakeServer(t, 1)
+	s.be("2.10.0", plainLimits)
+	r := publishtest.RunNATS(t, publishtest.NATSConfig("nats://"+s.l.Addr().String()))
+	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	s.be("2.9.25", plainLimits)
+	s.cut()
+	publishtest.Wait(t, "the reason", func() bool {
+		err := r.Ready()
+		return err != nil && strings.Contains(err.Error(), tooOld)
+	})
+	done := make(chan error, 1)
+	go func() { done <- r.Publish(t.Context(), publishtest.Event("web-1", 2, `{}`)) }()
+	s.be("2.10.0", plainLimits)
+	s.cut()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRelayRefusesAServerThatIsTooOld(t *testing.T) {
+	s := startFakeServer(t, 1)
+	s.be("2.9.25", plainLimits)
+	cfg := publishtest.NATSConfig("nats://" + s.l.Addr().String())
+	source, err := cfg.Relay(&driver.Relaying{Name: "hook", Log: publishtest.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	publishtest.Wait(t, "a connection", func() bool {
+		err = source.Open(t.Context())
+		return err == nil || !strings.Contains(err.Error(), "not connected")
+	})
+	if err == nil || !strings.Contains(err.Error(), tooOld) {
+		t.Errorf("the relay began: %v", err)
+	}
+	if _, err := source.Status(t.Context()); err == nil || !strings.Contains(err.Error(), tooOld) {
+		t.Errorf("the status is read: %v", err)
+	}
+}
+
+func TestVersionThatLosesRecordsIsLogged(t *testing.T) {
+	for _, tc := range []struct {
+		version, limits string
+		want            int
+	}{
+		{"2.12.15", `"max_bytes":1000000,"num_replicas":3`, 1},
+		{"2.12.15", `"max_bytes":1000000,"num_replicas":1`, 0},
+		{"2.12.15", `"max_bytes":-1,"num_replicas":3`, 0},
+		{"2.14.0", `"max_bytes":1000000,"num_replicas":3`, 0},
+	} {
+		s := startFakeServer(t, 1)
+		s.be(tc.version, tc.limits)
+		r := publishtest.RunNATS(t, publishtest.NATSConfig("nats://"+s.l.Addr().String()))
+		publishtest.Wait(t, "the bus", func() bool { return r.Ready() == nil })
+		if got := publishtest.Lines(r.Log.String(), "may lose acknowledged records"); got != tc.want {
+			t.Errorf("%s, %s: %d lines, want %d:\n%s", tc.version, tc.limits, got, tc.want, r.Log)
+		}
+	}
+}
