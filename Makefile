@@ -57,8 +57,12 @@ CHECKED := ./e2e ./oracle/... ./process ./prose ./proxy ./wait
 # Of e2e, what CI runs with an agent that has the race detector.
 RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$
 
+# test-full-stream: for how long, and what it is drawn from (default: the time; printed)
+FULL_STREAM      ?= 30m
+FULL_STREAM_SEED ?=
+
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-crashes test-faults test-selection test-failover test-log-identity test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-failover test-log-identity test-full-stream test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25
@@ -121,6 +125,10 @@ test-log-identity: export KUBECDC_KAFKA = require
 test-log-identity: control-plane kafka ## Delete and create the stream and the topic again, RECREATIONS (50) times under load, exchange and restore them
 	cd test && RECREATIONS=$(RECREATIONS) go test -v -count=1 -timeout 1h \
 		-run '^Test(StreamIs.*|TopicIsRecreated|KafkaIsExchanged)$$' ./e2e
+
+.PHONY: test-full-stream
+test-full-stream: ## Fill a stream of three replicas again and again for FULL_STREAM (30m), make room as the documentation advises, and read all records back
+	FULL_STREAM=$(FULL_STREAM) $(if $(FULL_STREAM_SEED),FULL_STREAM_SEED=$(FULL_STREAM_SEED)) go test -v -count=1 -timeout 2h -run '^TestFullStream$$' ./internal/publish/nats
 
 .PHONY: test-kafka
 test-kafka: export KUBECDC_KAFKA = require
