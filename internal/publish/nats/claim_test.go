@@ -250,17 +250,23 @@ func TestDuplicateThatCannotBeCheckedWaits(t *testing.T) {
 }
 
 // A restarted agent sends thousands of events that the stream has. Up to 32 are read back at a
-// time, and none ends before its record was read.
+// time, of large ones fewer, and none ends before its record was read.
 func TestDuplicatesAreCheckedInAPipeline(t *testing.T) {
-	const limit, events = 32, 200
+	t.Run("small", func(t *testing.T) { checkPipeline(t, 200, 2, 32) })
+	t.Run("large", func(t *testing.T) { checkPipeline(t, 10, 900<<10, 4) })
+}
+
+func checkPipeline(t *testing.T, events, size, limit int) {
+	t.Helper()
 	s := startFakeServer(t, 1)
 	s.behave()
 	first := publishtest.RunNATS(t, publishtest.NATSConfig("nats://"+s.l.Addr().String()))
+	body := strings.Repeat(" ", size-2) + "{}"
 	publish := func(r *publishtest.NATS) *sync.WaitGroup {
 		var wg sync.WaitGroup
 		for k := range events {
 			wg.Go(func() {
-				if err := r.Publish(t.Context(), publishtest.Event(fmt.Sprint("web-", k), 1, `{}`)); err != nil {
+				if err := r.Publish(t.Context(), publishtest.Event(fmt.Sprint("web-", k), 1, body)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -303,7 +309,7 @@ func TestDuplicatesAreCheckedInAPipeline(t *testing.T) {
 	if most != limit {
 		t.Errorf("%d records were read at a time, want %d", most, limit)
 	}
-	if got := second.Metric(t, "kubecdc_publish_duplicates_total", ""); got != events {
+	if got := second.Metric(t, "kubecdc_publish_duplicates_total", ""); got != float64(events) {
 		t.Errorf("%v duplicates are counted, want %d", got, events)
 	}
 }

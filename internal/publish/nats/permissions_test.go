@@ -39,6 +39,26 @@ func leastPermissions(t *testing.T) *server.Permissions {
 	return options.Users[0].Permissions
 }
 
+// Who may read a stream by sequence may read every subject of it. The agent alone needs that, to
+// check duplicates.
+func TestOnlyTheAgentMayReadBySequence(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/guides/nats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const right = "STREAM.MSG.GET.KUBECDC"
+	blocks := strings.Split(string(page), "permissions {")[1:]
+	if len(blocks) < 3 || !strings.Contains(blocks[0], right) {
+		t.Fatalf("%d sets of permissions, of which the first is not the agent's", len(blocks))
+	}
+	for i, block := range blocks[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		if strings.Contains(block, "MSG.GET") || strings.Contains(block, "$JS.API.>") {
+			t.Errorf("set %d of a reader has %s", i+1, right)
+		}
+	}
+}
+
 func restricted(p *server.Permissions) func(*server.Options) {
 	return func(o *server.Options) {
 		o.Users = []*server.User{{Username: "agent", Password: "secret", Permissions: p}}
