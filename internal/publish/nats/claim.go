@@ -195,9 +195,24 @@ func (f *flight) is(record *nats.Msg, event *consume.Event, transformed bool) bo
 	case record.Subject != f.msg.Subject && !transformed:
 		return false
 	case event != nil:
-		return event.Source == string(e.Source) && event.ID == string(e.ID) && event.Type == string(e.Type)
+		return event.Source == string(e.Source) && event.ID == string(e.ID) && sameChange(event.Type, string(e.Type))
 	}
 	return len(e.Attributes) == 0 && bytes.Equal(record.Data, f.msg.Data)
+}
+
+// sameChange reports whether events of these types and one id are the same change. One version of
+// an object may be created, updated or entered, depending on what an agent saw before: an agent
+// that was killed, or that takes over, sends another one under the same id.
+func sameChange(a, b string) bool {
+	return a == b || isVersion(a) && isVersion(b)
+}
+
+func isVersion(eventType string) bool {
+	switch eventType {
+	case consume.TypePrefix + "object.created", consume.TypePrefix + "object.updated", consume.TypePrefix + "object.entered":
+		return true
+	}
+	return false
 }
 
 // sendCheck asks the stream's leader for the record of a claim. fenced ends the event instead.

@@ -127,6 +127,23 @@ func TestDuplicateAfterARestartIsOneRecord(t *testing.T) {
 	}
 }
 
+// An agent that was killed finds a version by comparison that it sent as another operation before.
+func TestDuplicateOfAnotherOperationIsOneRecord(t *testing.T) {
+	s := publishtest.StartServer(t, t.TempDir(), -1)
+	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
+	for _, op := range []string{"updated", "created", "entered"} {
+		ev := podEvent(t, "web-1", 7, encode.Structured)
+		ev.Type = []byte("dev.kubecdc.object." + op)
+		ev.Body = []byte(strings.Replace(string(ev.Body), "object.created", "object."+op, 1))
+		if err := r.Publish(t.Context(), ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.Metric(t, "kubecdc_publish_duplicates_total", ""); got != 2 {
+		t.Errorf("%v duplicates are counted, want 2", got)
+	}
+}
+
 // A server that has lost a record, or whose stream was purged, says "duplicate" all the same.
 func TestDuplicateOfARecordThatIsGoneIsSentAgain(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
