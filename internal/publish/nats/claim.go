@@ -45,9 +45,16 @@ const codeNoRecord = 10037
 // claims are the flights whose acknowledgement says that the stream has the event already. The
 // table's mutex guards them.
 type claims struct {
-	waiting []entry
+	waiting []waitingClaim
 	checks  int // requests under way
 	bytes   int // of their events
+}
+
+// waitingClaim is a flight whose check has not begun. It is stale if the flight has left its phase
+// since; another event may then be loaded into it.
+type waitingClaim struct {
+	entry
+	size int // of the event
 }
 
 // claim makes a flight wait for its check. It must be called with mu held.
@@ -55,7 +62,7 @@ func (t *table) claim(f *flight, o *outcome) {
 	f.phase, f.answer = claimed, nil
 	f.claimed = o.sequence
 	f.attempt++
-	t.claims.waiting = append(t.claims.waiting, entry{f, f.call})
+	t.claims.waiting = append(t.claims.waiting, waitingClaim{entry{f, f.call}, len(f.msg.Data)})
 	t.wake.Raise()
 }
 
@@ -64,7 +71,7 @@ func (c *claims) hasRoom() bool {
 	if len(c.waiting) == 0 || c.checks >= maxChecks {
 		return false
 	}
-	return c.checks == 0 || c.bytes+len(c.waiting[0].msg.Data) <= maxCheckBytes
+	return c.checks == 0 || c.bytes+c.waiting[0].size <= maxCheckBytes
 }
 
 // recordCheck is a request for the record of a claim.
@@ -80,7 +87,7 @@ func (t *table) nextCheck(inbox string, timeout func(timeouts int) time.Duration
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.claims.hasRoom() {
-		e := t.claims.waiting[0]
+		e := t.claims.waiting[0].entry
 		t.claims.waiting = t.claims.waiting[1:]
 		if e.flight.call != e.call || e.phase != claimed {
 			continue
