@@ -46,6 +46,7 @@ type Bus struct {
 	deadOff  atomic.Bool // the stream does not accept the subject
 
 	transformed atomic.Bool // the stream stores records under other subjects
+	loses       atomic.Bool // the server may lose records of the stream if it is full
 
 	fence  *publish.Fencing
 	table  *table

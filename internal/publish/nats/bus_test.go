@@ -281,6 +281,9 @@ func TestFullStreamHoldsEventsBack(t *testing.T) {
 	if got := publishtest.Lines(r.Log.String(), "the stream is full"); got != 1 {
 		t.Errorf("got %d lines about the full stream, want 1", got)
 	}
+	if log := r.Log.String(); !strings.Contains(log, "--max-age=") || strings.Contains(log, "--max-bytes=") {
+		t.Errorf("the advice is not to shorten max_age:\n%s", log)
+	}
 	var read int
 	for read < total {
 		got := publishtest.Records(t, js, "KUBECDC")

@@ -208,8 +208,8 @@ func (f *flight) is(record *nats.Msg, event *consume.Event, transformed bool) bo
 }
 
 // sameChange reports whether events of these types and one id are the same change. One version of
-// an object may be created, updated or entered, depending on what an agent saw before: an agent
-// that was killed, or that takes over, sends another one under the same id.
+// an object may be created, updated or entered, depending on what an agent saw before. An agent
+// that was killed, or that takes over, may send another one under the same id.
 func sameChange(a, b string) bool {
 	return a == b || isVersion(a) && isVersion(b)
 }

@@ -33,6 +33,7 @@ type fakeServer struct {
 	onRead  func(answer func()) // a check of a duplicate; nil: answer it
 	version string
 	limits  string // of the stream
+	full    bool
 }
 
 // fakeRecord is a stored message.
@@ -170,6 +171,10 @@ func (c *fakeConn) message(subject, reply, header, body string) bool {
 	defer c.s.mu.Unlock()
 	if strings.HasPrefix(subject, "$JS.API.STREAM.MSG.GET.") {
 		return c.read(reply, body)
+	}
+	if c.s.full {
+		c.answer(reply, "", `{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"KUBECDC"}`)
+		return true
 	}
 	record := &fakeRecord{subject, header, body}
 	fate := c.s.dice.IntN(100)

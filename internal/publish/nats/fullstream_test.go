@@ -25,8 +25,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// The remedies for a full stream. The documentation advises the first two. With the third, a version
-// that loses records shows that the test detects a loss.
+// The remedies for a full stream. The documentation advises the first two. With the third, a
+// version that loses records shows that the test detects a loss.
 const (
 	shorterAge   = "max_age"
 	anotherName  = "stream"
@@ -287,7 +287,7 @@ func (f *fullStream) edit(change func(*jetstream.StreamConfig)) {
 	}
 }
 
-// hurry makes the writers send without pauses, also for a moment after the function that it returns.
+// hurry makes the writers send without pauses, until shortly after the call of end.
 func (f *fullStream) hurry() (end func()) {
 	f.rush.Store(true)
 	return func() {
@@ -504,7 +504,7 @@ func (j *recordJudge) info(stream string) (info *jetstream.StreamInfo) {
 
 func (j *recordJudge) leader(stream string) string { return j.info(stream).Cluster.Leader }
 
-// get reads records from the leader, several at a time. Those that the stream does not have are nil.
+// get reads records from the leader, several at a time; nil if the stream does not have one.
 func (j *recordJudge) get(stream string, sequences []uint64) []*nats.RawStreamMsg {
 	j.t.Helper()
 	records := make([]*nats.RawStreamMsg, len(sequences))

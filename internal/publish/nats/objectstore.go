@@ -250,7 +250,8 @@ func (o *objectStore) final(err error) error {
 	case out.kind == refused, api.ErrorCode == codeOverlap, api.ErrorCode == codeInvalidConfig, api.ErrorCode == codeSealed:
 		return fmt.Errorf("%w: bucket %s: %w: check 'nats object info %s'", publish.ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
 	case out.reason == publish.ReasonStreamFull:
-		return fmt.Errorf("bucket %s is full: raise its max_bytes (nats stream edit OBJ_%s): %w", o.cfg.Bucket, o.cfg.Bucket, err)
+		return fmt.Errorf("bucket %s is full: set another one in claimCheck.objectStore.bucket, or shorten the max_age of the stream and of the bucket (nats stream edit OBJ_%s --max-age=…): %w",
+			o.cfg.Bucket, o.cfg.Bucket, err)
 	}
 	return err
 }

@@ -189,7 +189,9 @@ func TestObjectStoreWaits(t *testing.T) {
 		_, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte(body), nil)
 		done <- err
 	}()
-	publishtest.Wait(t, "the log says that the bucket is full", func() bool { return publishtest.Lines(r.Log.String(), "is full: raise its max_bytes") > 0 })
+	publishtest.Wait(t, "the log says that the bucket is full", func() bool {
+		return publishtest.Lines(r.Log.String(), "is full: set another one in claimCheck.objectStore.bucket") > 0
+	})
 	p.Cut()
 	stream, err := js.Stream(t.Context(), "OBJ_"+bucketName)
 	if err != nil {

@@ -39,8 +39,8 @@ func leastPermissions(t *testing.T) *server.Permissions {
 	return options.Users[0].Permissions
 }
 
-// Who may read a stream by sequence may read every subject of it. The agent alone needs that, to
-// check duplicates.
+// A user who may read by sequence may read every subject of the stream. The agent alone needs that,
+// to check duplicates.
 func TestOnlyTheAgentMayReadBySequence(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/guides/nats.md")
 	if err != nil {

@@ -185,8 +185,7 @@ func (b *Bus) logRetry(reason, detail, id, subject string, attempt uint64) {
 	case publish.ReasonLimit:
 		level, advice = slog.LevelError, "a limit of the account or the server is reached, events wait: raise it, or free what other streams use"
 	case publish.ReasonStreamFull:
-		level, advice = slog.LevelError, cmp.Or(b.cfg.FullAdvice,
-			"the stream is full, events wait: raise its limits (nats stream edit "+b.cfg.Stream.Name+" --max-bytes=…) or shorten its max_age")
+		level, advice = slog.LevelError, b.fullAdvice()
 	case publish.ReasonOtherStream:
 		level, advice = slog.LevelError, "another stream has the subject: make sure that only one has"
 	}

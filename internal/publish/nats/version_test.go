@@ -1,6 +1,7 @@
 package nats_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -92,6 +93,21 @@ func TestVersionThatLosesRecordsIsLogged(t *testing.T) {
 		publishtest.Wait(t, "the bus", func() bool { return r.Ready() == nil })
 		if got := publishtest.Lines(r.Log.String(), "may lose acknowledged records"); got != tc.want {
 			t.Errorf("%s, %s: %d lines, want %d:\n%s", tc.version, tc.limits, got, tc.want, r.Log)
+		}
+		// An edit of a full stream would lose records, too.
+		s.mu.Lock()
+		s.full = true
+		s.mu.Unlock()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Publish(ctx, publishtest.Event("web-1", 1, `{}`)) }()
+		publishtest.Wait(t, "the advice", func() bool { return strings.Contains(r.Log.String(), "the stream is full") })
+		if edit := strings.Contains(r.Log.String(), "--max-age="); edit != (tc.want == 0) {
+			t.Errorf("%s, %s: to edit the stream is advised: %t\n%s", tc.version, tc.limits, edit, r.Log)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
 		}
 	}
 }
