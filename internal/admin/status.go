@@ -59,6 +59,7 @@ type BusStatus struct {
 	Connected bool       `json:"connected"`
 	Since     time.Time  `json:"since"` // of the last change of connected
 	Problem   string     `json:"problem,omitempty"`
+	Throttled string     `json:"throttled,omitempty"` // by what, and for how long; the bus accepts no events meanwhile
 	Log       *LogStatus `json:"log,omitempty"` // absent for HTTP and standard output
 }
 

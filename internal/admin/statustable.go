@@ -108,6 +108,9 @@ func (s *Status) onBus() string {
 		state = "connected"
 	}
 	text := fmt.Sprintf("%s: %s for %s", s.Bus.Name, state, terminal.Duration(s.Now.Sub(s.Bus.Since)))
+	if s.Bus.Throttled != "" {
+		text += "; throttled by " + s.Bus.Throttled
+	}
 	if l := s.Bus.Log; l != nil && l.Unknown > 0 {
 		text += fmt.Sprintf("; the identity of %s of %s logs is unknown", terminal.Count(l.Unknown), terminal.Count(l.Logs))
 		if l.Problem != "" {

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/trace"
 )
 
@@ -61,6 +63,19 @@ func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer,
 		return nil, fmt.Errorf("claimCheck: %w", err)
 	}
 	return b, nil
+}
+
+// throttled returns what the bus waits for because of a quota, and for how long; "": nothing.
+func (b *bus) throttled(now time.Time) string {
+	t, ok := b.Bus.(driver.Throttler)
+	if !ok {
+		return ""
+	}
+	by, until := t.Throttled()
+	if !until.After(now) {
+		return ""
+	}
+	return fmt.Sprintf("%s, for another %s", by, terminal.Duration(until.Sub(now)))
 }
 
 // check returns the error with which run would end at once.

@@ -175,8 +175,11 @@ func (r *reporter) status() admin.Status {
 			}
 		}
 	}
-	if b := a.bus.Load(); b != nil && b.logs != nil {
-		s.Bus.Log = logStatusOf(b.logs.State())
+	if b := a.bus.Load(); b != nil {
+		if b.logs != nil {
+			s.Bus.Log = logStatusOf(b.logs.State())
+		}
+		s.Bus.Throttled = b.throttled(now)
 	}
 	if k := r.keeper.Load(); k != nil {
 		state := k.State()

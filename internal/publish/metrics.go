@@ -18,6 +18,7 @@ type Metrics struct {
 	lag         prometheus.Histogram
 	Retries     *prometheus.CounterVec
 	Duplicates  prometheus.Counter
+	Throttled   prometheus.Counter
 	Connected   prometheus.Gauge
 	oversize    *prometheus.CounterVec
 	deadLetters *prometheus.CounterVec
@@ -74,7 +75,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Failed attempts that are retried, by reason; reasons of other kinds of bus stay 0. stream_full and throttled are backpressure.",
 			"reason", retryReasons()...),
 		Duplicates: counter("kubecdc_publish_duplicates_total", "Events that the bus acknowledged as copies of one that it has."),
-		Connected:  gauge("kubecdc_publish_connected", "1 while the agent is connected to the bus and has checked its stream."),
+		Throttled: counter("kubecdc_publish_throttled_seconds_total",
+			"Time for which brokers of Kafka have told the agent to send nothing, because a quota was exceeded."),
+		Connected: gauge("kubecdc_publish_connected", "1 while the agent is connected to the bus and has checked its stream."),
 		oversize: labelled("kubecdc_publish_oversize_events_total",
 			"Events that were too large for the bus, or too deep, and were sent shortened, by the last part removed: patch (also if it cost too much), before, or reference (the claim store has the whole event).",
 			"given_up", GiveUpPatch, GiveUpBefore, Reference),

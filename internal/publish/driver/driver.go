@@ -110,6 +110,12 @@ type Checker interface{ Check() error }
 // Logger is a Bus whose logs (streams, topics) have an identity.
 type Logger interface{ Logs() *publish.Logs }
 
+// Throttler is a Bus that may have to wait because of a quota of its servers. Throttled returns what it waits for, and until when. A zero
+// time: it does not wait.
+type Throttler interface {
+	Throttled() (by string, until time.Time)
+}
+
 // LastEventer is a Bus that can return the last events of a resource. Its methods wait until Run
 // has connected. false: there is none.
 type LastEventer interface {

@@ -17,6 +17,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
@@ -32,7 +33,7 @@ type Bus struct {
 	codec      *producer.Codec
 	topicNames *Topics
 	deadTopic  string
-	conns      *network
+	conns      *kafkanet.Network
 	net, apart kafka.RoundTripper // of conns; apart makes each request on a connection of its own
 	fence      *publish.Fencing
 	window     publish.Window
@@ -68,15 +69,16 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	fence := publish.NewFencing(cfg.Fence)
-	conns := newNetwork(cfg.TLS, cfg.SASL, fence)
 	b := &Bus{
-		cfg: cfg, log: log, metrics: cmp.Or(m, publish.NewMetrics(nil)), codec: codec, topicNames: names, deadTopic: dead, conns: conns, net: conns, apart: apart{conns}, fence: fence,
-		look: publish.NewSignal(), logsDue: publish.NewSignal(), moved: publish.NewSignal(),
+		cfg: cfg, log: log, metrics: cmp.Or(m, publish.NewMetrics(nil)), codec: codec, topicNames: names, deadTopic: dead,
+		fence: publish.NewFencing(cfg.Fence),
+		look:  publish.NewSignal(), logsDue: publish.NewSignal(), moved: publish.NewSignal(),
 		topics: map[string]*topic{}, trouble: map[string]error{}, progress: map[string]time.Time{},
 
 		absentToBeGone: absentToBeGone,
 	}
+	b.conns = newNetwork(b)
+	b.net, b.apart = b.conns, kafkanet.Apart{Network: b.conns}
 	b.logs = publish.NewLogs(b.takes)
 	b.current.Store(&view{old: make(chan struct{})})
 	if name, ok := names.Fixed(); ok {
@@ -144,7 +146,7 @@ func (b *Bus) shutdown() {
 	for _, e := range waiting {
 		e.Done(publish.ErrClosed)
 	}
-	b.conns.close()
+	b.conns.Close()
 }
 
 // Ready returns nil while brokers answer, the fixed topics are checked, and no trouble needs an operator.

@@ -54,9 +54,9 @@ func (v *view) any() (net.Addr, error) {
 
 func (b *Bus) view() *view { return b.current.Load() }
 
-// client returns a client of one broker, for requests that are safe to repeat.
+// client returns a client of one broker, for requests that are safe to repeat. The network limits their time.
 func (b *Bus) client(broker net.Addr) *kafka.Client {
-	return &kafka.Client{Addr: broker, Timeout: publish.RequestTimeout, Transport: b.net}
+	return &kafka.Client{Addr: broker, Transport: b.net}
 }
 
 // pause waits before the next attempt: for d, then at most a second for a view newer than seen.
@@ -93,7 +93,7 @@ func (b *Bus) manage(ctx context.Context, g *errgroup.Group) error {
 		select {
 		case <-b.look:
 		case <-tick.C:
-			b.conns.sweep()
+			b.conns.Sweep()
 			for _, t := range b.wanted() {
 				t.grow()
 			}
@@ -141,7 +141,8 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 	return metadataPause, err
 }
 
-// metadata asks brokers until one answers: the last known ones, then the configured ones. Without topics it requests all topics.
+// metadata asks brokers until one answers: the last known ones, then the configured ones, and those whose quota is exceeded last. Without
+// topics it requests all topics.
 func (b *Bus) metadata(ctx context.Context, topics []string) (*kafka.MetadataResponse, error) {
 	addrs := slices.Clone(b.view().brokers)
 	for _, broker := range b.cfg.Brokers {
@@ -150,7 +151,7 @@ func (b *Bus) metadata(ctx context.Context, topics []string) (*kafka.MetadataRes
 		}
 	}
 	var errs []error
-	for _, a := range addrs {
+	for _, a := range b.throttledLast(addrs) {
 		res, err := b.client(a).Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
 		if err == nil {
 			return res, nil
@@ -161,6 +162,19 @@ func (b *Bus) metadata(ctx context.Context, topics []string) (*kafka.MetadataRes
 		errs = append(errs, kafkaid.Cause(err))
 	}
 	return nil, errors.Join(errs...)
+}
+
+func (b *Bus) throttledLast(brokers []net.Addr) []net.Addr {
+	ready := make([]net.Addr, 0, len(brokers))
+	var waiting []net.Addr
+	for _, a := range brokers {
+		if b.conns.IsThrottled(a.String()) {
+			waiting = append(waiting, a)
+		} else {
+			ready = append(ready, a)
+		}
+	}
+	return append(ready, waiting...)
 }
 
 func (b *Bus) see(res *kafka.MetadataResponse) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
@@ -76,7 +77,7 @@ func adviceOnConnection(err error) string {
 		return "the user is not authorized: check the broker's authorization log"
 	}
 	switch {
-	case errors.Is(err, errAuthentication):
+	case errors.Is(err, kafkanet.ErrAuthentication):
 		return adviceOnSASL
 	case certainTLS:
 		return "the TLS handshake fails: check caFile, certFile and keyFile of bus.kafka.tls, the broker's certificate and the authorities that it trusts"

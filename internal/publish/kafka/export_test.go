@@ -1,18 +1,27 @@
 package kafka
 
 import (
+	"context"
 	"maps"
+	"net"
 	"slices"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 )
 
-// ErrCut is errCut.
-var ErrCut = errCut
+// SetRoundTripper puts another way to brokers in, with the time limits of the network.
+func (b *Bus) SetRoundTripper(rt kafka.RoundTripper) { b.net, b.apart = limited{rt}, limited{rt} }
 
-// SetRoundTripper puts another way to brokers in.
-func (b *Bus) SetRoundTripper(rt kafka.RoundTripper) { b.net, b.apart = rt, rt }
+type limited struct{ kafka.RoundTripper }
+
+func (l limited) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, kafkanet.TimeLimit(req))
+	defer cancel()
+	return l.RoundTripper.RoundTrip(ctx, addr, req)
+}
 
 // SetAbsentToBeGone sets how often a topic must not be there to be gone. Before Run.
 func (b *Bus) SetAbsentToBeGone(n int32) { b.absentToBeGone = n }

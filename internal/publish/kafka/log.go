@@ -88,10 +88,8 @@ func (b *Bus) topicIDs(ctx context.Context, v *view, looks []publish.Look) (*kaf
 		names[i] = l.Name
 	}
 	var errs []error
-	for _, addr := range v.brokers {
-		within, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
-		ids, err := kafkaid.Lookup(within, &kafka.Client{Transport: b.net}, addr, names)
-		cancel()
+	for _, addr := range b.throttledLast(v.brokers) {
+		ids, err := kafkaid.Lookup(ctx, &kafka.Client{Transport: b.net}, addr, names)
 		switch {
 		case err == nil:
 			return ids, nil
@@ -153,8 +151,6 @@ func (b *Bus) askEnds(ctx context.Context, leader net.Addr, topics map[string][]
 	for topic, partitions := range topics {
 		req.Topics = append(req.Topics, listoffsets.RequestTopic{Topic: topic, Partitions: partitions})
 	}
-	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
-	defer cancel()
 	r, err := b.net.RoundTrip(ctx, leader, req)
 	if err != nil {
 		return err

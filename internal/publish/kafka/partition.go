@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
@@ -258,7 +259,7 @@ func (p *partition) send(ctx context.Context, records []record) error {
 		}
 		failures++
 		p.failed(res, records, failures)
-		if cuts++; !errors.Is(res.Err, errCut) {
+		if cuts++; !errors.Is(res.Err, kafkanet.ErrCut) {
 			cuts = 0
 		}
 		if err := p.hopeless(cuts, most, records, res.Err); err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
@@ -38,7 +38,7 @@ func (s *slowBrokers) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.
 		}
 		if bytes.Contains(raw, []byte("hemlock")) {
 			s.cuts.Add(1)
-			return nil, kafka.ErrCut
+			return nil, kafkanet.ErrCut
 		}
 		*set = protocol.RawRecordSet{Reader: bytes.NewReader(raw)}
 	}

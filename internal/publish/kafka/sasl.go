@@ -17,6 +17,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -188,7 +189,7 @@ func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte
 	if refusal.Scope != "" {
 		refusal.Status += ", scope " + refusal.Scope
 	}
-	return false, nil, fmt.Errorf("%w: the broker rejects the token of %s: %.200q", errAuthentication, x.b.source(), refusal.Status)
+	return false, nil, fmt.Errorf("%w: the broker rejects the token of %s: %.200q", kafkanet.ErrAuthentication, x.b.source(), refusal.Status)
 }
 
 // inPlaintext reports whether s must not leave this machine, because a password or token would be sent without TLS.

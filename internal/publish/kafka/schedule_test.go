@@ -19,9 +19,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 // chance is a source of randomness for many goroutines.
@@ -53,7 +53,7 @@ func (u *unreliable) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.R
 	}
 	res, err := u.model.RoundTrip(ctx, addr, req)
 	if u.chance.one(3) || errors.Is(err, errLost) {
-		return nil, kafka.ErrCut
+		return nil, kafkanet.ErrCut
 	}
 	return res, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
@@ -298,7 +299,7 @@ type cutting struct{ *model }
 
 func (c cutting) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.Request) (kafkago.Response, error) {
 	if _, ok := req.(*rawproduce.Request); ok {
-		return nil, kafka.ErrCut
+		return nil, kafkanet.ErrCut
 	}
 	return c.model.RoundTrip(ctx, addr, req)
 }

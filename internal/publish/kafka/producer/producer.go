@@ -16,9 +16,7 @@ import (
 )
 
 const (
-	idTimeout    = 5 * time.Second  // of a producer id request
 	replicaWait  = 10 * time.Second // of the leader, for its replicas
-	sendTimeout  = 15 * time.Second // of a produce request
 	maxNewEpochs = 5                // for one batch, until the producer gets another id: a broker that still cannot continue is not Apache Kafka
 )
 
@@ -109,7 +107,7 @@ func (p *Producer) Identify(ctx context.Context, via kafka.RoundTripper, broker 
 	if p.id >= 0 {
 		return nil
 	}
-	c := kafka.Client{Addr: broker, Timeout: idTimeout, Transport: via}
+	c := kafka.Client{Addr: broker, Transport: via}
 	// -1, -1: do not continue with an earlier id.
 	res, err := c.InitProducerID(ctx, &kafka.InitProducerIDRequest{TransactionTimeoutMs: math.MaxInt32, ProducerID: -1, ProducerEpoch: -1})
 	if err == nil {
@@ -122,7 +120,7 @@ func (p *Producer) Identify(ctx context.Context, via kafka.RoundTripper, broker 
 	return nil
 }
 
-// Send sends the batch to the partition's leader, once. The producer must have an id. Stored, TooLarge and Refused end the batch.
+// Send sends the batch to the partition's leader, once; via limits the time. The producer must have an id. Stored, TooLarge and Refused end the batch.
 func (p *Producer) Send(ctx context.Context, via kafka.RoundTripper, leader net.Addr) Result {
 	if p.stamped = p.outdated; p.outdated {
 		now := time.Now().UnixMilli()
@@ -157,8 +155,6 @@ func after(sequence int32, records int) int32 {
 }
 
 func (p *Producer) produce(ctx context.Context, via kafka.RoundTripper, leader net.Addr) (offset int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-	defer cancel()
 	r, err := via.RoundTrip(ctx, leader, &rawproduce.Request{
 		Acks:    int16(kafka.RequireAll),
 		Timeout: int32(replicaWait.Milliseconds()),
