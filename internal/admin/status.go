@@ -60,7 +60,7 @@ type BusStatus struct {
 	Since     time.Time  `json:"since"` // of the last change of connected
 	Problem   string     `json:"problem,omitempty"`
 	Throttled string     `json:"throttled,omitempty"` // by what, and for how long; the bus accepts no events meanwhile
-	Log       *LogStatus `json:"log,omitempty"` // absent for HTTP and standard output
+	Log       *LogStatus `json:"log,omitempty"`       // absent for HTTP and standard output
 }
 
 // LogStatus is the state of the stream, or of the topics.

@@ -3,16 +3,20 @@ package consume
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 )
 
 // Kafka is a Source of Kafka topics. Each partition is a log. A stream event is in every partition, with the same ID: use a Tracker for each
@@ -31,6 +35,10 @@ type Kafka struct {
 	// group, a resource, a namespace and a name, only the partitions of these keys are read. Records that are older than the topic's last
 	// increase of partitions may be in other partitions.
 	Cluster string
+
+	// OnThrottle is called when a broker requires a pause because of a quota, or extends it by some time. The reader sends nothing to the broker
+	// until then. It must not block; nil: nobody needs to know.
+	OnThrottle func(broker string, until time.Time, extended time.Duration)
 
 	// Group is the name of a consumer group, "" for none. Its members share the partitions and continue at the group's offsets. Query.Start
 	// applies to a group without offsets. The Reader is a Committer.
@@ -58,6 +66,9 @@ const (
 	absentFor = 3 * time.Second
 )
 
+// errDeleted means that a partition no longer exists.
+var errDeleted = fmt.Errorf("it was deleted: %w", kafka.UnknownTopicOrPartition)
+
 // partitionID names a log, whatever its identity.
 type partitionID struct {
 	topic string
@@ -71,7 +82,7 @@ type kafkaReader struct {
 	s      *Kafka
 	q      Query
 	client *kafka.Client
-	pool   *kafka.Transport
+	conns  *kafkanet.Network // of the client
 
 	ctx      context.Context //nolint:containedctx // of all fetchers, also of partitions that are added later; ends with Close
 	cancel   context.CancelFunc
@@ -82,6 +93,7 @@ type kafkaReader struct {
 	told    bool        // OnRetry has been called more often than OnResume
 	topics  map[string]int
 	looked  time.Time // when topics were looked up
+	gone    error     // a partition was deleted before its end was read, with Query.StopAtEnd
 	group   *kafkaGroup
 
 	state      sync.Mutex
@@ -121,12 +133,10 @@ func (s *Kafka) Read(ctx context.Context, q Query) (Reader, error) {
 	d := s.dialer()
 	r := &kafkaReader{
 		s: s, q: q, batches: make(chan *kafkaBatch), looked: time.Now(),
-		pool: &kafka.Transport{
-			ClientID: d.ClientID, Dial: d.DialFunc, DialTimeout: d.Timeout, TLS: d.TLS, SASL: d.SASLMechanism, MetadataTTL: time.Second,
-		},
+		conns:      kafkanet.New(kafkanet.Options{ClientID: d.ClientID, Dial: dialKafka(d), Mechanism: d.SASLMechanism, OnThrottle: s.OnThrottle}),
 		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]Position{},
 	}
-	r.client = &kafka.Client{Addr: kafka.TCP(s.Brokers...), Timeout: apiTimeout, Transport: r.pool}
+	r.client = &kafka.Client{Addr: kafka.TCP(s.Brokers...), Transport: kafkanet.NewCluster(r.conns, s.Brokers)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, p := range q.Start.after {
 		r.at[idOf(p.Log)] = p
@@ -149,6 +159,34 @@ func (s *Kafka) dialer() *kafka.Dialer {
 		return s.Dialer
 	}
 	return &kafka.Dialer{Timeout: apiTimeout, DualStack: true}
+}
+
+// dialKafka returns the function with which connections are made, TLS included.
+func dialKafka(d *kafka.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := d.DialFunc
+	if dial == nil {
+		plain := &net.Dialer{Timeout: cmp.Or(d.Timeout, dialTimeout), LocalAddr: d.LocalAddr, KeepAlive: d.KeepAlive}
+		dial = plain.DialContext
+	}
+	if d.TLS == nil {
+		return dial
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		config := d.TLS.Clone()
+		if config.ServerName == "" {
+			config.ServerName, _, _ = net.SplitHostPort(addr)
+		}
+		secured := tls.Client(conn, config)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("TLS handshake with %s: %w", addr, err)
+		}
+		return secured, nil
+	}
 }
 
 func (r *kafkaReader) open(ctx context.Context) error {
@@ -208,7 +246,10 @@ func (r *kafkaReader) locate(ctx context.Context, logs []Log, at map[partitionID
 		id := idOf(l)
 		o, known := ends[id]
 		if !known {
-			continue // its topic has been deleted
+			if r.q.StopAtEnd {
+				return nil, r.offsetError(id, errDeleted)
+			}
+			continue
 		}
 		f := &kafkaFetcher{r: r, log: l, offset: o.first, stopAt: -1}
 		switch from, saved := at[id]; {
@@ -240,6 +281,9 @@ func (r *kafkaReader) Next(ctx context.Context) (*Event, error) {
 			}
 			continue
 		}
+		if r.gone != nil {
+			return nil, r.gone
+		}
 		if r.q.StopAtEnd && r.every(func(p *kafkaPartition) bool { return p.ended }) {
 			return nil, io.EOF
 		}
@@ -267,6 +311,9 @@ func (r *kafkaReader) take() (*Event, error) {
 	}
 	switch {
 	case b.err != nil:
+		if errors.Is(b.err, kafka.UnknownTopicOrPartition) {
+			r.lookSoon() // it may have been deleted
+		}
 		r.interrupted(b.err)
 		return nil, nil
 	case b.begin != nil:
@@ -365,7 +412,7 @@ func (r *kafkaReader) Close() error {
 		err = r.group.leave()
 	}
 	r.fetching.Wait()
-	r.pool.CloseIdleConnections()
+	r.conns.Close()
 	return err
 }
 
@@ -376,16 +423,33 @@ func (r *kafkaReader) lookAgain(ctx context.Context) {
 	r.looked = time.Now()
 	before := r.topics
 	found, err := r.find(ctx)
-	if err == nil && len(found) > 0 {
+	if err == nil && (len(found) > 0 || r.q.StopAtEnd) {
 		r.topics = found
 		if err = r.checkIdentities(ctx); err == nil && r.group == nil {
 			err = r.begin(ctx, Beginning())
-		} else if err == nil && !maps.EqualFunc(before, found, func(int, int) bool { return true }) { // the group itself detects added partitions
+		} else if err == nil && r.hasOtherTopics(before) { // the group itself detects added partitions
 			err = r.rejoin(ctx)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
 		r.interrupted(err)
+	}
+}
+
+// hasOtherTopics reports whether a group must join for other topics than before. A read to the end must notice a topic that is gone.
+func (r *kafkaReader) hasOtherTopics(before map[string]int) bool {
+	gone := false
+	for topic := range before {
+		_, exists := r.topics[topic]
+		gone = gone || !exists
+	}
+	return gone && !r.q.StopAtEnd || len(r.topics) > len(before)
+}
+
+// lookSoon makes Next look up topics within identityPause.
+func (r *kafkaReader) lookSoon() {
+	if soon := time.Now().Add(identityPause - identityAge); soon.Before(r.looked) {
+		r.looked = soon
 	}
 }
 
@@ -409,7 +473,11 @@ func (r *kafkaReader) checkIdentities(ctx context.Context) error {
 			if now != p.log.ID {
 				p.fetcher.due.Store(true)
 			}
-		case r.group != nil:
+		case r.group != nil && !r.q.StopAtEnd:
+		case !p.absent.IsZero() && time.Since(p.absent) > absentFor && r.q.StopAtEnd && !p.ended:
+			// Records up to the requested end are missing. No error says where they went, and the partition must not count as read.
+			r.gone = fmt.Errorf("read topic %s, partition %d at %s to its end, at offset %d: %w",
+				id.topic, id.index, r.brokers(), p.next, errDeleted)
 		case !p.absent.IsZero() && time.Since(p.absent) > absentFor:
 			p.fetcher.stop()
 			delete(r.partitions, id) // at has its position
@@ -417,7 +485,7 @@ func (r *kafkaReader) checkIdentities(ctx context.Context) error {
 			if p.absent.IsZero() {
 				p.absent = time.Now()
 			}
-			r.looked = time.Now().Add(identityPause - identityAge) // the next look is soon
+			r.lookSoon()
 		}
 	}
 	return nil

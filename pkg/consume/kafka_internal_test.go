@@ -21,6 +21,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/fetch"
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 )
 
 // startingBroker leads two topics, "a" and "b", of two partitions with one record each. It has just started.
@@ -85,7 +87,7 @@ func (b *startingBroker) read(t *testing.T) (*kafkaReader, error) {
 	t.Helper()
 	r := &kafkaReader{
 		s: &Kafka{Brokers: []string{"b:9092"}, Topics: []string{"a", "b"}}, q: Query{Start: Beginning(), StopAtEnd: true},
-		batches: make(chan *kafkaBatch), looked: time.Now(), pool: &kafka.Transport{},
+		batches: make(chan *kafkaBatch), looked: time.Now(), conns: kafkanet.New(kafkanet.Options{}),
 		client:     &kafka.Client{Addr: kafka.TCP("b:9092"), Transport: b},
 		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]Position{},
 	}
@@ -97,14 +99,21 @@ func (b *startingBroker) read(t *testing.T) (*kafkaReader, error) {
 // rest returns the ids of the events up to the end.
 func rest(t *testing.T, r *kafkaReader) (ids []string) {
 	t.Helper()
+	ids, err := restOrError(t, r)
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// restOrError returns the ids of the events up to an error, and the error.
+func restOrError(t *testing.T, r *kafkaReader) (ids []string, err error) {
+	t.Helper()
 	for {
 		e, err := r.Next(t.Context())
-		if errors.Is(err, io.EOF) {
-			slices.Sort(ids)
-			return ids
-		}
 		if err != nil {
-			t.Fatal(err)
+			slices.Sort(ids)
+			return ids, err
 		}
 		ids = append(ids, e.ID)
 	}
@@ -138,15 +147,17 @@ func TestKafkaPartitionNeverKnownToItsLeader(t *testing.T) {
 	})
 }
 
-// A reader keeps a topic that is absent from the metadata for a moment, and gives up a deleted one.
+// A read to the end keeps a topic that is absent from the metadata for a moment. If the topic was deleted, the read fails: it did not return
+// all records.
 func TestKafkaTopicAbsentFromMetadata(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		absent int64
-		want   []string
+		absent  int64
+		want    []string
+		deleted bool
 	}{
-		{1, []string{"a/0", "a/1", "b/0", "b/1"}},
-		{math.MaxInt64, []string{"a/0", "a/1"}},
+		{1, []string{"a/0", "a/1", "b/0", "b/1"}, false},
+		{math.MaxInt64, []string{"a/0", "a/1"}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var b startingBroker
@@ -158,8 +169,12 @@ func TestKafkaTopicAbsentFromMetadata(t *testing.T) {
 			b.absent.Store(c.absent)
 			r.lookAgain(t.Context())
 			time.AfterFunc(absentFor, func() { b.holds.Store(c.absent > 1) })
-			if diff := cmp.Diff(c.want, rest(t, r)); diff != "" {
+			got, end := restOrError(t, r)
+			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("absent from %d answers: -want +got\n%s", c.absent, diff)
+			}
+			if c.deleted != errors.Is(end, errDeleted) || !c.deleted && !errors.Is(end, io.EOF) {
+				t.Errorf("absent from %d answers: the read ended with %v", c.absent, end)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/listoffsets"
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
 )
@@ -89,8 +90,6 @@ func (f *kafkaFetcher) send(ctx context.Context, b *kafkaBatch) bool {
 
 // fetch requests records, and waits for a short time if there are none.
 func (f *kafkaFetcher) fetch(ctx context.Context) (*kafkaBatch, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout+fetchWait)
-	defer cancel()
 	res, err := f.r.client.Fetch(ctx, &kafka.FetchRequest{
 		Topic: f.log.Name, Partition: f.log.Partition, Offset: f.offset, MinBytes: 1, MaxBytes: fetchBytes, MaxWait: fetchWait,
 	})
@@ -157,8 +156,6 @@ func (f *kafkaFetcher) identity(ctx context.Context) (string, error) {
 
 // look looks up the identity of the log, its beginning and its end.
 func (f *kafkaFetcher) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
 	f.looked = time.Now()
 	id, err := f.identity(ctx)
 	if err != nil {
@@ -221,36 +218,42 @@ func (r *kafkaReader) find(ctx context.Context) (map[string]int, error) {
 // offsets requests the beginnings and ends of logs. It omits partitions of deleted topics.
 func (r *kafkaReader) offsets(ctx context.Context, logs []Log) (map[partitionID]kafkaOffsets, error) {
 	out := map[partitionID]kafkaOffsets{}
-	err := r.list(ctx, logs, func(partition int) []kafka.OffsetRequest {
-		return []kafka.OffsetRequest{kafka.FirstOffsetOf(partition), kafka.LastOffsetOf(partition)}
-	}, func(id partitionID, p *kafka.PartitionOffsets) { out[id] = kafkaOffsets{p.FirstOffset, p.LastOffset} })
+	all, err := r.list(ctx, logs, kafka.FirstOffset, kafka.LastOffset)
+	for id, at := range all {
+		out[id] = kafkaOffsets{at[kafka.FirstOffset], at[kafka.LastOffset]}
+	}
 	return out, err
 }
 
 // offsetsAt requests the offsets of the first records stored at a time or later. -1: there is none.
 func (r *kafkaReader) offsetsAt(ctx context.Context, logs []Log, at time.Time) (map[partitionID]int64, error) {
 	out := map[partitionID]int64{}
-	err := r.list(ctx, logs, func(partition int) []kafka.OffsetRequest {
-		return []kafka.OffsetRequest{kafka.TimeOffsetOf(partition, at)}
-	}, func(id partitionID, p *kafka.PartitionOffsets) {
-		out[id] = -1
-		for offset := range p.Offsets {
-			out[id] = offset
-		}
-	})
+	all, err := r.list(ctx, logs, at.UnixMilli())
+	for id, offsets := range all {
+		out[id] = offsets[at.UnixMilli()]
+	}
 	return out, err
 }
 
-func (r *kafkaReader) list(ctx context.Context, logs []Log, ask func(partition int) []kafka.OffsetRequest, found func(partitionID, *kafka.PartitionOffsets)) error {
+// listed are offsets of partitions, by the timestamp that was asked for.
+type listed map[partitionID]map[int64]int64
+
+func (r *kafkaReader) list(ctx context.Context, logs []Log, timestamps ...int64) (listed, error) {
 	if len(logs) == 0 {
-		return nil
+		return nil, nil
 	}
-	req := &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{}}
+	topics := map[string][]listoffsets.RequestPartition{}
 	for _, l := range logs {
-		req.Topics[l.Name] = append(req.Topics[l.Name], ask(l.Partition)...)
+		for _, t := range timestamps {
+			topics[l.Name] = append(topics[l.Name], listoffsets.RequestPartition{Partition: int32(l.Partition), CurrentLeaderEpoch: -1, Timestamp: t})
+		}
+	}
+	req := &listoffsets.Request{ReplicaID: -1}
+	for topic, partitions := range topics {
+		req.Topics = append(req.Topics, listoffsets.RequestTopic{Topic: topic, Partitions: partitions})
 	}
 	for began := time.Now(); ; {
-		unknown, err := r.listOnce(ctx, req, found)
+		all, unknown, err := r.listOnce(ctx, req)
 		if err == nil && len(unknown) > 0 && time.Since(began) > absentFor {
 			var topics map[string]int
 			topics, err = r.find(ctx)
@@ -260,32 +263,52 @@ func (r *kafkaReader) list(ctx context.Context, logs []Log, ask func(partition i
 			err = r.offsetError(unknown[0], kafka.UnknownTopicOrPartition)
 		}
 		if e := kafka.Error(0); !errors.As(err, &e) || !e.Temporary() || sleep(ctx, retryFirst) != nil {
-			return err
+			return all, err
 		}
 	}
 }
 
-// listOnce returns the partitions that their leaders do not know.
-func (r *kafkaReader) listOnce(ctx context.Context, req *kafka.ListOffsetsRequest, found func(partitionID, *kafka.PartitionOffsets)) (unknown []partitionID, err error) {
-	res, err := r.client.ListOffsets(ctx, req)
+// listOnce returns the partitions that their leaders do not know apart. A partition without an answer is an error: it does not end at 0.
+func (r *kafkaReader) listOnce(ctx context.Context, req *listoffsets.Request) (all listed, unknown []partitionID, err error) {
+	m, err := r.client.Transport.RoundTrip(ctx, r.client.Addr, req)
 	if err != nil {
-		return nil, fmt.Errorf("look up offsets at %s: %w", r.brokers(), kafkaid.Cause(err))
+		return nil, nil, fmt.Errorf("look up offsets at %s: %w", r.brokers(), err)
 	}
-	for topic, partitions := range res.Topics {
-		for i := range partitions {
-			p := &partitions[i]
-			id := partitionID{topic, p.Partition}
-			switch {
-			case errors.Is(p.Error, kafka.UnknownTopicOrPartition):
-				unknown = append(unknown, id)
-			case p.Error != nil:
-				return nil, r.offsetError(id, p.Error)
+	res, ok := m.(*listoffsets.Response)
+	if !ok {
+		return nil, nil, fmt.Errorf("look up offsets at %s: the answer is about something else", r.brokers())
+	}
+	all = listed{}
+	failed := map[partitionID]bool{}
+	for i := range res.Topics {
+		for _, p := range res.Topics[i].Partitions {
+			id := partitionID{res.Topics[i].Topic, int(p.Partition)}
+			switch code := kafka.Error(p.ErrorCode); {
+			case code == kafka.UnknownTopicOrPartition:
+				failed[id] = true
+			case code != 0:
+				return nil, nil, r.offsetError(id, code)
 			default:
-				found(id, p)
+				if all[id] == nil {
+					all[id] = map[int64]int64{}
+				}
+				all[id][p.Timestamp] = p.Offset
 			}
 		}
 	}
-	return unknown, nil
+	for i := range req.Topics {
+		for _, p := range req.Topics[i].Partitions {
+			id := partitionID{req.Topics[i].Topic, int(p.Partition)}
+			if _, answered := all[id][p.Timestamp]; !answered && !failed[id] {
+				return nil, nil, r.offsetError(id, errors.New("the broker's answer lacks it"))
+			}
+		}
+	}
+	for id := range failed {
+		delete(all, id)
+		unknown = append(unknown, id)
+	}
+	return all, unknown, nil
 }
 
 func (r *kafkaReader) offsetError(id partitionID, err error) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
+	"github.com/kubecdc/kubecdc/internal/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
@@ -35,7 +36,7 @@ type relaySource struct {
 	window  publish.Window
 	bus     *consume.Kafka
 	client  *kafka.Client
-	pool    *kafka.Transport // the client's
+	conns   *kafkanet.Network // the client's
 	reader  *relay.Reading
 
 	partitions atomic.Pointer[map[string]int] // by topic
@@ -55,15 +56,26 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 		return nil, fmt.Errorf("bus.kafka: %w", err)
 	}
 	dead := strings.ReplaceAll(r.DeadLetter, "{cluster}", r.Cluster)
-	pool := &kafka.Transport{ClientID: d.ClientID, Dial: d.DialFunc, DialTimeout: d.Timeout, SASL: d.SASLMechanism, MetadataTTL: time.Second}
-	return &relaySource{
-		start: r.Start, topics: topics, brokers: strings.Join(c.Brokers, ","), log: r.Log.With("relay", r.Name), pool: pool,
-		client: &kafka.Client{Addr: kafka.TCP(c.Brokers...), Timeout: publish.RequestTimeout, Transport: pool},
-		bus: &consume.Kafka{
-			Brokers: c.Brokers, Dialer: d, Group: relayGroup + r.Name,
-			Match: func(topic string) bool { return topic != dead && topics.Match(topic, nil) },
-		},
-	}, nil
+	s := &relaySource{
+		start: r.Start, topics: topics, brokers: strings.Join(c.Brokers, ","), log: r.Log.With("relay", r.Name),
+	}
+	s.conns = kafkanet.New(kafkanet.Options{
+		ClientID: d.ClientID, Dial: d.DialFunc, Mechanism: d.SASLMechanism, OnThrottle: s.noteThrottle,
+	})
+	s.client = &kafka.Client{Addr: kafka.TCP(c.Brokers...), Transport: kafkanet.NewCluster(s.conns, c.Brokers)}
+	s.bus = &consume.Kafka{
+		Brokers: c.Brokers, Dialer: d, Group: relayGroup + r.Name, OnThrottle: s.noteThrottle,
+		Match: func(topic string) bool { return topic != dead && topics.Match(topic, nil) },
+	}
+	return s, nil
+}
+
+// noteThrottle logs the first pause of each minute that a broker names because of a quota.
+func (s *relaySource) noteThrottle(addr string, until time.Time, _ time.Duration) {
+	if suppressed, ok := s.window.First("throttled"); ok {
+		s.log.Warn("a broker limits reading by a quota: nothing is read from it for a while", "broker", addr,
+			"pause", time.Until(until).Round(time.Millisecond), "suppressed", suppressed)
+	}
 }
 
 // Open implements driver.Source. It finds the topics and joins the group.
@@ -155,7 +167,7 @@ func (s *relaySource) Behind(ctx context.Context, _ []driver.Mark) (n uint64, er
 func (*relaySource) Ready() error { return nil }
 
 func (s *relaySource) Close() error {
-	defer s.pool.CloseIdleConnections()
+	defer s.conns.Close()
 	if s.reader == nil {
 		return nil
 	}
