@@ -62,7 +62,7 @@ FULL_STREAM      ?= 30m
 FULL_STREAM_SEED ?=
 
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-crashes test-faults test-selection test-failover test-log-identity test-full-stream test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-failover test-log-identity test-full-stream test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25

@@ -30,6 +30,7 @@ type fakeBroker struct {
 	pauses  []time.Duration // of the next answers; then 0
 	dialled int
 	dead    int           // the first connections, which answer nothing any more
+	hole    time.Time     // connections that are made until then are dead too
 	takes   time.Duration // until a request to produce is answered
 	serving sync.WaitGroup
 }
@@ -44,6 +45,9 @@ func (b *fakeBroker) dial(context.Context, string, string) (net.Conn, error) {
 	b.mu.Lock()
 	b.dialled++
 	n := b.dialled
+	if time.Now().Before(b.hole) {
+		b.dead = n
+	}
 	b.mu.Unlock()
 	b.serving.Go(func() {
 		defer theirs.Close()
@@ -63,11 +67,13 @@ func (b *fakeBroker) dial(context.Context, string, string) (net.Conn, error) {
 
 func (b *fakeBroker) answer(n int, req protocol.Message) (protocol.Message, bool) {
 	if _, ok := req.(*apiversions.Request); ok {
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		res := &apiversions.Response{}
 		for _, key := range []protocol.ApiKey{protocol.Metadata, protocol.Produce, protocol.Fetch} {
 			res.ApiKeys = append(res.ApiKeys, apiversions.ApiKeyResponse{ApiKey: int16(key), MaxVersion: 8})
 		}
-		return res, true
+		return res, n > b.dead
 	}
 	b.mu.Lock()
 	b.arrived = append(b.arrived, arrival{time.Since(b.began), req.ApiKey()})
@@ -226,6 +232,26 @@ func TestSilentPathEndsAllOlderConnections(t *testing.T) {
 		sending.Wait()
 		if err := send(batch()); err != nil || time.Since(died) > 6*time.Second {
 			t.Errorf("the next request ended after %s: %v", time.Since(died), err)
+		}
+	})
+}
+
+// A black hole swallows all connections, new ones too, for 30 s. A batch that is sent until it is stored is there within 20 s of its end.
+func TestDeliveryResumesAfterABlackHole(t *testing.T) {
+	b := &fakeBroker{}
+	run(t, b, func(t *testing.T, _ *kafkanet.Network, send func(protocol.Message) error) {
+		if err := send(batch()); err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now().Add(30 * time.Second)
+		b.mu.Lock()
+		b.dead, b.hole = b.dialled, end
+		b.mu.Unlock()
+		for send(batch()) != nil {
+			<-time.After(2 * time.Second) // the longest pause between two attempts
+		}
+		if late := time.Since(end); late > 20*time.Second {
+			t.Errorf("stored %s after the black hole", late)
 		}
 	})
 }
