@@ -1,6 +1,6 @@
 // Package kafkanet sends requests to the brokers of a Kafka cluster. [Network] sends each to a given broker; [Cluster] chooses the broker
-// by the request, for the clients of kafka-go. kafka-go's own Transport serves neither: it ignores quotas, gives the next request to a
-// connection that may be muted or dead, and leaves a connection with an outstanding answer in a goroutine.
+// by the request, for the clients of kafka-go. kafka-go's own Transport ignores quotas and uses connections again that are muted or dead.
+// It leaves a connection with an outstanding answer in a goroutine.
 //
 // # Quotas
 //
@@ -15,8 +15,8 @@
 //
 // # Silent paths
 //
-// A path may die without a word, for example with the state of a firewall. TCP notices that after minutes, and keep-alive does not
-// probe while sent data is unacknowledged. So a request without an answer in time ends all connections to the broker that have not
+// A path may die without a word, for example with the state of a firewall. TCP needs minutes to detect that, and keep-alive
+// does not probe while sent data is unacknowledged. So a request without an answer in time ends all connections to the broker that have not
 // answered since it was sent, used or not. The next request dials.
 //
 // A connection that is given up is reset. Otherwise the kernel would hold its unsent data and try to deliver it for minutes.

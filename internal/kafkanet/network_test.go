@@ -201,8 +201,8 @@ func TestWithheldFetchIsRepeated(t *testing.T) {
 	})
 }
 
-// The path of 13 connections dies without a word. The first request that notices it ends them all, those in use too, and the next request
-// dials: delivery resumes after one time limit, not after 13.
+// The path of 13 connections dies without a word. The first request without an answer ends them all, those in use too. The next request
+// dials, so delivery resumes after one time limit, not after 13.
 func TestSilentPathEndsAllOlderConnections(t *testing.T) {
 	b := &fakeBroker{takes: time.Second}
 	run(t, b, func(t *testing.T, _ *kafkanet.Network, send func(protocol.Message) error) {
@@ -219,7 +219,7 @@ func TestSilentPathEndsAllOlderConnections(t *testing.T) {
 		b.dead, b.takes = b.dialled, 0
 		b.mu.Unlock()
 		died := time.Now()
-		sending.Go(func() { // it notices the path last, and must not wait for its own time limit
+		sending.Go(func() { // it must not wait for its own time limit
 			<-time.After(4 * time.Second)
 			if err := send(batch()); !errors.Is(err, context.DeadlineExceeded) || time.Since(died) > 6*time.Second {
 				t.Errorf("a request in progress ended after %s with %v", time.Since(died), err)

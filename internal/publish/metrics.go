@@ -76,7 +76,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"reason", retryReasons()...),
 		Duplicates: counter("kubecdc_publish_duplicates_total", "Events that the bus acknowledged as copies of one that it has."),
 		Throttled: counter("kubecdc_publish_throttled_seconds_total",
-			"Time for which brokers of Kafka have told the agent to send nothing, because a quota was exceeded."),
+			"Sum of the pauses that brokers of Kafka required because of a quota. The agent sends nothing to the broker meanwhile."),
 		Connected: gauge("kubecdc_publish_connected", "1 while the agent is connected to the bus and has checked its stream."),
 		oversize: labelled("kubecdc_publish_oversize_events_total",
 			"Events that were too large for the bus, or too deep, and were sent shortened, by the last part removed: patch (also if it cost too much), before, or reference (the claim store has the whole event).",

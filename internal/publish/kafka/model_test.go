@@ -48,6 +48,9 @@ type model struct {
 	// undescribed is the answer to requests for a topic's configuration.
 	undescribed kafkago.Error
 
+	// throttle is the pause, in milliseconds, in answers to requests to produce.
+	throttle int32
+
 	sends   int // produce requests
 	lateHit int // late copies that were appended
 }
@@ -244,7 +247,7 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 		return nil, fmt.Errorf("acks is %d", acks)
 	}
 	answer := func(code kafkago.Error) (kafkago.Response, error) {
-		return &produce.Response{Topics: []produce.ResponseTopic{{Topic: topic, Partitions: []produce.ResponsePartition{
+		return &produce.Response{ThrottleTimeMs: m.throttle, Topics: []produce.ResponseTopic{{Topic: topic, Partitions: []produce.ResponsePartition{
 			{Partition: int32(partition), ErrorCode: int16(code)},
 		}}}}, nil
 	}

@@ -17,12 +17,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/produce"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 // listen serves a model of one broker on a socket. cut decides which requests to produce end the connection. cuts is how many requests to
@@ -198,6 +200,32 @@ func TestSilentBrokerHoldsNobody(t *testing.T) {
 	}
 	if err := k.stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A pause that a broker requires because of a quota is in the log, the metric and the status. The bus stays ready.
+func TestPauseOfAQuotaIsShown(t *testing.T) {
+	m := newModel(1)
+	m.topic("dead.prod-eu-1", 1)
+	m.topic("kubecdc.prod-eu-1", 1)
+	m.throttle = 60_000
+	listen(t, m, nil)
+	k := runKafka(t, kafkaConfig(m.addrs...), nil)
+	if err := k.Publish(t.Context(), keyed("a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	by, until := k.Throttled()
+	if by != "a quota of broker "+m.addrs[0] || time.Until(until) < 50*time.Second {
+		t.Errorf("throttled by %q until %s", by, until)
+	}
+	if got := publishtest.Metric(t, k.reg, "kubecdc_publish_throttled_seconds_total", ""); got != 60 {
+		t.Errorf("%v s are counted, want 60", got)
+	}
+	if log := k.log.String(); strings.Count(log, "a broker limits the agent by a quota") != 1 || !strings.Contains(log, "client_id=kubecdc") {
+		t.Errorf("the log does not say it:\n%s", log)
+	}
+	if err := k.Ready(); err != nil {
+		t.Errorf("not ready: %v", err)
 	}
 }
 
