@@ -8,8 +8,9 @@
 // the pause has ended (KIP-219). A request on it would look unanswered, and one on another connection would exceed the quota further. So
 // no request of any kind goes to this broker during the pause. A request's time limit begins when it is sent, after the pause.
 //
-// While a broker names pauses, and for some time after the last one, it gets one request to produce at a time, in order of arrival.
-// Otherwise all partitions would send a batch at once after each pause, and the next pause would be as much longer.
+// While a broker names pauses, and for some time after the last one, it gets one request to produce or to fetch at a time, in order of
+// arrival. Otherwise all partitions would send a batch at once after each pause, and the next pause would be as much longer. A pause also
+// counts the records of all fetches that the broker reads at the same time, those that it withholds included.
 //
 // A broker answers a fetch above the quota without records. Such an answer is not returned: the fetch is repeated after the pause.
 //

@@ -89,11 +89,15 @@ func (a Apart) RoundTrip(ctx context.Context, addr net.Addr, req protocol.Messag
 func (n *Network) roundTrip(ctx context.Context, addr string, req protocol.Message, apart bool) (protocol.Message, error) {
 	b := n.broker(addr)
 	for {
-		leave, err := n.enter(ctx, b, produces(req), apart)
+		leave, err := n.enter(ctx, b, takesTurns(req), apart)
 		if err != nil {
 			return nil, err
 		}
-		res, err := n.attempt(ctx, b, req, apart)
+		sent := req
+		if n.isLimited(b) {
+			sent = withLimitedWait(req)
+		}
+		res, err := n.attempt(ctx, b, sent, apart)
 		leave()
 		if err != nil || !isWithheld(res) {
 			return res, err

@@ -47,6 +47,26 @@ func produces(req protocol.Message) bool {
 	return ok
 }
 
+// takesTurns reports whether a broker with a quota gets such requests one at a time.
+func takesTurns(req protocol.Message) bool {
+	_, fetches := req.(*fetch.Request)
+	return fetches || produces(req)
+}
+
+// limitedWait is the maximum time for which a broker with a quota waits for records: the fetches of other partitions wait for their turn.
+const limitedWait = 50 // milliseconds
+
+// withLimitedWait returns a fetch that waits no longer than limitedWait, and other requests as they are.
+func withLimitedWait(req protocol.Message) protocol.Message {
+	r, ok := req.(*fetch.Request)
+	if !ok || r.MaxWaitTime <= limitedWait {
+		return req
+	}
+	short := *r
+	short.MaxWaitTime = limitedWait
+	return &short
+}
+
 // noteThrottle stores the pause that an answer of b names.
 func (n *Network) noteThrottle(b *broker, res protocol.Message) {
 	pause := pauseOf(res)
@@ -100,7 +120,7 @@ func (n *Network) Pauses() map[string]time.Time {
 	return all
 }
 
-// awaitPause waits until the broker's pause has ended. A request to produce waits for its turn too, if the broker has named a pause
+// awaitPause waits until the broker's pause has ended. A request to produce or fetch waits for its turn too, if the broker has named a pause
 // recently; release must be called at its end.
 func (n *Network) awaitPause(ctx context.Context, b *broker, turns bool) (release func(), err error) {
 	release = func() {}
