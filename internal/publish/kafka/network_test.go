@@ -211,6 +211,7 @@ func TestPauseOfAQuotaIsShown(t *testing.T) {
 	m.throttle = 60_000
 	listen(t, m, nil)
 	k := runKafka(t, kafkaConfig(m.addrs...), nil)
+	wait(t, "both topics", func() bool { return k.Ready() == nil })
 	if err := k.Publish(t.Context(), keyed("a", 1)); err != nil {
 		t.Fatal(err)
 	}
