@@ -95,7 +95,7 @@ func (n *Network) roundTrip(ctx context.Context, addr string, req protocol.Messa
 		}
 		sent := req
 		if n.isLimited(b) {
-			sent = withLimitedWait(req)
+			sent = withLimits(req)
 		}
 		res, err := n.attempt(ctx, b, sent, apart)
 		leave()

@@ -3,6 +3,7 @@ package kafkanet
 import (
 	"context"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
@@ -53,17 +54,31 @@ func takesTurns(req protocol.Message) bool {
 	return fetches || produces(req)
 }
 
-// limitedWait is the maximum time for which a broker with a quota waits for records: the fetches of other partitions wait for their turn.
-const limitedWait = 50 // milliseconds
+const (
+	// limitedWait is the maximum time for which a broker with a quota waits for records: other fetches wait for their turn.
+	limitedWait = 50 // milliseconds
+	// limitedBytes is the size of a fetch from such a broker. The broker withholds a fetch that does not fit into the rest of its quota,
+	// so that large ones leave much of it unused.
+	limitedBytes = 64 << 10
+)
 
-// withLimitedWait returns a fetch that waits no longer than limitedWait, and other requests as they are.
-func withLimitedWait(req protocol.Message) protocol.Message {
+// withLimits returns a fetch within limitedWait and limitedBytes, and other requests as they are.
+func withLimits(req protocol.Message) protocol.Message {
 	r, ok := req.(*fetch.Request)
-	if !ok || r.MaxWaitTime <= limitedWait {
+	if !ok {
 		return req
 	}
 	short := *r
-	short.MaxWaitTime = limitedWait
+	short.MaxWaitTime = min(r.MaxWaitTime, limitedWait)
+	short.MaxBytes = min(r.MaxBytes, limitedBytes)
+	short.Topics = slices.Clone(r.Topics)
+	for i := range short.Topics {
+		t := &short.Topics[i]
+		t.Partitions = slices.Clone(t.Partitions)
+		for j := range t.Partitions {
+			t.Partitions[j].PartitionMaxBytes = min(t.Partitions[j].PartitionMaxBytes, limitedBytes)
+		}
+	}
 	return &short
 }
 
