@@ -134,7 +134,7 @@ test-full-stream: ## Fill a stream of three replicas again and again for FULL_ST
 test-kafka: export KUBECDC_KAFKA = require
 test-kafka: export NODES := $(NODES)
 test-kafka: control-plane kafka ## Run the tests against real Kafka brokers, and fail where none can be had; NODES=3 for a cluster of three
-	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 ./kafka/...
+	cd test && $(GOTEST) -count=1 -timeout 1h -p 1 ./kafka/...
 	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 -run Kafka ./consumers ./e2e
 
 .PHONY: test-e2e
