@@ -229,6 +229,10 @@ func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint
 		return nil
 	}
 	at, gone := s.extensions.DeletedAt(r, c.Definition)
+	if !gone && c.Definition != "" && !s.foreign(c) && !s.takesExtensions(s.sel) {
+		// No rule can take a custom resource, so nothing observes definitions: it is not selected.
+		return s.newTombstone(c, selection.Unreadable(r, name, c, s.o.Match))
+	}
 	if !gone {
 		if !s.active.unserved[name] {
 			s.active.unserved[name] = true

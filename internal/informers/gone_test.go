@@ -130,3 +130,27 @@ func TestDefinitionDeletedBeforeItIsSaved(t *testing.T) {
 		l.wait(t, "gap 0 expired", "snapshot.started 0", "snapshot.completed 0")
 	})
 }
+
+// A definition is deleted while no agent runs, and the next run has no rule that can take custom
+// resources. So it watches no definitions. It sends the end of the scope, because the scope is no
+// longer selected.
+func TestDefinitionDeletedWhenNoRuleTakesCustomResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newCustoms(t), newMemory()
+		s.define(true)
+		s.put("a", "1", nil)
+		l := live(t, s.apiServer, m, takes(widgets(nil)))
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		synctest.Wait()
+		_ = m.Flush(t.Context())
+		l.end()
+		s.define(false)
+		l = live(t, s.apiServer, m, takes(rule(nil)))
+		eventually(t, "the end of the scope", func() bool { return l.has("gap 0 selection-changed") })
+		eventually(t, "it to be forgotten", func() bool {
+			_ = m.Flush(t.Context())
+			_, ok := m.saved("widgets.shop.test")
+			return !ok
+		})
+	})
+}
