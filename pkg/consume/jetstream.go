@@ -51,8 +51,7 @@ type jetStreamReader struct {
 	js       jetstream.JetStream
 
 	at       place
-	since    time.Time // records begin at that time; zero once the place is known
-	ended    bool      // all records up to the end were returned
+	ended    bool // all records up to the end were returned
 	caughtUp bool
 	missed   error // to be returned by Next
 
@@ -108,6 +107,8 @@ const (
 	// Next returns an error.
 	lagAfter = 10 * time.Second
 	mostLags = 6
+	// mostLooks is the number of further questions at the end about removed records.
+	mostLooks = 3
 	// creators is the number of consumers that are created or deleted at a time.
 	creators = 8
 )
@@ -178,8 +179,7 @@ func (r *jetStreamReader) open(ctx context.Context, s *JetStream) error {
 				r.at.id = cmp.Or(p.ID, r.at.id)
 			}
 		}
-	case startSince:
-		r.since = r.q.Start.at
+	case startSince: // attach finds the place
 	}
 	a := r.attach(ctx, r.at)
 	if a.err == nil {
@@ -242,6 +242,9 @@ func (r *jetStreamReader) nextRecord(ctx context.Context) (*record, error) {
 		r.drop() // the server may have deleted the consumers of a reader that asks for nothing
 	}
 	defer func() { r.called = time.Now() }()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	for {
 		if err := r.missed; err != nil {
 			r.missed = nil
@@ -311,7 +314,6 @@ func (r *jetStreamReader) heartbeats() time.Duration {
 func (r *jetStreamReader) pass(next uint64) {
 	if next > r.at.next {
 		r.at.next, r.at.read = next, true
-		r.since = time.Time{}
 	}
 }
 
@@ -502,9 +504,12 @@ func (r *jetStreamReader) answered(a answer) error {
 	case err == nil:
 		a.apply()
 		return nil
-	case r.ended: // the end must not wait for it
-		r.removed = gap{}
-		return nil
+	case r.ended:
+		if r.failures++; r.failures <= mostLooks {
+			return nil // it will be asked again
+		}
+		return fmt.Errorf("read stream %s at %s to its end: whether records %d to %d were removed unread is not known: %w",
+			r.stream, r.link.servers, r.removed.from, r.removed.to, err)
 	case r.merge != nil && !errors.Is(err, nats.ErrDisconnected): // it will be asked again
 		r.looked = time.Now()
 		return nil
