@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 )
 
 // DefaultStream is the agent's default stream.
@@ -73,14 +70,6 @@ type jetStreamReader struct {
 	// answer takes.
 	answers chan answer        // of the request under way; nil: there is none
 	cancel  context.CancelFunc // ends that request
-}
-
-// place is a place in a stream, and the stream's end at that time.
-type place struct {
-	id   string // Log.ID of the stream
-	next uint64 // sequence to continue from; 0: not known yet, begin at Query.Start.at
-	read bool   // records before next were returned, or the query begins at next
-	end  uint64 // last sequence of the stream when it was opened
 }
 
 // answer is the result of a request. apply belongs to the reader's goroutine.
@@ -570,42 +559,6 @@ func (r *jetStreamReader) drop() {
 	}
 }
 
-// abandon ends subscriptions, and asks the server to delete their consumers. It waits for no answer:
-// the server deletes unused consumers later anyway.
-func (r *jetStreamReader) abandon(m *merge) {
-	m.stop()
-	if !r.link.conn.IsConnected() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = inParallel(len(m.pulls), func(k int) error {
-		return r.js.DeleteConsumer(ctx, r.stream, m.pulls[k].name())
-	})
-}
-
-// inParallel calls f for the numbers below n, some at a time. It returns the error of the lowest
-// number.
-func inParallel(n int, f func(k int) error) error {
-	errs := make([]error, n)
-	tokens := make(chan struct{}, creators)
-	var all sync.WaitGroup
-	for k := range n {
-		tokens <- struct{}{}
-		all.Go(func() {
-			errs[k] = f(k)
-			<-tokens
-		})
-	}
-	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (r *jetStreamReader) resumed() {
 	if r.told && r.q.OnResume != nil {
 		r.q.OnResume()
@@ -618,141 +571,10 @@ func answerTimeout(failures int) time.Duration {
 	return min(time.Second<<min(failures, 10), apiTimeout)
 }
 
-// attach creates consumers that continue at a place. Consumers without acknowledgements deliver in
-// order and number their messages, so a missing number shows a loss. It changes nothing of the
-// reader: its answer does.
-func (r *jetStreamReader) attach(ctx context.Context, at place) answer {
-	info, err := r.look(ctx)
-	if err != nil {
-		return answer{err: err}
-	}
-	at, missed := at.in(r.stream, info)
-	if r.q.StopAtEnd && at.next > at.end {
-		return answer{undo: func() {}, apply: func() {
-			r.settle(at, missed)
-			r.finish()
-			r.resumed()
-		}}
-	}
-	m, err := r.consume(ctx, at)
-	if err != nil {
-		return answer{err: err}
-	}
-	undo := func() { r.abandon(m) }
-	if r.lastOfEach(at) && r.q.StopAtEnd {
-		// The last record of a subject may be later than the end, and those before it do not come.
-		info, err := r.look(ctx)
-		if err != nil {
-			undo()
-			return answer{err: err}
-		}
-		at.end = info.State.LastSeq
-	}
-	return answer{undo: undo, apply: func() {
-		r.settle(at, missed)
-		if r.at.next == 0 {
-			r.at.next = m.reached() + 1
-		}
-		r.merge = m
-		m.moved = time.Now()
-		r.caughtUp = m.isCaughtUp()
-		r.resumed()
-	}}
-}
-
-// settle takes a place over.
-func (r *jetStreamReader) settle(at place, missed *MissedError) {
-	r.at = at
-	if missed != nil {
-		r.missed = missed
-		if missed.Recreated {
-			r.removed = gap{}
-		}
-	}
-}
-
-// in returns the place in a stream as it is now, and what was missed.
-func (p place) in(name string, info *jetstream.StreamInfo) (place, *MissedError) {
-	state := info.State
-	first := max(state.FirstSeq, 1)
-	log := Log{Name: name, ID: p.id}
-	switch {
-	case p.next == 0:
-		return p, nil
-	case state.LastSeq+1 < p.next || streamID(info) != p.id:
-		missed := &MissedError{Log: log, From: p.next, To: state.LastSeq, Recreated: true}
-		return place{id: streamID(info), next: first, end: state.LastSeq}, missed
-	case first > p.next:
-		missed := &MissedError{Log: log, From: p.next, To: first - 1}
-		p.next = first
-		return p, missed
-	}
-	return p, nil
-}
-
-// consume creates a consumer for each filter.
-func (r *jetStreamReader) consume(ctx context.Context, at place) (*merge, error) {
-	filters := serverFilters(r.filters)
-	m := &merge{pulls: make([]*pull, len(filters)), filters: r.filters, wake: r.wake}
-	err := inParallel(len(filters), func(k int) (err error) {
-		m.pulls[k], err = r.pull(ctx, at, filters[k], len(filters))
-		return err
-	})
-	if err == nil {
-		return m, nil
-	}
-	m.pulls = slices.DeleteFunc(m.pulls, func(p *pull) bool { return p == nil })
-	r.abandon(m)
-	return nil, err
-}
-
-// pull creates the consumer of one filter. parts is the number of consumers.
-func (r *jetStreamReader) pull(ctx context.Context, at place, filter string, parts int) (*pull, error) {
-	c := jetstream.ConsumerConfig{
-		Name:              "kubecdc-" + nuid.Next(),
-		AckPolicy:         jetstream.AckNonePolicy,
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       at.next,
-		InactiveThreshold: abandoned,
-		MemoryStorage:     true,
-		Replicas:          1,
-		FilterSubject:     filter,
-	}
-	switch {
-	case r.lastOfEach(at):
-		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
-	case at.next == 0:
-		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &r.q.Start.at
-	}
-	consumer, err := r.js.CreateConsumer(ctx, r.stream, c)
-	if err != nil {
-		return nil, err
-	}
-	info := consumer.CachedInfo()
-	before := info.Delivered.Stream
-	if at.next > 0 {
-		before = at.next - 1
-	}
-	p, err := newPull(info, r.link.conn, r.requests+r.stream+"."+c.Name, parts, before, r.awake)
-	if err != nil {
-		return nil, err
-	}
-	if at.next == 0 {
-		p.since = r.q.Start.at
-	}
-	return p, nil
-}
-
 // awake makes Next look at what has arrived.
 func (r *jetStreamReader) awake() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
-}
-
-// lastOfEach reports whether the next consumers deliver only the last record of each subject. Such
-// a consumer cannot continue.
-func (r *jetStreamReader) lastOfEach(at place) bool {
-	return r.q.LastOfEach && len(r.filters) > 0 && !at.read
 }
