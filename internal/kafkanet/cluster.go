@@ -19,11 +19,13 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// layoutAge is the maximum age of the layout that requests are routed by. After an error it is read again at once.
+// layoutAge is the maximum age of the layout that requests are routed by. After an error it is read
+// again at once.
 const layoutAge = 10 * time.Second
 
-// Cluster sends each request to the broker that serves it: a fetch and a look-up of offsets to the leaders, a group's to its coordinator,
-// others to any broker. It ignores the address that it is given.
+// Cluster sends each request to the broker that serves it: a fetch and a look-up of offsets to the
+// leaders, a group's to its coordinator, others to any broker. It ignores the address that it is
+// given.
 type Cluster struct {
 	net       *Network
 	bootstrap []string
@@ -36,7 +38,8 @@ type Cluster struct {
 	last   string // the broker that answered last
 }
 
-// NewCluster returns a Cluster that begins with the addresses of some brokers. Close of the network ends it.
+// NewCluster returns a Cluster that begins with the addresses of some brokers. Close of the network
+// ends it.
 func NewCluster(n *Network, bootstrap []string) *Cluster {
 	return &Cluster{net: n, bootstrap: slices.Clone(bootstrap), looking: make(chan struct{}, 1)}
 }
@@ -119,7 +122,8 @@ func (c *Cluster) send(ctx context.Context, layout *protocol.Cluster, to protoco
 	return res, err
 }
 
-// hasError reports whether a broker refuses a request of readers for a partition, for example because it is no longer the leader.
+// hasError reports whether a broker refuses a request of readers for a partition, for example
+// because it is no longer the leader.
 func hasError(m protocol.Message) bool {
 	switch res := m.(type) {
 	case *fetch.Response:
@@ -147,7 +151,8 @@ func (c *Cluster) coordinate(ctx context.Context, g protocol.GroupMessage, req p
 	return c.net.RoundTrip(ctx, kafka.TCP(addressOf(found.Host, found.Port)), req)
 }
 
-// askAny asks brokers until one answers: first the one that answered last, and last those whose quota is exceeded.
+// askAny asks brokers until one answers: first the one that answered last, and last those whose
+// quota is exceeded.
 func (c *Cluster) askAny(ctx context.Context, req protocol.Message) (protocol.Message, error) {
 	var errs []error
 	for _, addr := range c.brokers() {
@@ -216,8 +221,9 @@ func layoutOf(res *metadata.Response) *protocol.Cluster {
 	return layout
 }
 
-// listOffsets asks the leaders of all partitions. kafka-go sends a request for each offset. Brokers refuse a request that has a partition
-// twice, so each gets as many requests as there are offsets of one partition.
+// listOffsets asks the leaders of all partitions. kafka-go sends a request for each offset. Brokers
+// refuse a request that has a partition twice, so each gets as many requests as there are offsets
+// of one partition.
 func (c *Cluster) listOffsets(ctx context.Context, req *listoffsets.Request) (protocol.Message, error) {
 	layout, err := c.current(ctx)
 	if err != nil {
@@ -301,7 +307,8 @@ func (o *offsetsPart) add(topic string, p listoffsets.RequestPartition) {
 	o.req.Topics[last].Partitions = append(o.req.Topics[last].Partitions, p)
 }
 
-// answered returns the answers with the requested timestamps: brokers answer -1 for those of the first and the next record.
+// answered returns the answers with the requested timestamps: brokers answer -1 for those of the
+// first and the next record.
 func (o *offsetsPart) answered(res *listoffsets.Response) []listoffsets.ResponseTopic {
 	for i := range res.Topics {
 		for j := range res.Topics[i].Partitions {

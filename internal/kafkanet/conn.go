@@ -21,7 +21,8 @@ import (
 var (
 	// ErrAuthentication means that a broker rejects the credentials.
 	ErrAuthentication = errors.New("authentication failed")
-	// ErrCut means that a connection ended before the answer, after the handshake and authentication.
+	// ErrCut means that a connection ended before the answer, after the handshake and
+	// authentication.
 	ErrCut = errors.New("request cut")
 	// ErrNotKafka means that a broker's first answer is not Kafka's.
 	ErrNotKafka = errors.New("the response is not from a Kafka broker")
@@ -45,7 +46,8 @@ type conn struct {
 // close closes the connection in order.
 func (c *conn) close() { _ = c.Close() }
 
-// reset closes the connection without its unsent data, which the kernel would keep and resend for minutes.
+// reset closes the connection without its unsent data, which the kernel would keep and resend for
+// minutes.
 func (c *conn) reset() {
 	raw := c.socket
 	for {
@@ -103,15 +105,16 @@ func (c *conn) negotiate(ctx context.Context) (*apiversions.Response, error) {
 	return res, nil
 }
 
-// greeted is a connection that checks the first answer before kafka-go does. kafka-go allocates an array of whatever length the answer
-// has, some gigabytes for that of an HTTP server.
+// greeted is a connection that checks the first answer before kafka-go does. kafka-go allocates an
+// array of whatever length the answer has, some gigabytes for that of an HTTP server.
 type greeted struct {
 	net.Conn
 	done bool
 	head []byte // read, but not returned yet
 }
 
-// largestGreeting bounds the first answer, the versions of all requests: a broker's has a few hundred bytes.
+// largestGreeting bounds the first answer, the versions of all requests: a broker's has a few
+// hundred bytes.
 const largestGreeting = 1 << 20
 
 func (g *greeted) Read(b []byte) (int, error) {
@@ -181,7 +184,8 @@ func (c *conn) authenticate(ctx context.Context, m sasl.Mechanism) error {
 	return nil
 }
 
-// exchange sends a request and waits for its answer. After an error the connection must not be reused.
+// exchange sends a request and waits for its answer. After an error the connection must not be
+// reused.
 func (c *conn) exchange(ctx context.Context, req protocol.Message) (protocol.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)

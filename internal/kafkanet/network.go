@@ -16,10 +16,12 @@ import (
 )
 
 const (
-	// MaxConnections bounds the connections to one broker; further requests wait for one. A request occupies its connection until the
-	// answer, so this also bounds the partitions of one broker that are written at once.
+	// MaxConnections bounds the connections to one broker; further requests wait for one. A request
+	// occupies its connection until the answer, so this also bounds the partitions of one broker
+	// that are written at once.
 	MaxConnections = 32
-	// maxIdle is the maximum idle time of a connection. The broker closes it after connections.max.idle.ms, 10 min.
+	// maxIdle is the maximum idle time of a connection. The broker closes it after
+	// connections.max.idle.ms, 10 min.
 	maxIdle = 4 * time.Minute
 
 	requestTimeout = 5 * time.Second  // of a request, dialling included
@@ -36,20 +38,21 @@ type Options struct {
 	Mechanism sasl.Mechanism // nil: none
 	// Guard wraps each connection, before its first use; nil: none is wrapped.
 	Guard func(net.Conn) Guard
-	// OnThrottle is called when a pause that a broker names begins or grows: it ends at until, and grew by added. It must not block.
-	// nil: nobody needs to know.
+	// OnThrottle is called when a pause that a broker names begins or grows: it ends at until, and
+	// grew by added. It must not block. nil: nobody needs to know.
 	OnThrottle func(addr string, until time.Time, added time.Duration)
 }
 
-// Guard is a connection that may refuse writes. Carry is called before each request, and reports whether that has records. Refused
-// returns the error of a refused write; nil: there was none.
+// Guard is a connection that may refuse writes. Carry is called before each request, and reports
+// whether that has records. Refused returns the error of a refused write; nil: there was none.
 type Guard interface {
 	net.Conn
 	Carry(records bool)
 	Refused() error
 }
 
-// Network sends each request to the given broker. It closes the connection when the request's ctx ends.
+// Network sends each request to the given broker. It closes the connection when the request's ctx
+// ends.
 type Network struct {
 	o Options
 
@@ -72,8 +75,8 @@ type broker struct {
 // New returns a Network without connections.
 func New(o Options) *Network { return &Network{o: o, brokers: map[string]*broker{}} }
 
-// RoundTrip implements kafka.RoundTripper. It returns at once when ctx ends; the request may have been sent. The time limit of a request
-// does not include waits for a quota or a connection.
+// RoundTrip implements kafka.RoundTripper. It returns at once when ctx ends; the request may have
+// been sent. The time limit of a request does not include waits for a quota or a connection.
 func (n *Network) RoundTrip(ctx context.Context, addr net.Addr, req protocol.Message) (protocol.Message, error) {
 	return n.roundTrip(ctx, addr.String(), req, false)
 }
@@ -209,7 +212,8 @@ func (n *Network) connection(ctx context.Context, b *broker, apart bool) (*conn,
 	return c, nil
 }
 
-// closeIdle ends the idle connections for which is returns true. It must be called with Network.mu held.
+// closeIdle ends the idle connections for which is returns true. It must be called with Network.mu
+// held.
 func (b *broker) closeIdle(end func(*conn), is func(*conn) bool) {
 	b.idle = slices.DeleteFunc(b.idle, func(c *conn) bool {
 		if !is(c) {
@@ -220,8 +224,8 @@ func (b *broker) closeIdle(end func(*conn), is func(*conn) bool) {
 	})
 }
 
-// giveUpSilent ends all connections that have not answered since a request was sent, at which the broker has not answered in time.
-// Requests on them fail at once.
+// giveUpSilent ends all connections that have not answered since a request was sent, at which the
+// broker has not answered in time. Requests on them fail at once.
 func (n *Network) giveUpSilent(b *broker, since time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -297,7 +301,8 @@ func (n *Network) connect(ctx context.Context, b *broker) (_ *conn, err error) {
 		return nil, fmt.Errorf("%s: get its API versions: %w", b.addr, notKafka(err))
 	}
 	n.noteThrottle(b, versions)
-	// Quotas of requests name pauses of up to a second (quota.window.size.seconds), so the time limit may include this one.
+	// Quotas of requests name pauses of up to a second (quota.window.size.seconds), so the time
+	// limit may include this one.
 	if err := sleep(ctx, pauseOf(versions)); err != nil {
 		return nil, err
 	}

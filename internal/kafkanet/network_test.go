@@ -130,7 +130,8 @@ func run(t *testing.T, b *fakeBroker, f func(t *testing.T, n *kafkanet.Network, 
 	})
 }
 
-// A broker names a pause of a minute. No request reaches it meanwhile, on no connection, whatever it asks for, and none fails.
+// A broker names a pause of a minute. No request reaches it meanwhile, on no connection, whatever
+// it asks for, and none fails.
 func TestPauseHoldsAllRequestsToTheBroker(t *testing.T) {
 	b := &fakeBroker{pauses: []time.Duration{time.Minute}}
 	run(t, b, func(t *testing.T, n *kafkanet.Network, send func(protocol.Message) error) {
@@ -160,7 +161,8 @@ func TestPauseHoldsAllRequestsToTheBroker(t *testing.T) {
 	})
 }
 
-// After a pause, requests to produce arrive one at a time. All at once would exceed the quota by as much again.
+// After a pause, requests to produce arrive one at a time. All at once would exceed the quota by as
+// much again.
 func TestLimitedBrokerGetsOneBatchAtATime(t *testing.T) {
 	b := &fakeBroker{pauses: []time.Duration{time.Second}, takes: 100 * time.Millisecond}
 	run(t, b, func(t *testing.T, _ *kafkanet.Network, send func(protocol.Message) error) {
@@ -187,7 +189,8 @@ func TestLimitedBrokerGetsOneBatchAtATime(t *testing.T) {
 	})
 }
 
-// A fetch above the quota is answered without records. It is repeated after the pause: the answer is no end of the partition.
+// A fetch above the quota is answered without records. It is repeated after the pause: the answer
+// is no end of the partition.
 func TestWithheldFetchIsRepeated(t *testing.T) {
 	b := &fakeBroker{pauses: []time.Duration{10 * time.Second}}
 	run(t, b, func(t *testing.T, n *kafkanet.Network, _ func(protocol.Message) error) {
@@ -201,8 +204,9 @@ func TestWithheldFetchIsRepeated(t *testing.T) {
 	})
 }
 
-// The path of 13 connections dies without a word. The first request without an answer ends them all, those in use too. The next request
-// dials, so delivery resumes after one time limit, not after 13.
+// The path of 13 connections dies without a word. The first request without an answer ends them
+// all, those in use too. The next request dials, so delivery resumes after one time limit, not
+// after 13.
 func TestSilentPathEndsAllOlderConnections(t *testing.T) {
 	b := &fakeBroker{takes: time.Second}
 	run(t, b, func(t *testing.T, _ *kafkanet.Network, send func(protocol.Message) error) {
@@ -236,7 +240,8 @@ func TestSilentPathEndsAllOlderConnections(t *testing.T) {
 	})
 }
 
-// A black hole swallows all connections, new ones too, for 30 s. A batch that is sent until it is stored is there within 20 s of its end.
+// A black hole swallows all connections, new ones too, for 30 s. A batch that is sent until it is
+// stored is there within 20 s of its end.
 func TestDeliveryResumesAfterABlackHole(t *testing.T) {
 	b := &fakeBroker{}
 	run(t, b, func(t *testing.T, _ *kafkanet.Network, send func(protocol.Message) error) {

@@ -11,8 +11,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 )
 
-// calm is the time after the last pause until a broker gets several requests to produce at once again. It is above the time over
-// which a broker measures by default, 11 s (quota.window.num, quota.window.size.seconds).
+// calm is the time after the last pause until a broker gets several requests to produce at once
+// again. It is above the time over which a broker measures by default, 11 s (quota.window.num,
+// quota.window.size.seconds).
 const calm = 30 * time.Second
 
 // Throttled is an answer that is not one of kafka-go's, and that has a throttle time.
@@ -21,7 +22,8 @@ type Throttled interface {
 	ThrottleTime() time.Duration
 }
 
-// pauseOf returns the pause that an answer names. All of Kafka's answers have the field, except those of authentication.
+// pauseOf returns the pause that an answer names. All of Kafka's answers have the field, except
+// those of authentication.
 func pauseOf(res protocol.Message) time.Duration {
 	if t, ok := res.(Throttled); ok {
 		return t.ThrottleTime()
@@ -55,10 +57,11 @@ func takesTurns(req protocol.Message) bool {
 }
 
 const (
-	// limitedWait is the maximum time for which a broker with a quota waits for records: other fetches wait for their turn.
+	// limitedWait is the maximum time for which a broker with a quota waits for records: other
+	// fetches wait for their turn.
 	limitedWait = 50 // milliseconds
-	// limitedBytes is the size of a fetch from such a broker. The broker withholds a fetch that does not fit into the rest of its quota,
-	// so that large ones leave much of it unused.
+	// limitedBytes is the size of a fetch from such a broker. The broker withholds a fetch that
+	// does not fit into the rest of its quota, so that large ones leave much of it unused.
 	limitedBytes = 64 << 10
 )
 
@@ -135,8 +138,8 @@ func (n *Network) Pauses() map[string]time.Time {
 	return all
 }
 
-// awaitPause waits until the broker's pause has ended. A request to produce or fetch waits for its turn too, if the broker has named a pause
-// recently; release must be called at its end.
+// awaitPause waits until the broker's pause has ended. A request to produce or fetch waits for its
+// turn too, if the broker has named a pause recently; release must be called at its end.
 func (n *Network) awaitPause(ctx context.Context, b *broker, turns bool) (release func(), err error) {
 	release = func() {}
 	for {

@@ -13,7 +13,8 @@ const (
 	// Ping is the interval at which a client of NATS sends a PING.
 	Ping = 5 * time.Second
 	// MaxPings is the number of unanswered PINGs after which nats.go itself closes a connection.
-	// nats.go does not count other data, and answers may wait behind records, so that takes a minute.
+	// nats.go does not count other data, and answers may wait behind records, so that takes a
+	// minute.
 	MaxPings = 12
 
 	answer = 5 * time.Second // time for the answer

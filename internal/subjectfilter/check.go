@@ -138,7 +138,8 @@ func (f *Filter) covers(ctx context.Context, c *counter, cluster string) (bool, 
 	return known[0] == c.all, nil
 }
 
-// count compares the number of records under subjects of the two forms with that under subjects of the same lengths.
+// count compares the number of records under subjects of the two forms with that under subjects of
+// the same lengths.
 func (f *Filter) count(ctx context.Context, c *counter) error {
 	n, err := c.countAtRest(ctx, [][]string{f.object, streams("")}, [][]string{stars(f.object), stars(streams(""))})
 	if err == nil && n[0] != n[1] {

@@ -149,8 +149,8 @@ func (r *jetStreamReader) lastOfEach(at place) bool {
 	return r.q.LastOfEach && len(r.filters) > 0 && !at.read
 }
 
-// abandon ends subscriptions, and asks the server to delete their consumers. It waits for no answer:
-// the server deletes unused consumers later anyway.
+// abandon ends subscriptions, and asks the server to delete their consumers. It waits for no
+// answer: the server deletes unused consumers later anyway.
 func (r *jetStreamReader) abandon(m *merge) {
 	m.stop()
 	if !r.link.conn.IsConnected() {

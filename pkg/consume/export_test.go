@@ -2,7 +2,8 @@ package consume
 
 import "time"
 
-// BeatEvery sets the interval of a reader's heartbeats at rest. It takes effect with its next consumers.
+// BeatEvery sets the interval of a reader's heartbeats at rest. It takes effect with its next
+// consumers.
 func BeatEvery(r Reader, d time.Duration) {
 	reader := r.(*jetStreamReader)
 	reader.beat = d

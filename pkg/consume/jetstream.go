@@ -119,8 +119,17 @@ func (s *JetStream) read(ctx context.Context, q Query) (*jetStreamReader, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &jetStreamReader{q: q, stream: s.name(), requests: s.apiPrefix() + "CONSUMER.MSG.NEXT.", filters: s.Subjects, link: l, beat: heartbeat, patience: lagAfter}
-	r.wake, r.called = make(chan struct{}, 1), time.Now()
+	r := &jetStreamReader{
+		q:        q,
+		stream:   s.name(),
+		requests: s.apiPrefix() + "CONSUMER.MSG.NEXT.",
+		filters:  s.Subjects,
+		link:     l,
+		wake:     make(chan struct{}, 1),
+		called:   time.Now(),
+		beat:     heartbeat,
+		patience: lagAfter,
+	}
 	if r.js, err = s.api(l.conn); err == nil {
 		err = l.attempt(ctx, apiTimeout, func(ctx context.Context) error { return r.open(ctx, s) })
 	}
@@ -444,7 +453,8 @@ func (r *jetStreamReader) lagsAt() time.Time {
 	return last.Add(r.patience)
 }
 
-// quickAt returns the time at which quick heartbeats must be requested again, zero if they need not.
+// quickAt returns the time at which quick heartbeats must be requested again, zero if they need
+// not.
 func (r *jetStreamReader) quickAt() time.Time {
 	p := r.merge.lowest()
 	if p == nil {

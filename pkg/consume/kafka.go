@@ -36,8 +36,9 @@ type Kafka struct {
 	// increase of partitions may be in other partitions.
 	Cluster string
 
-	// OnThrottle is called when a broker requires a pause because of a quota, or extends it by some time. The reader sends nothing to the broker
-	// until then. It must not block; nil: nobody needs to know.
+	// OnThrottle is called when a broker requires a pause because of a quota, or extends it by some
+	// time. The reader sends nothing to the broker until then. It must not block; nil: nobody needs
+	// to know.
 	OnThrottle func(broker string, until time.Time, extended time.Duration)
 
 	// Group is the name of a consumer group, "" for none. Its members share the partitions and continue at the group's offsets. Query.Start
@@ -436,7 +437,8 @@ func (r *kafkaReader) lookAgain(ctx context.Context) {
 	}
 }
 
-// hasOtherTopics reports whether a group must join for other topics than before. A read to the end must notice a topic that is gone.
+// hasOtherTopics reports whether a group must join for other topics than before. A read to the end
+// must notice a topic that is gone.
 func (r *kafkaReader) hasOtherTopics(before map[string]int) bool {
 	gone := false
 	for topic := range before {
@@ -475,7 +477,8 @@ func (r *kafkaReader) checkIdentities(ctx context.Context) error {
 			}
 		case r.group != nil && !r.q.StopAtEnd:
 		case !p.absent.IsZero() && time.Since(p.absent) > absentFor && r.q.StopAtEnd && !p.ended:
-			// Records up to the requested end are missing. No error says where they went, and the partition must not count as read.
+			// Records up to the requested end are missing. No error says where they went, and the
+			// partition must not count as read.
 			r.gone = fmt.Errorf("read topic %s, partition %d at %s to its end, at offset %d: %w",
 				id.topic, id.index, r.brokers(), p.next, errDeleted)
 		case !p.absent.IsZero() && time.Since(p.absent) > absentFor:

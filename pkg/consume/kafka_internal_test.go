@@ -147,8 +147,8 @@ func TestKafkaPartitionNeverKnownToItsLeader(t *testing.T) {
 	})
 }
 
-// A read to the end keeps a topic that is absent from the metadata for a moment. If the topic was deleted, the read fails: it did not return
-// all records.
+// A read to the end keeps a topic that is absent from the metadata for a moment. If the topic was
+// deleted, the read fails: it did not return all records.
 func TestKafkaTopicAbsentFromMetadata(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -268,7 +268,8 @@ func (r *kafkaReader) list(ctx context.Context, logs []Log, timestamps ...int64)
 	}
 }
 
-// listOnce returns the partitions that their leaders do not know apart. A partition without an answer is an error: it does not end at 0.
+// listOnce returns the partitions that their leaders do not know apart. A partition without an
+// answer is an error: it does not end at 0.
 func (r *kafkaReader) listOnce(ctx context.Context, req *listoffsets.Request) (all listed, unknown []partitionID, err error) {
 	m, err := r.client.Transport.RoundTrip(ctx, r.client.Addr, req)
 	if err != nil {

@@ -273,5 +273,6 @@ func (m *merge) errLag(end uint64) error {
 	if p == nil {
 		return fmt.Errorf("no server has looked up to record %d", end)
 	}
-	return fmt.Errorf("server %s has looked up to record %d of %d, and goes no further: it lags behind the stream's leader", p.server(), p.horizon, end)
+	return fmt.Errorf("server %s has looked up to record %d of %d, and goes no further: it lags behind the stream's leader",
+		p.server(), p.horizon, end)
 }

@@ -52,8 +52,8 @@ func TestMergeIsLiveBesideSilentConsumers(t *testing.T) {
 	}
 }
 
-// Records of several filters come in the order of the stream, each once, also if the filters overlap,
-// and if they are more than a reader has consumers for.
+// Records of several filters come in the order of the stream, each once, also if the filters
+// overlap, and if they are more than a reader has consumers for.
 func TestMergeKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)

@@ -92,7 +92,8 @@ type beat struct {
 }
 
 // newPull subscribes to what a consumer delivers. before is the sequence before its first record.
-func newPull(c *jetstream.ConsumerInfo, conn *nats.Conn, requests string, parts int, before uint64, wake func()) (*pull, error) {
+func newPull(c *jetstream.ConsumerInfo, conn *nats.Conn, requests string, parts int, before uint64, wake func(),
+) (*pull, error) {
 	p := &pull{
 		consumer: c, conn: conn, requests: requests, wake: wake,
 		messages: max(prefetchMessages/parts, leastMessages), bytes: max(prefetchBytes/parts, leastBytes),

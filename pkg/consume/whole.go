@@ -69,7 +69,8 @@ func readObject(ctx context.Context, js jetstream.JetStream, bucket, name string
 		exists, unknown := hasObject(ctx, js, bucket, name)
 		switch {
 		case unknown != nil:
-			return nil, fmt.Errorf("a replica says that bucket %s has no %s, and the bucket's leader does not confirm it: %w", bucket, name, unknown)
+			return nil, fmt.Errorf("a replica says that bucket %s has no %s, and the bucket's leader does not confirm it: %w",
+				bucket, name, unknown)
 		case !exists:
 			return nil, err
 		}

@@ -55,7 +55,8 @@ func bulky(key string, n int) *encode.Event {
 	return ev
 }
 
-// sockets returns the number of this machine's client sockets to an address, those included that the kernel has not given up yet.
+// sockets returns the number of this machine's client sockets to an address, those included that
+// the kernel has not given up yet.
 func sockets(t *testing.T, addr string) (n int) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
@@ -86,7 +87,8 @@ type pace struct {
 	sockets int
 }
 
-// measure waits for a span, or until ctx ends, and returns the rate. The broker permits a burst of 11 s at its beginning.
+// measure waits for a span, or until ctx ends, and returns the rate. The broker permits a burst of
+// 11 s at its beginning.
 func (p *pace) measure(ctx context.Context, t *testing.T, addr string, span time.Duration) float64 {
 	t.Helper()
 	began := time.Now()
@@ -121,8 +123,8 @@ func (p *pace) check(t *testing.T, what string, rate float64, span time.Duration
 	}
 }
 
-// The agent and a reader keep to a quota of 50 KB/s: no request times out, and no socket is replaced. QUOTA=600
-// takes ten minutes for each, and wants the rate within 20 %.
+// The agent and a reader keep to a quota of 50 KB/s: no request times out, and no socket is
+// replaced. QUOTA=600 takes ten minutes for each, and wants the rate within 20 %.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -149,7 +151,8 @@ func TestQuota(t *testing.T) {
 	readUnderQuota(t, c, addr, span, written)
 }
 
-// publishUnderQuota publishes more than the quota permits, and returns the number of acknowledged events.
+// publishUnderQuota publishes more than the quota permits, and returns the number of acknowledged
+// events.
 func publishUnderQuota(t *testing.T, a *agent, addr string, span time.Duration) (written int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -110,8 +110,8 @@ type Checker interface{ Check() error }
 // Logger is a Bus whose logs (streams, topics) have an identity.
 type Logger interface{ Logs() *publish.Logs }
 
-// Throttler is a Bus that may have to wait because of a quota of its servers. Throttled returns what it waits for, and until when. A zero
-// time: it does not wait.
+// Throttler is a Bus that may have to wait because of a quota of its servers. Throttled returns
+// what it waits for, and until when. A zero time: it does not wait.
 type Throttler interface {
 	Throttled() (by string, until time.Time)
 }

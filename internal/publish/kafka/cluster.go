@@ -54,7 +54,8 @@ func (v *view) any() (net.Addr, error) {
 
 func (b *Bus) view() *view { return b.current.Load() }
 
-// client returns a client of one broker, for requests that are safe to repeat. The network limits their time.
+// client returns a client of one broker, for requests that are safe to repeat. The network limits
+// their time.
 func (b *Bus) client(broker net.Addr) *kafka.Client {
 	return &kafka.Client{Addr: broker, Transport: b.net}
 }
@@ -141,8 +142,8 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 	return metadataPause, err
 }
 
-// metadata asks brokers until one answers: the last known ones, then the configured ones, and those whose quota is exceeded last. Without
-// topics it requests all topics.
+// metadata asks brokers until one answers: the last known ones, then the configured ones, and those
+// whose quota is exceeded last. Without topics it requests all topics.
 func (b *Bus) metadata(ctx context.Context, topics []string) (*kafka.MetadataResponse, error) {
 	addrs := slices.Clone(b.view().brokers)
 	for _, broker := range b.cfg.Brokers {

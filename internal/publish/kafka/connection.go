@@ -36,7 +36,8 @@ func (g guarded) Refused() error {
 	return nil
 }
 
-// dialer returns the dial function for all brokers, configured or discovered. It reads the files of t for each connection.
+// dialer returns the dial function for all brokers, configured or discovered. It reads the files of
+// t for each connection.
 func dialer(t *publish.TLS, s *SASL) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: publish.DialTimeout, KeepAlive: 15 * time.Second}
 	if s.inPlaintext(t) {
@@ -54,7 +55,8 @@ func NewDialer(cfg *Config) (*kafka.Dialer, error) {
 	return &kafka.Dialer{ClientID: clientID, Timeout: 2 * publish.DialTimeout, DialFunc: dialer(cfg.TLS, cfg.SASL), SASLMechanism: cfg.SASL.mechanism()}, nil
 }
 
-// noteThrottle counts a pause that a broker names because of a quota. It logs the first of each minute.
+// noteThrottle counts a pause that a broker names because of a quota. It logs the first of each
+// minute.
 func (b *Bus) noteThrottle(addr string, until time.Time, added time.Duration) {
 	b.metrics.Throttled.Add(added.Seconds())
 	if suppressed, ok := b.window.First("throttled"); ok {

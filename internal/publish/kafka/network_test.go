@@ -203,7 +203,8 @@ func TestSilentBrokerHoldsNobody(t *testing.T) {
 	}
 }
 
-// A pause that a broker requires because of a quota is in the log, the metric and the status. The bus stays ready.
+// A pause that a broker requires because of a quota is in the log, the metric and the status. The
+// bus stays ready.
 func TestPauseOfAQuotaIsShown(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)

@@ -14,10 +14,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// flight is an event in flight: its message, and the identification of its responses. Responses arrive at <inbox>.<slot>-<call>-<attempt>,
-// those to checks at <inbox>.r<slot>-<call>-<attempt>. An acknowledgement counts for every attempt of the current call, because all carry
-// the same event. If it says "duplicate", it counts for the attempts under the current message id. An error counts only for the latest
-// attempt. Responses to older calls are ignored. A flight is reused for later events.
+// flight is an event in flight: its message, and the identification of its responses. Responses
+// arrive at <inbox>.<slot>-<call>-<attempt>, those to checks at <inbox>.r<slot>-<call>-<attempt>.
+// An acknowledgement counts for every attempt of the current call, because all carry the same
+// event. If it says "duplicate", it counts for the attempts under the current message id. An error
+// counts only for the latest attempt. Responses to older calls are ignored. A flight is reused for
+// later events.
 type flight struct {
 	slot int
 

@@ -18,9 +18,11 @@ import (
 
 var schedules = flag.Int("schedules", 8, "how many schedules TestSchedules runs")
 
-// TestSchedules publishes objects' versions one after the other to a server that acknowledges, refuses, keeps silent, answers late and
-// cuts connections at random. It also claims duplicates of records that it does not have. A fence shuts and opens, and Run ends at any
-// time. Each event ends once, acknowledged versions of an object are stored, the first records of all in order, and nothing is left.
+// TestSchedules publishes objects' versions one after the other to a server that acknowledges,
+// refuses, keeps silent, answers late and cuts connections at random. It also claims duplicates of
+// records that it does not have. A fence shuts and opens, and Run ends at any time. Each event ends
+// once, acknowledged versions of an object are stored, the first records of all in order, and
+// nothing is left.
 func TestSchedules(t *testing.T) {
 	for seed := range uint64(*schedules) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

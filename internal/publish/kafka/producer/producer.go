@@ -120,7 +120,8 @@ func (p *Producer) Identify(ctx context.Context, via kafka.RoundTripper, broker 
 	return nil
 }
 
-// Send sends the batch to the partition's leader, once; via limits the time. The producer must have an id. Stored, TooLarge and Refused end the batch.
+// Send sends the batch to the partition's leader, once; via limits the time. The producer must have
+// an id. Stored, TooLarge and Refused end the batch.
 func (p *Producer) Send(ctx context.Context, via kafka.RoundTripper, leader net.Addr) Result {
 	if p.stamped = p.outdated; p.outdated {
 		now := time.Now().UnixMilli()
