@@ -109,7 +109,7 @@ func (c *Cluster) forget(layout *protocol.Cluster) {
 	}
 }
 
-// send sends a request to a broker of a layout, to any broker if that is none.
+// send sends a request to a broker of a layout. If the layout lacks it, it asks any broker.
 func (c *Cluster) send(ctx context.Context, layout *protocol.Cluster, to protocol.Broker, req protocol.Message) (protocol.Message, error) {
 	if to.Host == "" {
 		c.forget(layout)

@@ -49,7 +49,7 @@ func TestOnlyTheAgentMayReadBySequence(t *testing.T) {
 	const right = "STREAM.MSG.GET.KUBECDC"
 	blocks := strings.Split(string(page), "permissions {")[1:]
 	if len(blocks) < 3 || !strings.Contains(blocks[0], right) {
-		t.Fatalf("%d sets of permissions, of which the first is not the agent's", len(blocks))
+		t.Fatalf("%d sets of permissions, and the first is not the agent's", len(blocks))
 	}
 	for i, block := range blocks[1:] {
 		block, _, _ = strings.Cut(block, "```")
