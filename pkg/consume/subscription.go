@@ -8,9 +8,12 @@ import (
 )
 
 // runExpires is the lifetime of a request of Run. The server keeps a connection that has died
-// silently, and delivers to its requests. The client finds the death after 10 s without data: they
-// have then expired.
-const runExpires = 10 * time.Second
+// silently, and delivers to its requests. The client finds the death after 10 s without data: its
+// last request, which data preceded, has then been gone for seconds.
+const (
+	runExpires = 5 * time.Second
+	runBeat    = 2 * time.Second // the client accepts less than half of runExpires
+)
 
 // subscription receives the messages of a durable consumer. It does not reconnect: a Run replaces a
 // broken one.
@@ -32,7 +35,7 @@ func newSubscription(c jetstream.Consumer, conn *nats.Conn) (*subscription, erro
 			}
 		},
 		jetstream.PullMaxMessagesWithBytesLimit(prefetchMessages, max(prefetchBytes, int(conn.MaxPayload())+64<<10)),
-		jetstream.PullExpiry(runExpires), jetstream.PullHeartbeat(heartbeat),
+		jetstream.PullExpiry(runExpires), jetstream.PullHeartbeat(runBeat),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 			select {
 			case s.broken <- err:
