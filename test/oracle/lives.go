@@ -82,7 +82,8 @@ func LivesView(records []Record, history uint64) View {
 const walkable = 1500
 
 // JudgeLives checks the stream events of all lives of an agent. A snapshot must be continued under its id and completed with the
-// announced number of objects. A further snapshot needs a reason. A gap must have a Loss that explains it, and progress must
+// announced number of objects. A further snapshot needs a reason: a gap, a request, or that it replaces one whose start changes
+// did not wait for. A gap must have a Loss that explains it, and progress must
 // be correct.
 //
 // asked reports whether a snapshot was requested, and so needs no other reason.
@@ -140,6 +141,9 @@ type scopeLives struct {
 type snapshotMarks struct {
 	started, completed *Record
 	reads              int
+	// replaceable reports that changes did not wait for its start. If the agent ends before a save shows
+	// that the bus has the start, the next run takes another snapshot instead.
+	replaceable bool
 }
 
 func (l *livesJudgement) fault(rec *Record, kind, format string, args ...any) {
@@ -206,10 +210,20 @@ func (l *livesJudgement) object(rec *Record) {
 
 func (l *livesJudgement) started(rec *Record) {
 	s := l.of(rec.Scope)
-	if s.last != "" && s.lost == nil && (l.asked == nil || !l.asked(rec)) {
+	m := &snapshotMarks{started: rec}
+	last := s.snapshots[s.last]
+	switch {
+	case l.asked != nil && l.asked(rec):
+		m.replaceable = true
+	case s.lost != nil:
+		m.replaceable = s.lost.Recovered
+	case last == nil: // the first one
+	case last.completed == nil && last.replaceable:
+		m.replaceable = true
+	default:
 		l.fault(rec, "snapshot", "%s, though nothing says that history was lost since the snapshot %s", rec.ID, s.last)
 	}
-	s.snapshots[rec.Snapshot] = &snapshotMarks{started: rec}
+	s.snapshots[rec.Snapshot] = m
 	s.last, s.lost = rec.Snapshot, nil
 }
 

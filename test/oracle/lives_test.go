@@ -339,3 +339,33 @@ func TestOracleJudgesWhatFollowsAGap(t *testing.T) {
 		t.Errorf("there is no gap, and the faults are only %v", got.Faults)
 	}
 }
+
+// TestOracleKnowsWhichSnapshotsAreReplaced judges a second snapshot that follows an unfinished one.
+func TestOracleKnowsWhichSnapshotsAreReplaced(t *testing.T) {
+	scope := Scope{Text: "secrets"}
+	started := func(id string) Record { return Record{Stream: SnapshotStarted, Scope: scope, Snapshot: id} }
+	completed := func(id string) Record { return Record{Stream: SnapshotCompleted, Scope: scope, Snapshot: id} }
+	gap := func(recovered bool) Record {
+		return Record{Stream: Gap, Scope: scope, Reason: SelectionChanged, Recovered: recovered}
+	}
+	for _, tc := range []struct {
+		name    string
+		records []Record
+		faults  int
+	}{
+		{"after a recovered gap", []Record{started("s1"), completed("s1"), gap(true), started("s2"), started("s3"), completed("s3")}, 0},
+		{"twice after a recovered gap", []Record{gap(true), started("s2"), started("s3"), started("s4"), completed("s4")}, 0},
+		{"after a gap", []Record{started("s1"), completed("s1"), gap(false), started("s2"), started("s3"), completed("s3")}, 1},
+		{"the first one", []Record{started("s1"), started("s2"), completed("s2")}, 1},
+		{"a completed one", []Record{gap(true), started("s1"), completed("s1"), started("s2"), completed("s2")}, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for i := range tc.records {
+				tc.records[i].ID, tc.records[i].Position = strconv.Itoa(i), uint64(i)+1
+			}
+			if got := JudgeLives(nil, tc.records, nil, nil); len(got) != tc.faults {
+				t.Errorf("%d faults, want %d: %v", len(got), tc.faults, got)
+			}
+		})
+	}
+}
