@@ -82,7 +82,7 @@ func LivesView(records []Record, history uint64) View {
 const walkable = 1500
 
 // JudgeLives checks the stream events of all lives of an agent. A snapshot must be continued under its id and completed with the
-// announced number of objects. A further snapshot needs a reason: a gap, a request, or that it replaces one whose start changes
+// announced number of objects. A further snapshot needs a reason: a gap, a request, or that it follows one whose start changes
 // did not wait for. A gap must have a Loss that explains it, and progress must
 // be correct.
 //
@@ -142,7 +142,8 @@ type snapshotMarks struct {
 	started, completed *Record
 	reads              int
 	// replaceable reports that changes did not wait for its start. If the agent ends before a save shows
-	// that the bus has the start, the next run takes another snapshot instead.
+	// that the bus has the start, the next run takes another snapshot, even if this one is complete on
+	// the bus.
 	replaceable bool
 }
 
@@ -218,7 +219,7 @@ func (l *livesJudgement) started(rec *Record) {
 	case s.lost != nil:
 		m.replaceable = s.lost.Recovered
 	case last == nil: // the first one
-	case last.completed == nil && last.replaceable:
+	case last.replaceable:
 		m.replaceable = true
 	default:
 		l.fault(rec, "snapshot", "%s, though nothing says that history was lost since the snapshot %s", rec.ID, s.last)

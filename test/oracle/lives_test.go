@@ -340,7 +340,7 @@ func TestOracleJudgesWhatFollowsAGap(t *testing.T) {
 	}
 }
 
-// TestOracleKnowsWhichSnapshotsAreReplaced judges a second snapshot that follows an unfinished one.
+// TestOracleKnowsWhichSnapshotsAreReplaced judges a snapshot that follows another one.
 func TestOracleKnowsWhichSnapshotsAreReplaced(t *testing.T) {
 	scope := Scope{Text: "secrets"}
 	started := func(id string) Record { return Record{Stream: SnapshotStarted, Scope: scope, Snapshot: id} }
@@ -357,7 +357,8 @@ func TestOracleKnowsWhichSnapshotsAreReplaced(t *testing.T) {
 		{"twice after a recovered gap", []Record{gap(true), started("s2"), started("s3"), started("s4"), completed("s4")}, 0},
 		{"after a gap", []Record{started("s1"), completed("s1"), gap(false), started("s2"), started("s3"), completed("s3")}, 1},
 		{"the first one", []Record{started("s1"), started("s2"), completed("s2")}, 1},
-		{"a completed one", []Record{gap(true), started("s1"), completed("s1"), started("s2"), completed("s2")}, 1},
+		{"that is complete", []Record{gap(true), started("s1"), completed("s1"), started("s2"), completed("s2")}, 0},
+		{"that is complete, after a gap", []Record{gap(false), started("s1"), completed("s1"), started("s2"), completed("s2")}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for i := range tc.records {
