@@ -143,7 +143,7 @@ func (e *election) judgeTerms(t testing.TB, what string) (failoverOutcome, []ora
 	t.Helper()
 	e.stop()
 	resources, selected := []string{"configmaps"}, []string{oracle.Widgets}
-	got, faults := e.Conclude(t, 40*time.Second, nil, resources, selected)
+	got, faults := e.Conclude(t, nil, resources, selected)
 	records := e.Stream.All()
 	terms, more := oracle.JudgeEpochs(records, e.late)
 	faults = slices.Concat(faults, more, e.judgeCheckpoints(t, terms))

@@ -117,7 +117,7 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 		}
 	}
 	stopWriting()
-	got, faults := s.Conclude(t, 30*time.Second, nil, resources, selected)
+	got, faults := s.Conclude(t, nil, resources, selected)
 	if s.Agent.Ended() {
 		t.Errorf("the agent has ended by itself: %v", s.Agent.Err)
 	}

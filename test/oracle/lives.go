@@ -82,9 +82,8 @@ func LivesView(records []Record, history uint64) View {
 const walkable = 1500
 
 // JudgeLives checks the stream events of all lives of an agent. A snapshot must be continued under its id and completed with the
-// announced number of objects. A further snapshot needs a reason: a gap, a request, or that it follows one whose start changes
-// did not wait for. A gap must have a Loss that explains it, and progress must
-// be correct.
+// announced number of objects. A further snapshot needs a reason: a gap, a request, or that it follows one that had a reason. A
+// gap must have a Loss that explains it, and progress must be correct.
 //
 // asked reports whether a snapshot was requested, and so needs no other reason.
 func JudgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, asked func(started *Record) bool) []Fault {
@@ -141,9 +140,9 @@ type scopeLives struct {
 type snapshotMarks struct {
 	started, completed *Record
 	reads              int
-	// replaceable reports that changes did not wait for its start. If the agent ends before a save shows
-	// that the bus has the start, the next run takes another snapshot, even if this one is complete on
-	// the bus.
+	// replaceable reports that changes may not have waited for its start. If the agent ends before a save
+	// shows that the bus has the start, the next run takes another snapshot, even if this one is complete
+	// on the bus. The crash enumerator of the informers judges whether it may.
 	replaceable bool
 }
 
@@ -214,12 +213,8 @@ func (l *livesJudgement) started(rec *Record) {
 	m := &snapshotMarks{started: rec}
 	last := s.snapshots[s.last]
 	switch {
-	case l.asked != nil && l.asked(rec):
-		m.replaceable = true
-	case s.lost != nil:
-		m.replaceable = s.lost.Recovered
 	case last == nil: // the first one
-	case last.replaceable:
+	case s.lost != nil, last.replaceable, l.asked != nil && l.asked(rec):
 		m.replaceable = true
 	default:
 		l.fault(rec, "snapshot", "%s, though nothing says that history was lost since the snapshot %s", rec.ID, s.last)

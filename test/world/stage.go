@@ -215,8 +215,12 @@ func (p *Plane) wants(records []oracle.Record, until uint64, resources, selected
 	return want, v
 }
 
+// idle is the time without a record after which no more is expected. A snapshot of an agent that resumes waits until the watch
+// has sent what the bus may have. If nothing changes, a bookmark ends the wait: the API server sends one a minute.
+const idle = 90 * time.Second
+
 // Conclude waits until the records have no faults, or until no record has arrived for the time idle, and returns the verdict.
-func (s *Stage) Conclude(t testing.TB, idle time.Duration, asked func(*oracle.Record) bool, resources, selected []string) (oracle.Verdict, []oracle.Fault) {
+func (s *Stage) Conclude(t testing.TB, asked func(*oracle.Record) bool, resources, selected []string) (oracle.Verdict, []oracle.Fault) {
 	t.Helper()
 	until := s.Now(t)
 	var got oracle.Verdict

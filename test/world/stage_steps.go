@@ -56,7 +56,7 @@ func WatchConfigMaps(namespace string) string {
 // reports whether a snapshot was requested.
 func (s *Stage) Judge(t testing.TB, asked func(*oracle.Record) bool, resources ...string) oracle.Verdict {
 	t.Helper()
-	got, faults := s.Conclude(t, 45*time.Second, asked, resources, nil)
+	got, faults := s.Conclude(t, asked, resources, nil)
 	Report(t, s.Plane, s.Stream, faults)
 	s.TellStory(t, faults, resources, nil)
 	return got
