@@ -41,6 +41,7 @@ type conn struct {
 	ends     time.Time   // when the broker requires reauthentication (KIP-368); zero: never
 	spent    bool        // it cannot be reused
 	silent   atomic.Bool // it was given up
+	received int         // size of the last answer, in bytes
 }
 
 // close closes the connection in order.
@@ -109,8 +110,9 @@ func (c *conn) negotiate(ctx context.Context) (*apiversions.Response, error) {
 // array of whatever length the answer has, some gigabytes for that of an HTTP server.
 type greeted struct {
 	net.Conn
-	done bool
-	head []byte // read, but not returned yet
+	done     bool
+	head     []byte // read, but not returned yet
+	received *int   // bytes returned
 }
 
 // largestGreeting bounds the first answer, the versions of all requests: a broker's has a few
@@ -118,6 +120,12 @@ type greeted struct {
 const largestGreeting = 1 << 20
 
 func (g *greeted) Read(b []byte) (int, error) {
+	n, err := g.read(b)
+	*g.received += n
+	return n, err
+}
+
+func (g *greeted) read(b []byte) (int, error) {
 	if !g.done {
 		head := make([]byte, 8) // size, and correlation id of the request
 		n, err := io.ReadFull(g.Conn, head)
@@ -194,6 +202,7 @@ func (c *conn) exchange(ctx context.Context, req protocol.Message) (protocol.Mes
 	if c.guard != nil {
 		c.guard.Carry(produces(req)) // the connection carries one request at a time
 	}
+	c.received = 0
 	res, err := c.RoundTrip(req)
 	if !stop() && err == nil {
 		c.spent = true // the answer arrived, but the deadline is set, or about to be

@@ -17,7 +17,9 @@
 // all fetches that the broker reads at the same time, those that it withholds included.
 //
 // A broker answers a fetch above the quota without records. Such an answer is not returned: the
-// fetch is repeated after the pause.
+// fetch is repeated after the pause. Without more, records arrive in one burst, and then none until
+// the burst leaves the window of 11 s over which the broker measures. So fetches are spread: after
+// each one, the next waits as long as its bytes take at the rate of the last window.
 //
 // # Silent paths
 //

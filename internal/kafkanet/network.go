@@ -67,6 +67,7 @@ type broker struct {
 	idle  []*conn            // the most recently used is last
 	used  map[*conn]struct{} // those with a request
 	until time.Time          // end of the last pause that the broker has named
+	pace  pace               // of fetches under a quota
 
 	slots chan struct{} // one element for each connection in use. Never closed.
 	turn  chan struct{} // one element while a request to produce has its turn. Never closed.
@@ -92,13 +93,13 @@ func (a Apart) RoundTrip(ctx context.Context, addr net.Addr, req protocol.Messag
 func (n *Network) roundTrip(ctx context.Context, addr string, req protocol.Message, apart bool) (protocol.Message, error) {
 	b := n.broker(addr)
 	for {
-		leave, err := n.enter(ctx, b, takesTurns(req), apart)
+		leave, err := n.enter(ctx, b, req, apart)
 		if err != nil {
 			return nil, err
 		}
 		sent := req
 		if n.isLimited(b) {
-			sent = withLimits(req)
+			sent = n.withLimits(b, req)
 		}
 		res, err := n.attempt(ctx, b, sent, apart)
 		leave()
@@ -125,9 +126,9 @@ func (n *Network) broker(addr string) *broker {
 }
 
 // enter waits until a request may be sent. leave must be called at its end.
-func (n *Network) enter(ctx context.Context, b *broker, turns, apart bool) (leave func(), err error) {
+func (n *Network) enter(ctx context.Context, b *broker, req protocol.Message, apart bool) (leave func(), err error) {
 	for {
-		release, err := n.awaitPause(ctx, b, turns)
+		release, err := n.awaitPause(ctx, b, req)
 		if err != nil {
 			return nil, err
 		}
@@ -163,6 +164,7 @@ func (n *Network) attempt(ctx context.Context, b *broker, req protocol.Message, 
 		res, err = c.request(limited, req)
 		if err == nil {
 			n.noteThrottle(b, res)
+			n.noteFetch(b, res, c.received)
 			n.keep(b, c, apart)
 			return res, nil
 		}
@@ -295,7 +297,7 @@ func (n *Network) connect(ctx context.Context, b *broker) (_ *conn, err error) {
 		c.guard = n.o.Guard(socket)
 		socket = c.guard
 	}
-	c.Conn = protocol.NewConn(&greeted{Conn: socket}, n.o.ClientID)
+	c.Conn = protocol.NewConn(&greeted{Conn: socket, received: &c.received}, n.o.ClientID)
 	versions, err := c.negotiate(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: get its API versions: %w", b.addr, notKafka(err))

@@ -60,26 +60,56 @@ const (
 	// limitedWait is the maximum time for which a broker with a quota waits for records: other
 	// fetches wait for their turn.
 	limitedWait = 50 // milliseconds
-	// limitedBytes is the size of a fetch from such a broker. The broker withholds a fetch that
-	// does not fit into the rest of its quota, so that large ones leave much of it unused.
+	// limitedBytes is the maximum size of a fetch from such a broker. The broker withholds a fetch
+	// that does not fit into the rest of its quota, so that large ones leave much of it unused.
 	limitedBytes = 64 << 10
+	// oneBatch is the size of a fetch that returns exactly one batch of records, however large that is
+	// (KIP-74).
+	oneBatch = 1
+	// fewBatches bounds the number of batches in a fetch of limitedBytes of which the cut one would
+	// be a large part.
+	fewBatches = 8
 )
 
-// withLimits returns a fetch within limitedWait and limitedBytes, and other requests as they are.
-func withLimits(req protocol.Message) protocol.Message {
+// nextFetch returns the size of the next fetch from a broker with a quota, after an answer of a
+// number of bytes. A broker cuts an answer off within a batch. The cut batch counts against the
+// quota, and the client discards it. So few large batches are fetched one at a time.
+func nextFetch(res *fetch.Response, received int) (size int32, known bool) {
+	batches := 0
+	for i := range res.Topics {
+		for _, p := range res.Topics[i].Partitions {
+			if s, ok := p.RecordSet.Records.(*protocol.RecordStream); ok {
+				batches += len(s.Records)
+			}
+		}
+	}
+	switch {
+	case batches == 0:
+		return 0, false
+	case received/batches*fewBatches > limitedBytes:
+		return oneBatch, true
+	}
+	return limitedBytes, true
+}
+
+// withLimits returns a fetch from b within its limits, and other requests as they are.
+func (n *Network) withLimits(b *broker, req protocol.Message) protocol.Message {
 	r, ok := req.(*fetch.Request)
 	if !ok {
 		return req
 	}
+	n.mu.Lock()
+	size := max(b.pace.size, oneBatch)
+	n.mu.Unlock()
 	short := *r
 	short.MaxWaitTime = min(r.MaxWaitTime, limitedWait)
-	short.MaxBytes = min(r.MaxBytes, limitedBytes)
+	short.MaxBytes = min(r.MaxBytes, size)
 	short.Topics = slices.Clone(r.Topics)
 	for i := range short.Topics {
 		t := &short.Topics[i]
 		t.Partitions = slices.Clone(t.Partitions)
 		for j := range t.Partitions {
-			t.Partitions[j].PartitionMaxBytes = min(t.Partitions[j].PartitionMaxBytes, limitedBytes)
+			t.Partitions[j].PartitionMaxBytes = min(t.Partitions[j].PartitionMaxBytes, size)
 		}
 	}
 	return &short
@@ -114,8 +144,23 @@ func (n *Network) pauseLeft(b *broker) time.Duration {
 	return time.Until(b.until)
 }
 
+// paceLeft returns the time until the next fetch from a broker with a quota.
+func (n *Network) paceLeft(b *broker) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return time.Until(b.pace.after)
+}
+
 // isLimited reports whether the broker has named a pause recently.
-func (n *Network) isLimited(b *broker) bool { return n.pauseLeft(b) > -calm }
+func (n *Network) isLimited(b *broker) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	limited := time.Since(b.until) < calm
+	if !limited {
+		b.pace.rate = 0
+	}
+	return limited
+}
 
 // IsThrottled reports whether requests to a broker wait for the end of a pause.
 func (n *Network) IsThrottled(addr string) bool {
@@ -140,27 +185,28 @@ func (n *Network) Pauses() map[string]time.Time {
 
 // awaitPause waits until the broker's pause has ended. A request to produce or fetch waits for its
 // turn too, if the broker has named a pause recently; release must be called at its end.
-func (n *Network) awaitPause(ctx context.Context, b *broker, turns bool) (release func(), err error) {
+func (n *Network) awaitPause(ctx context.Context, b *broker, req protocol.Message) (release func(), err error) {
 	release = func() {}
-	for {
-		if turns && n.isLimited(b) {
-			select {
-			case b.turn <- struct{}{}:
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
-			turns = false
-			release = func() { <-b.turn }
+	left := n.pauseLeft(b)
+	if takesTurns(req) && n.isLimited(b) {
+		select {
+		case b.turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-		left := n.pauseLeft(b)
-		if left <= 0 {
-			return release, nil
+		release = func() { <-b.turn }
+		left = n.pauseLeft(b)
+		if !produces(req) {
+			left = max(left, n.paceLeft(b))
 		}
+	}
+	for ; left > 0; left = n.pauseLeft(b) {
 		if err := sleep(ctx, left); err != nil {
 			release()
 			return nil, err
 		}
 	}
+	return release, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -113,7 +113,7 @@ func (p *pace) check(t *testing.T, what string, rate float64, span time.Duration
 	t.Logf("%s: %.0f bytes/s with a quota of %d, at most %d sockets", what, rate, quota, p.sockets)
 	low, high := 0.8*quota, 1.2*quota
 	if span < 5*time.Minute {
-		low, high = 0.3*quota, 1.2*quota+11*quota/span.Seconds()
+		low, high = 0.7*quota, 1.2*quota+11*quota/span.Seconds()
 	}
 	if rate < low || rate > high {
 		t.Errorf("%s: %.0f bytes/s, want %.0f to %.0f", what, rate, low, high)
