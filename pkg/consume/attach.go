@@ -95,7 +95,11 @@ func (r *jetStreamReader) consume(ctx context.Context, at place) (*merge, error)
 	filters := serverFilters(r.filters)
 	m := &merge{pulls: make([]*pull, len(filters)), filters: r.filters, wake: r.wake}
 	err := inParallel(len(filters), func(k int) (err error) {
-		m.pulls[k], err = r.pull(ctx, at, filters[k], len(filters))
+		name := "kubecdc-" + nuid.Next()
+		if r.nameOf != nil {
+			name = r.nameOf(k)
+		}
+		m.pulls[k], err = r.pull(ctx, at, name, filters[k], len(filters))
 		return err
 	})
 	if err == nil {
@@ -107,9 +111,9 @@ func (r *jetStreamReader) consume(ctx context.Context, at place) (*merge, error)
 }
 
 // pull creates the consumer of one filter. parts is the number of consumers.
-func (r *jetStreamReader) pull(ctx context.Context, at place, filter string, parts int) (*pull, error) {
+func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter string, parts int) (*pull, error) {
 	c := jetstream.ConsumerConfig{
-		Name:              "kubecdc-" + nuid.Next(),
+		Name:              name,
 		AckPolicy:         jetstream.AckNonePolicy,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       at.next,
@@ -124,7 +128,13 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, filter string, par
 	case at.next == 0:
 		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &r.q.Start.at
 	}
-	consumer, err := r.js.CreateConsumer(ctx, r.stream, c)
+	create := r.claim
+	if r.nameOf == nil {
+		create = func(ctx context.Context, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+			return r.js.CreateConsumer(ctx, r.stream, c)
+		}
+	}
+	consumer, err := create(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -137,8 +147,16 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, filter string, par
 	if err != nil {
 		return nil, err
 	}
+	p.lives = r.lives
 	if at.next == 0 {
 		p.since = r.q.Start.at
+	}
+	if r.nameOf == nil {
+		return p, nil
+	}
+	if err := r.hold(ctx, p); err != nil {
+		r.abandon(&merge{pulls: []*pull{p}})
+		return nil, err
 	}
 	return p, nil
 }
@@ -159,6 +177,9 @@ func (r *jetStreamReader) abandon(m *merge) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = inParallel(len(m.pulls), func(k int) error {
+		if r.nameOf != nil {
+			return r.release(ctx, m.pulls[k].name())
+		}
 		return r.js.DeleteConsumer(ctx, r.stream, m.pulls[k].name())
 	})
 }

@@ -10,6 +10,9 @@ func BeatEvery(r Reader, d time.Duration) {
 	reader.drop()
 }
 
+// LiveFor sets the time for which the server keeps a reader's requests. It takes effect with its next consumers.
+func LiveFor(r Reader, d time.Duration) { r.(*jetStreamReader).lives = d }
+
 // LagAfter sets the time after which a server that looks no further is replaced.
 func LagAfter(r Reader, d time.Duration) { r.(*jetStreamReader).patience = d }
 
@@ -29,6 +32,9 @@ func Consumers(r Reader) []Consumer {
 	}
 	return out
 }
+
+// ErrTaken reports that another reader has taken a consumer with a fixed name.
+var ErrTaken = errTaken
 
 // These are the functions of the package.
 var (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 )
 
 // DefaultStream is the agent's default stream.
@@ -35,6 +36,11 @@ type JetStream struct {
 	// Choose, if set, returns the Subjects of a query. Read calls it once. The subjects must include those of all events that the query asks
 	// for. Choose may clear LastOfEach: then Read requests all records of the subjects.
 	Choose func(ctx context.Context, stream jetstream.Stream, q *Query) []string
+
+	// Consumers is the prefix of fixed names: the consumer of the first subject is <Consumers>-0, that of the next <Consumers>-1. Permissions
+	// that have these names and subjects confine a user to them. One reader at a time can use the names. Another one gets an *InUseError. ""
+	// stands for random names.
+	Consumers string
 }
 
 // jetStreamReader reads a stream. After an interruption it asks for the records after the last
@@ -44,6 +50,8 @@ type jetStreamReader struct {
 	stream   string
 	requests string // prefix of the subjects of requests for records
 	filters  []string
+	nameOf   func(k int) string // of the k-th consumer; nil: random
+	id       string             // of the reader, for its consumers with fixed names
 	link     *link
 	js       jetstream.JetStream
 
@@ -64,6 +72,7 @@ type jetStreamReader struct {
 	missing  time.Time     // since when the stream has not existed; zero: it exists
 	called   time.Time     // when Next was last called
 	beat     time.Duration // interval of heartbeats at rest: heartbeat, less in tests
+	lives    time.Duration // how long the server keeps a request: expires, less in tests
 	patience time.Duration // how long a server may look no further: lagAfter, less in tests
 
 	// A request to the server outlives the context of a call of Next, which may be shorter than an
@@ -128,7 +137,11 @@ func (s *JetStream) read(ctx context.Context, q Query) (*jetStreamReader, error)
 		wake:     make(chan struct{}, 1),
 		called:   time.Now(),
 		beat:     heartbeat,
+		lives:    expires,
 		patience: lagAfter,
+	}
+	if s.Consumers != "" {
+		r.nameOf, r.id = s.consumerName, nuid.Next()
 	}
 	if r.js, err = s.api(l.conn); err == nil {
 		err = l.attempt(ctx, apiTimeout, func(ctx context.Context) error { return r.open(ctx, s) })
@@ -163,6 +176,9 @@ func (r *jetStreamReader) open(ctx context.Context, s *JetStream) error {
 			return err
 		}
 		r.filters = s.Choose(ctx, stream, &r.q)
+	}
+	if r.nameOf != nil && len(r.filters) > mostFilters {
+		return fmt.Errorf("%d subjects: consumers with fixed names can have at most %d", len(r.filters), mostFilters)
 	}
 	switch r.q.Start.kind {
 	case startLive:
@@ -236,7 +252,7 @@ func (r *jetStreamReader) Next(ctx context.Context) (*Event, error) {
 
 // nextRecord is Next for a record that need not be an event.
 func (r *jetStreamReader) nextRecord(ctx context.Context) (*record, error) {
-	if r.merge != nil && time.Since(r.called) > expires {
+	if r.merge != nil && (time.Since(r.called) > r.lives || r.merge.hasLapsed()) {
 		r.drop() // the server may have deleted the consumers of a reader that asks for nothing
 	}
 	defer func() { r.called = time.Now() }()

@@ -62,6 +62,7 @@ type pull struct {
 	wake     func() // called when something has arrived
 	messages int    // limits of a request
 	bytes    int
+	lives    time.Duration // a request
 
 	arrived struct {
 		sync.Mutex
@@ -75,6 +76,8 @@ type pull struct {
 
 	wanted    int       // records that were requested and are not in hand
 	asked     time.Time // of the last request
+	isHeld    bool      // the consumer has a fixed name, so one request must always wait on the server
+	renewed   time.Time // of the last request that was not quick
 	quick     time.Time // until when quick heartbeats are requested
 	delivered uint64    // the consumer's number of the last record
 	pending   uint64    // records that match and follow, as far as the server knew
@@ -132,6 +135,9 @@ func (p *pull) arrive(m *nats.Msg) {
 	a.Lock()
 	defer p.wake()
 	defer a.Unlock()
+	if a.broken != nil {
+		return // the consumer may be that of another reader now
+	}
 	a.at = time.Now()
 	status := m.Header.Get("Status")
 	if len(m.Data) > 0 || status == "" {
@@ -244,7 +250,10 @@ func (p *pull) silentAt() time.Time {
 
 // refill requests more records if half of them have arrived. every is the interval of heartbeats.
 func (p *pull) refill(every time.Duration) error {
-	if p.wanted > p.messages/2 {
+	if p.hasLapsed() {
+		return errLapsed
+	}
+	if p.wanted > p.messages/2 && !p.mustRenew() {
 		return nil
 	}
 	a := &p.arrived
@@ -256,10 +265,11 @@ func (p *pull) refill(every time.Duration) error {
 	if p.wanted <= queued && !p.asked.IsZero() {
 		p.dried = true
 	}
+	p.renewed = time.Now()
 	if large {
-		return p.request(pullRequest{Batch: 1, Expires: expires, Heartbeat: every})
+		return p.request(pullRequest{Batch: 1, Expires: p.lives, Heartbeat: every})
 	}
-	return p.request(pullRequest{Batch: p.messages, MaxBytes: p.bytes, Expires: expires, Heartbeat: every})
+	return p.request(pullRequest{Batch: p.messages, MaxBytes: p.bytes, Expires: p.lives, Heartbeat: every})
 }
 
 // hurry requests quick heartbeats for a while.
