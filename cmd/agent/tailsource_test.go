@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
+
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 func publishOne(t *testing.T, url string, options ...nats.Option) {
@@ -154,13 +156,12 @@ func TestTailReadsWithCreds(t *testing.T) {
 // They are in docs/guides/nats.md.
 func TestTailNeedsFewPermissions(t *testing.T) {
 	reader := func(name, inbox string) *server.User {
-		return &server.User{Username: name, Password: "correct-horse", Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Allow: []string{
-				"$JS.API.STREAM.INFO.CHANGES", "$JS.API.CONSUMER.CREATE.CHANGES.>", "$JS.API.CONSUMER.INFO.CHANGES.>",
-				"$JS.API.CONSUMER.MSG.NEXT.CHANGES.>", "$JS.API.CONSUMER.DELETE.CHANGES.>",
-			}},
-			Subscribe: &server.SubjectPermission{Allow: []string{inbox}},
-		}}
+		p := publishtest.GuidePermissions(t, "a reader")
+		for i, subject := range p.Publish.Allow {
+			p.Publish.Allow[i] = strings.Replace(subject, "KUBECDC", "CHANGES", 1)
+		}
+		p.Subscribe.Allow = []string{inbox}
+		return &server.User{Username: name, Password: "correct-horse", Permissions: p}
 	}
 	address := startJetStream(t, &server.Options{JetStreamDomain: "hub", Users: []*server.User{
 		{Username: "admin", Password: "battery-staple"}, reader("reader", "_INBOX.>"), reader("private", "_INBOX_private.>"),

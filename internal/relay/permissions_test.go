@@ -1,9 +1,6 @@
 package relay_test
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,40 +9,20 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
-// leastPermissions returns the permissions of a relay in docs/guides/nats.md, as a server reads them.
-func leastPermissions(t *testing.T) *server.Permissions {
-	t.Helper()
-	raw, err := os.ReadFile("../../docs/guides/nats.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, _ := bytes.Cut(raw, []byte("<!-- a relay -->\n```\n"))
-	block, _, _ = bytes.Cut(block, []byte("```"))
-	file := filepath.Join(t.TempDir(), "nats.conf")
-	text := "authorization { users = [{ user: relay, password: secret\n" + string(block) + "}] }\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	options, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return options.Users[0].Permissions
-}
-
 // The documented NATS permissions of a relay suffice, also to create its cursor, to reopen it and to show it.
 func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
-	t.Run("as they are", func(t *testing.T) { expectRelayed(t, leastPermissions(t), "", nats.InboxPrefix) })
+	t.Run("as they are", func(t *testing.T) { expectRelayed(t, publishtest.GuidePermissions(t, "a relay"), "", nats.InboxPrefix) })
 	t.Run("private inbox", func(t *testing.T) {
-		p := leastPermissions(t)
+		p := publishtest.GuidePermissions(t, "a relay")
 		p.Subscribe.Allow = []string{"_INBOX_relay.>"}
 		expectRelayed(t, p, "", "_INBOX_relay.")
 	})
 	t.Run("leaf node", func(t *testing.T) {
-		p := leastPermissions(t)
+		p := publishtest.GuidePermissions(t, "a relay")
 		for i, s := range p.Publish.Allow {
 			s = strings.Replace(s, "$JS.API.", "$JS.hub.API.", 1)
 			p.Publish.Allow[i] = strings.Replace(s, "$KV.", "$JS.hub.API.$KV.", 1)

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,22 +20,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// leastPermissions returns the permissions in docs/guides/nats.md, as a server reads them.
+// leastPermissions returns the permissions of the agent in docs/guides/nats.md, as a server reads them.
 func leastPermissions(t *testing.T) *server.Permissions {
 	t.Helper()
-	b, err := os.ReadFile("../../../docs/guides/nats.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, _ := strings.Cut(string(b), "```\nauthorization {")
-	block, _, _ = strings.Cut(block, "```")
-	file := filepath.Join(t.TempDir(), "nats.conf")
-	write(t, file, "authorization {"+block)
-	options, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return options.Users[0].Permissions
+	return publishtest.GuidePermissions(t, "the agent")
 }
 
 // A user who may read by sequence may read every subject of the stream. The agent alone needs that,
