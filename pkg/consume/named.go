@@ -88,7 +88,7 @@ func (r *jetStreamReader) claim(ctx context.Context, c jetstream.ConsumerConfig)
 }
 
 // hold sends the first request of a pull, and returns when the server has counted it. From then on
-// the server tells the reader if another one deletes the consumer.
+// the server answers it if another reader deletes the consumer.
 func (r *jetStreamReader) hold(ctx context.Context, p *pull) error {
 	p.isHeld = true
 	if err := p.refill(r.heartbeats()); err != nil {
