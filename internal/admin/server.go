@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/connlimit"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
@@ -54,10 +55,17 @@ type Informers interface {
 	Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error)
 }
 
-// A client that does not read its response, or sends no further request, must not hold memory and a connection forever.
+// Anybody in the cluster may reach the port. The agent needs little memory and answers the probes of the kubelet, whatever such a client sends
+// or leaves unread.
 const (
-	writeTimeout = time.Minute // not for the socket: a profile takes minutes
-	idleTimeout  = 2 * time.Minute
+	maxConnections = 256
+	maxHeader      = 16 << 10 // bytes of a request's header
+	readTimeout    = 10 * time.Second
+	writeTimeout   = time.Minute // not for the socket: a profile takes minutes
+	idleTimeout    = 2 * time.Minute
+	costlyAtOnce   = 2                // answers that take memory: /metrics, /status
+	scrapeTimeout  = 10 * time.Second // to read an answer of them
+	readyAtOnce    = 4
 )
 
 // New returns a server that serves /metrics, /healthz, /readyz and /status over HTTP, and at the socket /snapshot, /stuck, /dead-letter,
@@ -66,9 +74,9 @@ func New(o Options) *Server {
 	s := &Server{checks: o.Checks, watchdog: &watchdog{log: o.Log, acquire: o.AcquireLocks}}
 	o.Registry.MustRegister(o.Checks, NewBuildInfo(o.Build))
 	public, commands := http.NewServeMux(), http.NewServeMux()
-	public.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	public.Handle("GET /metrics", costly(promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})))
 	public.HandleFunc("GET /healthz", s.healthz)
-	public.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { readyz(w, r, o.Checks, o.Informers) })
+	public.Handle("GET /readyz", inTurn(func(w http.ResponseWriter, r *http.Request) { readyz(w, r, o.Checks, o.Informers) }))
 	public.HandleFunc("/snapshot", socketOnly)
 	public.HandleFunc("/debug/pprof/", socketOnly)
 	if o.Informers != nil {
@@ -79,13 +87,20 @@ func New(o Options) *Server {
 	}
 	if o.Status != nil {
 		show := func(w http.ResponseWriter, r *http.Request) { showStatus(w, r, o.Status) }
-		public.HandleFunc("GET /status", show)
+		public.Handle("GET /status", costly(http.HandlerFunc(show)))
 		commands.HandleFunc("GET /status", show)
 	}
 	if o.Profiles {
 		serveProfiles(commands)
 	}
-	s.http = &http.Server{Handler: public, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
+	s.http = &http.Server{
+		Handler:           public,
+		MaxHeaderBytes:    maxHeader,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+	}
 	s.socket = &http.Server{Handler: commands, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: idleTimeout}
 	return s
 }
@@ -120,12 +135,56 @@ func (s *Server) Run(ctx context.Context, l net.Listener, at *Socket) error {
 		})
 	}
 	g.Go(func() error {
-		if err := s.http.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if connlimit.IsLoopback(l.Addr().String()) {
+			s.http.Handler = localOnly(s.http.Handler)
+		}
+		if err := s.http.Serve(connlimit.Listen(l, maxConnections)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve metrics and probes: %w", err)
 		}
 		return nil
 	})
 	return g.Wait()
+}
+
+// costly limits the requests to h at once, and refuses others. It ends the connection after the answer, which the client must read soon.
+func costly(h http.Handler) http.Handler {
+	turns := make(chan struct{}, costlyAtOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout)) // unsupported in tests without a connection
+			h.ServeHTTP(w, r)
+		default:
+			http.Error(w, fmt.Sprintf("the agent answers %d such requests at once: try again", costlyAtOnce), http.StatusServiceUnavailable)
+		}
+	})
+}
+
+// inTurn limits the requests to h at once. Others wait.
+func inTurn(h http.HandlerFunc) http.Handler {
+	turns := make(chan struct{}, readyAtOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+			h(w, r)
+		case <-r.Context().Done():
+		}
+	})
+}
+
+// localOnly refuses requests to another name than this machine's. A web page of an attacker can make a browser on this machine send requests
+// here, under the page's own name (DNS rebinding).
+func localOnly(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !connlimit.IsLoopback(r.Host) {
+			http.Error(w, "the agent listens on loopback: use localhost or 127.0.0.1", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // NewBuildInfo returns the metric of the build.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -150,5 +151,77 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	}
 	if s.socket.WriteTimeout != 0 {
 		t.Error("a profile that takes minutes is cut off")
+	}
+}
+
+// Scrapes that nobody reads, and idle connections, fill neither memory nor the port: /healthz answers.
+func TestConnectionsDoNotFillThePort(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	many := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "many", Help: "Many series."}, []string{"n"})
+	registry.MustRegister(many)
+	for n := range 5_000 {
+		many.WithLabelValues(fmt.Sprint("series-", n)).Set(float64(n))
+	}
+	s := New(Options{Registry: registry, Checks: NewChecks(nil), Informers: idle{}})
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, l, nil) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	addr := l.Addr().String()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for n := range 1_000 {
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if n%3 > 0 { // the others are idle
+			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n") // fails if it was closed
+		}
+		if n%100 > 0 {
+			continue
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/healthz", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Fatal(res.Status)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.Sys) - int64(before.Sys); grown > 128<<20 {
+		t.Errorf("the process took %d MiB more", grown>>20)
+	}
+}
+
+// A web page of an attacker that resolves its name to 127.0.0.1 reads nothing from an agent that listens there.
+func TestForeignHostsAreRefusedOnLoopback(t *testing.T) {
+	s := New(Options{Registry: prometheus.NewRegistry(), Checks: NewChecks(nil), Informers: idle{}})
+	local := localOnly(s.Handler())
+	for host, want := range map[string]int{"localhost:8080": http.StatusOK, "127.0.0.1:8080": http.StatusOK, "[::1]:8080": http.StatusOK, "evil.example": http.StatusForbidden} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
+		r.Host = host
+		w := httptest.NewRecorder()
+		local.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", host, w.Code, want)
+		}
 	}
 }

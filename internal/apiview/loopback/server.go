@@ -26,7 +26,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/connlimit"
 )
+
+// maxConnections bounds what other users of this machine can hold open. A watch gets a bookmark each minute.
+const maxConnections = 512
 
 // Server serves a view until Close.
 type Server struct {
@@ -127,7 +131,7 @@ func (s *Server) Close() {
 func (s *Server) Run(ctx context.Context, f func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		if err := s.server.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.server.ServeTLS(connlimit.Listen(s.listener, maxConnections), "", ""); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
