@@ -1,6 +1,7 @@
 package connlimit_test
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
@@ -34,14 +35,19 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// ask sends a request on a connection, and returns the error of the answer.
+// ask sends a request on a connection, and reads the whole answer.
 func ask(t *testing.T, c net.Conn) error {
 	t.Helper()
 	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		return err
 	}
-	_, err := c.Read(make([]byte, 1))
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
 	return err
 }
 
