@@ -99,7 +99,7 @@ type Redaction struct {
 	Secrets       bool          `yaml:"secrets"` // redact those of Secrets, in addition to the paths of rules
 	Mode          RedactionMode `yaml:"mode"`
 	KeyFile       string        `yaml:"keyFile"`       // of the hash
-	AcrossObjects bool          `yaml:"acrossObjects"` // a value has the same hash in all objects
+	AcrossObjects bool          `yaml:"acrossObjects"` // a value has the same hash in all objects of a namespace
 }
 
 // RedactionMode is the replacement of a redacted value.

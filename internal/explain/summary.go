@@ -248,7 +248,7 @@ func (s *Summary) redacted() string {
 	}
 	how := redactionInWords(s.Redacts.Mode)
 	if s.Redacts.AcrossObjects {
-		how += ", equal for equal values"
+		how += ", equal for equal values of a namespace"
 	}
 	return strings.Join(what, " and ") + ": " + how
 }

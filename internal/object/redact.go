@@ -81,7 +81,7 @@ type MAC struct {
 const (
 	minKey = 16 // bytes
 	// macFormat is the version of the replacement format, for fingerprints.
-	macFormat = "hmac-sha256/1"
+	macFormat = "hmac-sha256/2"
 
 	macPrefix = "hmac-sha256:"
 	macBytes  = 16 // of 32: enough to make collisions infeasible
@@ -95,8 +95,8 @@ const (
 // A value is replaced by the JSON string "hmac-sha256:<key id>:<mac>". The key id is 8 hexadecimal digits derived from the
 // key. The mac is the first 16 bytes of an HMAC-SHA256 in base64url without padding, 22 characters. Its input is the
 // object's uid, the path and the value, each preceded by its length in bytes as a big-endian uint64. With acrossObjects it
-// is the value alone, preceded by its length, so that equal values can be found in all objects. The path has NewCutter's
-// syntax, with the real names in place of [*] for members: spec.template.spec.containers[*].env[*].value, data["tls.crt"].
+// is the object's namespace and the value, so that equal values can be found in all objects of a namespace. Who may create
+// an object there can test guesses: the namespace keeps the others' values out of reach. The path has NewCutter's syntax, with the real names in place of [*] for members: spec.template.spec.containers[*].env[*].value, data["tls.crt"].
 // The input for a string is its text, for any other value the JSON as the API server wrote it.
 func NewMAC(key []byte, acrossObjects bool) (*MAC, error) {
 	key = bytes.Clone(bytes.TrimRight(key, "\r\n"))
@@ -178,11 +178,13 @@ func (s *Scanner) replace(start, end int) {
 }
 
 // fill writes the replacements into the reserved space of out.
-func (h *hasher) fill(out, uid []byte) {
+func (h *hasher) fill(out []byte, m *Scanned) {
 	for _, p := range h.pending {
 		h.hash.Reset()
-		if !h.mac.acrossObjects {
-			h.write(uid)
+		if h.mac.acrossObjects {
+			h.write(m.Namespace)
+		} else {
+			h.write(m.UID)
 			h.write(h.paths[p.path:p.pathEnd])
 		}
 		h.write(p.value)

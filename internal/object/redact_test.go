@@ -226,20 +226,32 @@ func TestMACCoversUIDPathAndValue(t *testing.T) {
 func TestMACAcrossObjects(t *testing.T) {
 	across := redacting(t, nil, newMAC(t, testKey, true), "data[*]", "env[*].value")
 	for _, in := range []string{
-		`{"metadata":{"uid":"1"},"data":{"x":"v","y":"\u0076"},"env":[{"value":"v"}]}`,
-		`{"metadata":{"uid":"2"},"data":{"z":"v"}}`,
+		`{"metadata":{"uid":"1","namespace":"n"},"data":{"x":"v","y":"\u0076"},"env":[{"value":"v"}]}`,
+		`{"data":{"z":"v"},"metadata":{"namespace":"n","uid":"2"}}`,
 	} {
 		got := scan(t, across, in)
-		want, all := macOf(testKey, "v"), strings.Count(got, "hmac-sha256:")
+		want, all := macOf(testKey, "n", "v"), strings.Count(got, "hmac-sha256:")
 		if n := strings.Count(got, want); n == 0 || n != all {
 			t.Errorf("%s: %d of %d values are %s", got, n, all, want)
 		}
 	}
-	if got := scan(t, across, `{"data":{"x":"w"}}`); !strings.Contains(got, macOf(testKey, "w")) {
-		t.Error("another value:", got)
+	if got := scan(t, across, `{"data":{"x":"w"}}`); !strings.Contains(got, macOf(testKey, "", "w")) {
+		t.Error("another value of an object without a namespace:", got)
 	}
-	if macOf(testKey, "v") == macOf(testKey, "w") {
+	if macOf(testKey, "n", "v") == macOf(testKey, "n", "w") {
 		t.Error("the test compares nothing")
+	}
+}
+
+// Who may create objects in a namespace learns nothing about values of another one.
+func TestGuessesInAnotherNamespaceMatchNothing(t *testing.T) {
+	across := redacting(t, nil, newMAC(t, testKey, true), "data[*]")
+	of := func(namespace string) string {
+		_, mac, _ := strings.Cut(scan(t, across, `{"metadata":{"namespace":"`+namespace+`"},"data":{"x":"v"}}`), "hmac-sha256:")
+		return mac
+	}
+	if of("victim") != of("victim") || of("victim") == of("attacker") {
+		t.Errorf("victim %s, attacker %s", of("victim"), of("attacker"))
 	}
 }
 

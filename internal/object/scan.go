@@ -173,7 +173,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 	}
 	out = append(s.dst, raw[s.copied:end]...)
 	if s.hasher != nil {
-		s.hasher.fill(out, s.m.UID)
+		s.hasher.fill(out, &s.m)
 	}
 	out = s.spliceType(out, len(dst), kind, apiVersion)
 	s.m.Managed, s.m.Levels = s.m.stamp(), s.stack.deepest

@@ -147,14 +147,14 @@ func (c *Config) treat(v *Version, rule int) Tree {
 			continue
 		}
 		object = edit(object, steps(path), "", func(path string, value any) any {
-			return c.Redaction.mac(v.UID, path, value)
+			return c.Redaction.mac(v.Key.Namespace, v.UID, path, value)
 		}).(Tree)
 	}
 	return object
 }
 
 // mac returns the replacement of a value, as documented for the mode hash.
-func (r *Redaction) mac(uid, path string, value any) any {
+func (r *Redaction) mac(namespace, uid, path string, value any) any {
 	var raw string
 	switch v := value.(type) {
 	case nil:
@@ -176,7 +176,9 @@ func (r *Redaction) mac(uid, path string, value any) any {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(s))))
 		h.Write([]byte(s))
 	}
-	if !r.AcrossObjects {
+	if r.AcrossObjects {
+		part(namespace)
+	} else {
 		part(uid)
 		part(path)
 	}
