@@ -13,8 +13,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestHostileConnections opens thousands of connections to an agent's port. Most of them ask for the metrics, and read nothing.
-// The probe of the kubelet must be answered within a second, and the agent must keep within 60 % of the chart's memory limit.
+// TestHostileConnections opens thousands of connections to an agent's port. Most of them ask for
+// the metrics, and read nothing. The probe of the kubelet must be answered within a second, and the
+// agent must keep within 60 % of the chart's memory limit.
 func TestHostileConnections(t *testing.T) {
 	slow(t)
 	if runtime.GOOS != "linux" {

@@ -203,7 +203,7 @@ func (c *rewoundCase) judge(t *testing.T, end uint64) {
 		v.Until = until
 		want := oracle.Expect(withoutKey(s.History.Of("configmaps"), ownCheckpoint), v)
 		second = oracle.Judge(want, records, v)
-		if faults = append(second.Faults, oracle.JudgeLives(want, records, nil, nil)...); len(faults) > 0 {
+		if faults = append(second.Faults, oracle.JudgeLives(want, records, nil, oracle.Outside{})...); len(faults) > 0 {
 			return errors.New("faults are left")
 		}
 		return nil

@@ -102,7 +102,7 @@ func TestRollingUpdateOfNodes(t *testing.T) {
 		s.Stream.WaitFor(t, want, 15*time.Second)
 		judged()
 		got := oracle.Judge(want, records, v)
-		world.Report(t, s.Plane, s.Stream, append(got.Faults, oracle.JudgeLives(want, records, nil, nil)...))
+		world.Report(t, s.Plane, s.Stream, append(got.Faults, oracle.JudgeLives(want, records, nil, oracle.Outside{})...))
 		got.NoGaps(t)
 		if got.Duplicates != 0 || got.Expected == 0 {
 			t.Errorf("node %s: %d records expected, %d duplicates", node, got.Expected, got.Duplicates)

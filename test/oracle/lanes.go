@@ -37,7 +37,7 @@ func (l Lanes) Judge(want map[ObjectKey][]Expectation, records []Record, v View)
 // JudgeLives judges each lane with Judge and JudgeLives, over all lives of the agent. view derives the expectations of all
 // lanes, and the View, from the records of one lane.
 func (l Lanes) JudgeLives(
-	records []Record, view func([]Record) (map[ObjectKey][]Expectation, View), losses []Loss, asked func(started *Record) bool,
+	records []Record, view func([]Record) (map[ObjectKey][]Expectation, View), losses []Loss, o Outside,
 ) (Verdict, []Fault) {
 	var sum Verdict
 	var faults []Fault
@@ -46,7 +46,7 @@ func (l Lanes) JudgeLives(
 		want, v := view(lane)
 		want = l.wants(i, want)
 		sum.add(Judge(want, lane, v))
-		faults = append(faults, judgeLives(want, lane, losses, asked, &reads)...)
+		faults = append(faults, judgeLives(want, lane, losses, o, &reads)...)
 	}
 	return sum, append(slices.Clone(sum.Faults), faults...)
 }

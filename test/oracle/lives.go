@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
+	"time"
 )
 
 // This file is the oracle for an agent that is restarted. The expected records do not depend on the number of restarts:
@@ -81,13 +83,20 @@ func LivesView(records []Record, history uint64) View {
 // limit its load on the API server.
 const walkable = 1500
 
-// JudgeLives checks the stream events of all lives of an agent. A snapshot must be continued under its id and completed with the
-// announced number of objects. A further snapshot needs a reason: a gap, a request, or that it follows one that had a reason. A
-// gap must have a Loss that explains it, and progress must be correct.
-//
-// asked reports whether a snapshot was requested, and so needs no other reason.
-func JudgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, asked func(started *Record) bool) []Fault {
-	return judgeLives(want, records, losses, asked, &snapshotReads{lanes: 1, of: map[string]*laneReads{}})
+// JudgeLives checks the stream events of all lives of an agent. A snapshot must be continued under
+// its id and completed with the announced number of objects. A further snapshot needs a reason: a
+// gap, a request, or a restart after one that had a reason. A gap must have a Loss that explains it,
+// and progress must be correct.
+func JudgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, o Outside) []Fault {
+	return judgeLives(want, records, losses, o, &snapshotReads{lanes: 1, of: map[string]*laneReads{}})
+}
+
+// Outside has what was done to the agent, which the records do not show.
+type Outside struct {
+	// Asked reports whether a snapshot was requested, and so needs no other reason. Nil: none was.
+	Asked func(started *Record) bool
+	// Restarted reports whether an agent was started between two times. Nil: none was.
+	Restarted func(from, to time.Time) bool
 }
 
 // snapshotReads counts the reads of snapshots over all lanes.
@@ -99,8 +108,8 @@ type snapshotReads struct {
 type laneReads struct{ completed, reads int }
 
 // judgeLives is JudgeLives for one lane.
-func judgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, asked func(started *Record) bool, reads *snapshotReads) []Fault {
-	l := &livesJudgement{losses: losses, asked: asked, reads: reads, scopes: make(map[string]*scopeLives), first: make(map[string]uint64)}
+func judgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, o Outside, reads *snapshotReads) []Fault {
+	l := &livesJudgement{losses: losses, outside: o, reads: reads, scopes: make(map[string]*scopeLives), first: make(map[string]uint64)}
 	for i := range records {
 		rec := &records[i]
 		if l.first[rec.ID] == 0 {
@@ -119,7 +128,7 @@ func judgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Los
 
 type livesJudgement struct {
 	losses   []Loss
-	asked    func(*Record) bool
+	outside  Outside
 	reads    *snapshotReads
 	scopes   map[string]*scopeLives
 	first    map[string]uint64 // The position of each id's first copy.
@@ -140,9 +149,9 @@ type scopeLives struct {
 type snapshotMarks struct {
 	started, completed *Record
 	reads              int
-	// replaceable reports that changes may not have waited for its start. If the agent ends before a save
-	// shows that the bus has the start, the next run takes another snapshot, even if this one is complete
-	// on the bus. The crash enumerator of the informers judges whether it may.
+	// replaceable reports that changes may not have waited for its start. If the agent ends before
+	// a save shows that the bus has the start, the next run takes another snapshot, even if this
+	// one is complete on the bus. The crash enumerator of the informers judges whether it may.
 	replaceable bool
 }
 
@@ -214,13 +223,29 @@ func (l *livesJudgement) started(rec *Record) {
 	last := s.snapshots[s.last]
 	switch {
 	case last == nil: // the first one
-	case s.lost != nil, last.replaceable, l.asked != nil && l.asked(rec):
+	case s.lost != nil, l.wasAsked(rec), last.replaceable && l.wasRestarted(last.started, rec):
 		m.replaceable = true
 	default:
 		l.fault(rec, "snapshot", "%s, though nothing says that history was lost since the snapshot %s", rec.ID, s.last)
 	}
 	s.snapshots[rec.Snapshot] = m
 	s.last, s.lost = rec.Snapshot, nil
+}
+
+func (l *livesJudgement) wasAsked(started *Record) bool {
+	return l.outside.Asked != nil && l.outside.Asked(started)
+}
+
+// wasRestarted reports whether an agent was started after a snapshot began, and before the next one.
+func (l *livesJudgement) wasRestarted(last, next *Record) bool {
+	return l.outside.Restarted != nil && l.outside.Restarted(beganAt(last), beganAt(next))
+}
+
+// beganAt returns the time in the id of a snapshot, zero if it has none.
+func beganAt(started *Record) time.Time {
+	text, _, _ := strings.Cut(started.Snapshot, "-")
+	at, _ := time.Parse("20060102T150405.000Z", text)
+	return at
 }
 
 func (l *livesJudgement) completed(rec *Record) {

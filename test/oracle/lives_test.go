@@ -89,7 +89,7 @@ func (f *fakeLives) judge(t *testing.T, events []map[string]any, losses []Loss, 
 	v := LivesView(records, 0)
 	want := Expect(f.history, v)
 	got := Judge(want, records, v)
-	return got, append(got.Faults, JudgeLives(want, records, losses, nil)...)
+	return got, append(got.Faults, JudgeLives(want, records, losses, Outside{})...)
 }
 
 func drop(t *testing.T, events []map[string]any, n int, is func(map[string]any) bool) []map[string]any {
@@ -261,7 +261,7 @@ func TestOracleJudgesWalkingBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			records := readAll(messages(t, slices.Concat(events[:at], gaps, tc.found, events[at:])))
 			got := Judge(want, records, v)
-			faults := append(got.Faults, JudgeLives(want, records, []Loss{{Rev: to}}, nil)...)
+			faults := append(got.Faults, JudgeLives(want, records, []Loss{{Rev: to}}, Outside{})...)
 			kinds := FaultKinds(faults)
 			if tc.want == "" && len(faults) > 0 || tc.want != "" && kinds[tc.want] == 0 {
 				t.Fatalf("faults %v (%v), want %q", kinds, faults[:min(1, len(faults))], tc.want)
@@ -340,31 +340,36 @@ func TestOracleJudgesWhatFollowsAGap(t *testing.T) {
 	}
 }
 
-// TestOracleKnowsWhichSnapshotsAreReplaced judges a snapshot that follows another one.
+// TestOracleKnowsWhichSnapshotsAreReplaced judges a snapshot that follows another one. Snapshot n
+// begins in minute n of an hour.
 func TestOracleKnowsWhichSnapshotsAreReplaced(t *testing.T) {
 	scope := Scope{Text: "secrets"}
-	started := func(id string) Record { return Record{Stream: SnapshotStarted, Scope: scope, Snapshot: id} }
-	completed := func(id string) Record { return Record{Stream: SnapshotCompleted, Scope: scope, Snapshot: id} }
-	gap := func(recovered bool) Record {
-		return Record{Stream: Gap, Scope: scope, Reason: SelectionChanged, Recovered: recovered}
+	of := func(kind string, n int) Record {
+		return Record{Stream: kind, Scope: scope, Snapshot: fmt.Sprintf("20261129T00%02d00.000Z-7", n)}
 	}
+	started := func(n int) Record { return of(SnapshotStarted, n) }
+	completed := func(n int) Record { return of(SnapshotCompleted, n) }
+	gap := Record{Stream: Gap, Scope: scope, Reason: SelectionChanged}
 	for _, tc := range []struct {
 		name    string
+		restart int // in the middle of this minute
 		records []Record
 		faults  int
 	}{
-		{"after a recovered gap", []Record{started("s1"), completed("s1"), gap(true), started("s2"), started("s3"), completed("s3")}, 0},
-		{"twice after a recovered gap", []Record{started("s1"), completed("s1"), gap(true), started("s2"), started("s3"), started("s4"), completed("s4")}, 0},
-		{"after a gap", []Record{started("s1"), completed("s1"), gap(false), started("s2"), started("s3"), completed("s3")}, 0},
-		{"that is complete, after a gap", []Record{started("s1"), gap(true), started("s2"), completed("s2"), started("s3"), completed("s3")}, 0},
-		{"the first one", []Record{started("s1"), started("s2"), completed("s2")}, 1},
-		{"the first one, complete", []Record{started("s1"), completed("s1"), started("s2"), completed("s2")}, 1},
+		{"after a gap and a restart", 2, []Record{started(1), completed(1), gap, started(2), started(3), completed(3)}, 0},
+		{"complete, after a gap and a restart", 2, []Record{started(1), gap, started(2), completed(2), started(3), completed(3)}, 0},
+		{"after a gap", 5, []Record{started(1), gap, started(2), completed(2), started(3), completed(3)}, 1},
+		{"twice after one restart", 2, []Record{started(1), gap, started(2), started(3), started(4), completed(4)}, 1},
+		{"the first one", 1, []Record{started(1), started(2), completed(2)}, 1},
+		{"the first one, complete", 1, []Record{started(1), completed(1), started(2), completed(2)}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for i := range tc.records {
 				tc.records[i].ID, tc.records[i].Position = strconv.Itoa(i), uint64(i)+1
 			}
-			if got := JudgeLives(nil, tc.records, nil, nil); len(got) != tc.faults {
+			restart := time.Date(2026, 11, 29, 0, tc.restart, 30, 0, time.UTC)
+			restarted := func(from, to time.Time) bool { return from.Before(restart) && restart.Before(to) }
+			if got := JudgeLives(nil, tc.records, nil, Outside{Restarted: restarted}); len(got) != tc.faults {
 				t.Errorf("%d faults, want %d: %v", len(got), tc.faults, got)
 			}
 		})

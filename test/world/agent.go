@@ -51,6 +51,7 @@ type Agent struct {
 	asked  bool  // Whether the test asked it to stop.
 	early  error // The error if it had ended by itself before the test stopped or killed it.
 	logged int64 // The size of Log when the process was started.
+	starts []time.Time
 }
 
 // StartAgent starts an agent, and stops it when the test ends. The agent must then end with exit code 0.
@@ -116,6 +117,7 @@ server: {address: %q, pprof: true}
 		t.Cleanup(func() { _ = r.Close() })
 		a.Stdout, cmd.Stdout = r, w
 	}
+	a.starts = append(a.starts, time.Now())
 	if a.Process, err = StartProcess(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -294,10 +296,16 @@ func (a *Agent) Again(t testing.TB) {
 	cmd := exec.Command(a.Argv[0], a.Argv[1:]...) //nolint:noctx // The test stops or kills it.
 	cmd.Env = a.Cmd.Env
 	cmd.Stderr = stderr
+	a.starts = append(a.starts, time.Now())
 	if a.Process, err = StartProcess(cmd); err != nil {
 		t.Fatal(err)
 	}
 	a.Killed, a.asked = false, false
+}
+
+// restarted reports whether the agent was started between two times.
+func (a *Agent) restarted(from, to time.Time) bool {
+	return slices.ContainsFunc(a.starts, func(at time.Time) bool { return at.After(from) && at.Before(to) })
 }
 
 // Reconfigure changes the agent's configuration file, for the next start.

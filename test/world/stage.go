@@ -215,8 +215,15 @@ func (p *Plane) wants(records []oracle.Record, until uint64, resources, selected
 	return want, v
 }
 
-// idle is the time without a record after which no more is expected. A snapshot of an agent that resumes waits until the watch
-// has sent what the bus may have. If nothing changes, a bookmark ends the wait: the API server sends one a minute.
+// restarted reports whether an agent was started between two times. A stage without its own agent
+// has several, and they come and go all the time.
+func (s *Stage) restarted(from, to time.Time) bool {
+	return s.Agent == nil || s.Agent.restarted(from, to)
+}
+
+// idle is the time without a record after which no more is expected. A snapshot of an agent that
+// resumes waits until the watch has sent what the bus may have. If nothing changes, a bookmark ends
+// the wait: the API server sends one a minute.
 const idle = 90 * time.Second
 
 // Conclude waits until the records have no faults, or until no record has arrived for the time idle, and returns the verdict.
@@ -246,7 +253,7 @@ func (s *Stage) Conclude(t testing.TB, asked func(*oracle.Record) bool, resource
 					}
 				}
 				return want, v
-			}, s.Losses, asked)
+			}, s.Losses, oracle.Outside{Asked: asked, Restarted: s.restarted})
 		}
 		if len(faults) > 0 && time.Since(since) < idle {
 			return errors.New("faults are left, and records may come yet")
