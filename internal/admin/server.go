@@ -55,8 +55,8 @@ type Informers interface {
 	Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error)
 }
 
-// Anybody in the cluster may reach the port. The agent needs little memory and answers the probes of the kubelet, whatever such a client sends
-// or leaves unread.
+// Anybody in the cluster may reach the port. The agent needs little memory and answers the probes
+// of the kubelet, whatever such a client sends or leaves unread.
 const (
 	maxConnections = 256
 	maxHeader      = 16 << 10 // bytes of a request's header
@@ -76,7 +76,9 @@ func New(o Options) *Server {
 	public, commands := http.NewServeMux(), http.NewServeMux()
 	public.Handle("GET /metrics", costly(promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})))
 	public.HandleFunc("GET /healthz", s.healthz)
-	public.Handle("GET /readyz", inTurn(func(w http.ResponseWriter, r *http.Request) { readyz(w, r, o.Checks, o.Informers) }))
+	public.Handle("GET /readyz", inTurn(func(w http.ResponseWriter, r *http.Request) {
+		readyz(w, r, o.Checks, o.Informers)
+	}))
 	public.HandleFunc("/snapshot", socketOnly)
 	public.HandleFunc("/debug/pprof/", socketOnly)
 	if o.Informers != nil {
@@ -138,7 +140,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener, at *Socket) error {
 		if connlimit.IsLoopback(l.Addr().String()) {
 			s.http.Handler = localOnly(s.http.Handler)
 		}
-		if err := s.http.Serve(connlimit.Listen(l, maxConnections)); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		err := s.http.Serve(connlimit.Listen(l, maxConnections))
+		if err != nil && !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve metrics and probes: %w", err)
 		}
 		return nil
@@ -146,7 +149,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener, at *Socket) error {
 	return g.Wait()
 }
 
-// costly limits the requests to h at once, and refuses others. It ends the connection after the answer, which the client must read soon.
+// costly limits the requests to h at once, and refuses others. It ends the connection after the
+// answer, which the client must read soon.
 func costly(h http.Handler) http.Handler {
 	turns := make(chan struct{}, costlyAtOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -154,10 +158,12 @@ func costly(h http.Handler) http.Handler {
 		select {
 		case turns <- struct{}{}:
 			defer func() { <-turns }()
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout)) // unsupported in tests without a connection
+			// A test without a connection does not support the deadline.
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout))
 			h.ServeHTTP(w, r)
 		default:
-			http.Error(w, fmt.Sprintf("the agent answers %d such requests at once: try again", costlyAtOnce), http.StatusServiceUnavailable)
+			text := fmt.Sprintf("the agent answers %d such requests at once: try again", costlyAtOnce)
+			http.Error(w, text, http.StatusServiceUnavailable)
 		}
 	})
 }
@@ -175,8 +181,8 @@ func inTurn(h http.HandlerFunc) http.Handler {
 	})
 }
 
-// localOnly refuses requests to another name than this machine's. A web page of an attacker can make a browser on this machine send requests
-// here, under the page's own name (DNS rebinding).
+// localOnly refuses requests to another name than this machine's. A web page of an attacker can
+// make a browser on this machine send requests here, under the page's own name (DNS rebinding).
 func localOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !connlimit.IsLoopback(r.Host) {

@@ -154,7 +154,8 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	}
 }
 
-// Scrapes that nobody reads, and idle connections, fill neither memory nor the port: /healthz answers.
+// Scrapes that nobody reads, and idle connections, fill neither memory nor the port: /healthz
+// answers.
 func TestConnectionsDoNotFillThePort(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	many := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "many", Help: "Many series."}, []string{"n"})
@@ -211,11 +212,17 @@ func TestConnectionsDoNotFillThePort(t *testing.T) {
 	}
 }
 
-// A web page of an attacker that resolves its name to 127.0.0.1 reads nothing from an agent that listens there.
+// A web page of an attacker that resolves its name to 127.0.0.1 reads nothing from an agent that
+// listens there.
 func TestForeignHostsAreRefusedOnLoopback(t *testing.T) {
 	s := New(Options{Registry: prometheus.NewRegistry(), Checks: NewChecks(nil), Informers: idle{}})
 	local := localOnly(s.Handler())
-	for host, want := range map[string]int{"localhost:8080": http.StatusOK, "127.0.0.1:8080": http.StatusOK, "[::1]:8080": http.StatusOK, "evil.example": http.StatusForbidden} {
+	for host, want := range map[string]int{
+		"localhost:8080": http.StatusOK,
+		"127.0.0.1:8080": http.StatusOK,
+		"[::1]:8080":     http.StatusOK,
+		"evil.example":   http.StatusForbidden,
+	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
 		r.Host = host
 		w := httptest.NewRecorder()

@@ -103,8 +103,9 @@ func (c *conn) Close() error {
 // IsLoopback reports whether a host, with or without a port, is a name of this machine: localhost,
 // or an address of the loopback interface.
 func IsLoopback(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
+	name, _, err := net.SplitHostPort(host)
+	if err == nil {
+		host = name
 	}
 	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
 		host = host[1 : len(host)-1]

@@ -60,13 +60,17 @@ func (n *Network) noteFetch(b *broker, res protocol.Message, received int) {
 	if !ok {
 		return
 	}
+	now := time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if isWithheld(res) {
-		b.pace.slow(time.Now())
+		b.pace.slow(now)
 		return
 	}
-	b.pace.add(time.Now(), received)
+	if now.Sub(b.until) > calm {
+		b.pace.rate = 0 // the broker has no quota any more, or one that is not used up
+	}
+	b.pace.add(now, received)
 	if size, known := nextFetch(r, received); known {
 		b.pace.size = size
 	}

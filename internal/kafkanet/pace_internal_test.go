@@ -33,7 +33,8 @@ func (m *meter) fetch(now time.Time, bytes int) (pause time.Duration) {
 	return 0
 }
 
-// A reader under a quota gets most of it, as long as a batch is a small part of what the quota permits in a window.
+// A reader under a quota gets most of it, as long as a batch is a small part of what the quota
+// permits in a window.
 func TestPaceOfFetches(t *testing.T) {
 	t.Parallel()
 	const quota, length = 50_000, 10 * time.Minute

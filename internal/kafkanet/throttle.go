@@ -63,11 +63,11 @@ const (
 	// limitedBytes is the maximum size of a fetch from such a broker. The broker withholds a fetch
 	// that does not fit into the rest of its quota, so that large ones leave much of it unused.
 	limitedBytes = 64 << 10
-	// oneBatch is the size of a fetch that returns exactly one batch of records, however large that is
-	// (KIP-74).
+	// oneBatch is the size of a fetch that returns exactly one batch of records, however large that
+	// is (KIP-74).
 	oneBatch = 1
-	// fewBatches bounds the number of batches in a fetch of limitedBytes of which the cut one would
-	// be a large part.
+	// fewBatches limits the waste: if fewer batches than that fill limitedBytes, they are fetched one
+	// at a time. The one that is cut would be a large part of the answer.
 	fewBatches = 8
 )
 
@@ -152,15 +152,7 @@ func (n *Network) paceLeft(b *broker) time.Duration {
 }
 
 // isLimited reports whether the broker has named a pause recently.
-func (n *Network) isLimited(b *broker) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	limited := time.Since(b.until) < calm
-	if !limited {
-		b.pace.rate = 0
-	}
-	return limited
-}
+func (n *Network) isLimited(b *broker) bool { return n.pauseLeft(b) > -calm }
 
 // IsThrottled reports whether requests to a broker wait for the end of a pause.
 func (n *Network) IsThrottled(addr string) bool {

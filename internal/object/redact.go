@@ -90,14 +90,18 @@ const (
 	replacedSize = 1 + len(macPrefix) + idDigits + 1 + (macBytes*8+5)/6 + 1
 )
 
-// NewMAC returns a MAC with a key of 16 bytes or more, the content of the key's file; line ends after the key are ignored.
+// NewMAC returns a MAC with a key of 16 bytes or more, the content of the key's file; line ends
+// after the key are ignored.
 //
-// A value is replaced by the JSON string "hmac-sha256:<key id>:<mac>". The key id is 8 hexadecimal digits derived from the
-// key. The mac is the first 16 bytes of an HMAC-SHA256 in base64url without padding, 22 characters. Its input is the
-// object's uid, the path and the value, each preceded by its length in bytes as a big-endian uint64. With acrossObjects it
-// is the object's namespace and the value, so that equal values can be found in all objects of a namespace. Who may create
-// an object there can test guesses: the namespace keeps the others' values out of reach. The path has NewCutter's syntax, with the real names in place of [*] for members: spec.template.spec.containers[*].env[*].value, data["tls.crt"].
-// The input for a string is its text, for any other value the JSON as the API server wrote it.
+// A value is replaced by the JSON string "hmac-sha256:<key id>:<mac>". The key id is 8 hexadecimal
+// digits derived from the key. The mac is the first 16 bytes of an HMAC-SHA256 in base64url without
+// padding, 22 characters. Its input is the object's uid, the path and the value, each preceded by
+// its length in bytes as a big-endian uint64. With acrossObjects it is the object's namespace and
+// the value, so that equal values can be found in all objects of a namespace. Who may create an
+// object there can test guesses: the namespace keeps the others' values out of reach. The path has
+// NewCutter's syntax, with the real names in place of [*] for members:
+// spec.template.spec.containers[*].env[*].value, data["tls.crt"]. The input for a string is its
+// text, for any other value the JSON as the API server wrote it.
 func NewMAC(key []byte, acrossObjects bool) (*MAC, error) {
 	key = bytes.Clone(bytes.TrimRight(key, "\r\n"))
 	if len(key) < minKey {

@@ -162,7 +162,8 @@ func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream strin
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("open stream %s: JetStream is not enabled for this account at %s: use another account: %w", stream, server, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return fmt.Errorf("open stream %s: %s does not respond: check that the stream's cluster is up, and that the user may publish to $JS.API.>: %w", stream, server, err)
+		return fmt.Errorf("open stream %s: %s does not respond: check that the stream's cluster is up, "+
+			"and that the user may publish to $JS.API.STREAM.INFO.%s: %w", stream, server, stream, err)
 	}
 	return fmt.Errorf("open stream %s at %s: %w", stream, server, err)
 }

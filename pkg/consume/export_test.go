@@ -10,7 +10,8 @@ func BeatEvery(r Reader, d time.Duration) {
 	reader.drop()
 }
 
-// LiveFor sets the time for which the server keeps a reader's requests. It takes effect with its next consumers.
+// LiveFor sets the time for which the server keeps a reader's requests. It takes effect with its
+// next consumers.
 func LiveFor(r Reader, d time.Duration) { r.(*jetStreamReader).lives = d }
 
 // LagAfter sets the time after which a server that looks no further is replaced.

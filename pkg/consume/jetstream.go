@@ -37,9 +37,10 @@ type JetStream struct {
 	// for. Choose may clear LastOfEach: then Read requests all records of the subjects.
 	Choose func(ctx context.Context, stream jetstream.Stream, q *Query) []string
 
-	// Consumers is the prefix of fixed names: the consumer of the first subject is <Consumers>-0, that of the next <Consumers>-1. Permissions
-	// that have these names and subjects confine a user to them. One reader at a time can use the names. Another one gets an *InUseError. ""
-	// stands for random names.
+	// Consumers is the prefix of fixed names: the consumer of the first subject is <Consumers>-0,
+	// that of the next <Consumers>-1. Permissions that have these names and subjects confine a user
+	// to them. One reader at a time can use the names. Another one gets an *InUseError. "" stands
+	// for random names.
 	Consumers string
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A permission confines a reader to filters only if it also has the names of the reader's consumers.
-// Such a reader uses the same names at each start. Another one may have them:
+// A permission confines a reader to filters only if it also has the names of the reader's
+// consumers. Such a reader uses the same names at each start. Another one may have them:
 //
 //	the consumer              requests wait at it     what a reader does
 //	does not exist            -                       creates it
@@ -21,8 +21,8 @@ import (
 //	belongs to no reader      -                       fails
 //
 // Its requests name the consumer, and would reach that of another reader in the same way. So one of
-// them always waits on the server. If the consumer is deleted, the server answers it, and the reader
-// sends no more. A reader that was asked for nothing for too long sends no more either.
+// them always waits on the server. If the consumer is deleted, the server answers it, and the
+// reader sends no more. A reader that was asked for nothing for too long sends no more either.
 
 const (
 	// These are keys in the metadata of a consumer with a fixed name.

@@ -88,7 +88,8 @@ func TestFixedNamesInUse(t *testing.T) {
 	}
 }
 
-// The requests of a waiting reader expire on the server. It sends others before, so its names are always in use.
+// The requests of a waiting reader expire on the server. It sends others before, so its names are
+// always in use.
 func TestFixedNamesOfAWaitingReader(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -122,7 +123,8 @@ func TestFixedNamesOfAWaitingReader(t *testing.T) {
 	}
 }
 
-// A reader that is asked for nothing loses its names when its requests have expired. It uses them no more.
+// A reader that is asked for nothing loses its names when its requests have expired. It uses them
+// no more.
 func TestFixedNamesOfAnIdleReader(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -186,8 +188,8 @@ func TestFixedNamesOfADeadReader(t *testing.T) {
 	})
 }
 
-// The first reader loses its consumers to a second. It returns none of the second's records, says who has the names, and
-// continues when the second has ended.
+// The first reader loses its consumers to a second. It returns none of the second's records, says
+// who has the names, and continues when the second has ended.
 func TestFixedNamesTaken(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)

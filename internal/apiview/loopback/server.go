@@ -29,7 +29,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/connlimit"
 )
 
-// maxConnections bounds what other users of this machine can hold open. A watch gets a bookmark each minute.
+// maxConnections bounds what other users of this machine can hold open. A watch gets a bookmark
+// each minute.
 const maxConnections = 512
 
 // Server serves a view until Close.

@@ -20,7 +20,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// leastPermissions returns the permissions of the agent in docs/guides/nats.md, as a server reads them.
+// leastPermissions returns the permissions of the agent in docs/guides/nats.md, as a server reads
+// them.
 func leastPermissions(t *testing.T) *server.Permissions {
 	t.Helper()
 	return publishtest.GuidePermissions(t, "the agent")

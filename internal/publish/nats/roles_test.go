@@ -229,7 +229,8 @@ func TestConfinedServiceReadsItsNamespace(t *testing.T) {
 			JetStream: consume.JetStream{Conn: nc, Subjects: []string{ofShop}}, Durable: "shop-audit", Start: consume.Beginning(),
 			OnRetry: func(err error) { t.Error(err) },
 		}, func(_ context.Context, e *consume.Event) error {
-			if got = append(got, e.Name); len(got) == len(want) {
+			got = append(got, e.Name)
+			if len(got) == len(want) {
 				time.AfterFunc(100*time.Millisecond, func() { cancel(errEnough) }) // after the acknowledgement
 			}
 			return nil
@@ -285,7 +286,8 @@ func TestConfinedReaderSeesNames(t *testing.T) {
 	}
 }
 
-// A push consumer delivers to any subject: the guide says so. It carries no records of other namespaces.
+// A push consumer delivers to any subject: the guide says so. It carries no records of other
+// namespaces.
 func TestConfinedReaderPushes(t *testing.T) {
 	t.Parallel()
 	s, stream, inbox := confined(t)
@@ -344,7 +346,8 @@ func TestConfinedReaderPushes(t *testing.T) {
 	}
 }
 
-// Users of a tenant's account read its namespaces with the ordinary reader's set. Nothing else is there.
+// Users of a tenant's account read its namespaces with the ordinary reader's set. Nothing else is
+// there.
 func TestTenantReadsItsStream(t *testing.T) {
 	t.Parallel()
 	options := publishtest.GuideOptions(t, publishtest.GuideBlock(t, "a tenant's account"))
