@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
@@ -38,7 +41,7 @@ func TestEachClusterHasADirectoryByDefault(t *testing.T) {
 		}
 		urls = append(urls, found[1])
 		c.says(t, "connected to bus")
-		s, err := connect(t, found[1]).Stream(t.Context(), "KUBECDC")
+		s, err := connect(t, found[1], nats.Token(tokenOf(t, dir))).Stream(t.Context(), "KUBECDC")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,9 +57,57 @@ func TestEachClusterHasADirectoryByDefault(t *testing.T) {
 			t.Errorf("%v: the directory remembers %+v, without credentials it is %s", err, m, api.URL)
 		}
 	}
-	if got := agent.FindBus(io.Discard); got != urls[1] {
-		t.Errorf("tail reads %s, the latest of %v is up", got, urls)
+	if got, err := agent.FindBus("", io.Discard); got != urls[1] || err != nil {
+		t.Errorf("tail reads %s (%v), the latest of %v is up", got, err, urls)
 	}
+	// With the URL, the token of the default directory is found, also under another name of the host.
+	for _, url := range []string{urls[0], strings.Replace(urls[0], "127.0.0.1", "localhost", 1)} {
+		if code, stderr := runTail("--bus", url, "--no-follow", "--since", "all"); code != exitOK {
+			t.Errorf("tail --bus %s: %d, %s", url, code, stderr)
+		}
+	}
+}
+
+// tokenOf returns the token of the embedded JetStream with this directory.
+func tokenOf(t *testing.T, dir string) string {
+	t.Helper()
+	var bus struct{ Token string }
+	text, err := os.ReadFile(filepath.Join(dir, "bus.json"))
+	if err = errors.Join(err, json.Unmarshal(text, &bus)); err != nil || bus.Token == "" {
+		t.Fatalf("bus.json has no token: %v", err)
+	}
+	return bus.Token
+}
+
+// The commands that read a record find a bus with a directory of its own by that directory.
+func TestABusIsFoundByItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	code, stderr := runTail("--data-dir", dir, "--no-follow")
+	if want := "no agent of this user runs with --data-dir " + dir; code != exitFailed || !strings.Contains(stderr, want) {
+		t.Errorf("without an agent: %d, %s", code, stderr)
+	}
+	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--data-dir", dir)
+	url := c.says(t, listens)[1]
+	c.says(t, "connected to bus")
+	if code, stderr := runTail("--data-dir", dir, "--no-follow", "--since", "all"); code != exitOK {
+		t.Errorf("with its directory: %d, %s", code, stderr)
+	}
+	code, stderr = runTail("--bus", url, "--no-follow")
+	if code != exitFailed || !strings.Contains(stderr, "Authorization Violation") || !strings.Contains(stderr, "give the same --data-dir") {
+		t.Errorf("without its directory: %d, %s", code, stderr)
+	}
+	code, stderr = runTail("--bus", url, "--data-dir", dir)
+	if code != exitUsage || !strings.Contains(stderr, "remove one or the other") {
+		t.Errorf("with both: %d, %s", code, stderr)
+	}
+	c.says(t, "refused a client without its token")
+}
+
+// runTail runs kubecdc tail to its end.
+func runTail(args ...string) (code int, stderr string) {
+	var errs strings.Builder
+	code = run(context.Background(), append([]string{"tail"}, args...), io.Discard, &errs)
+	return code, errs.String()
 }
 
 func TestADirectoryIsForOneAgentOfOneCluster(t *testing.T) {

@@ -16,6 +16,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if url, dir, ok := strings.Cut(os.Getenv(asStranger), " "); ok {
+		attack(url, dir)
+		os.Exit(0)
+	}
 	// Most tests wait. Run more of them at a time than there are processors, unless the command line overrides it.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)

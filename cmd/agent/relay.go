@@ -134,7 +134,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 		return nil, err
 	}
 	cfg.Cluster = cmp.Or(f.cluster, cfg.Cluster)
-	b, ok := config.BusOf(f.bus, nil)
+	b, ok := agent.BusOf(f.bus, "", nil)
 	_, settings := b.Chosen()
 	bus, readable := settings.(driver.Readable)
 	if !ok || !readable {

@@ -31,13 +31,13 @@ the lowest to the highest precedence: defaults, file, environment variables of f
 flags. --bus overrides a bus that --set names.
 
 With neither --config nor --bus, the agent runs a JetStream in its own process: a NATS
-server on 127.0.0.1:4222 or the next free port. Any NATS client can connect to it,
-and 'kubecdc tail' finds it. It keeps records for 7 days in --data-dir, by default
-~/.local/share/kubecdc/<uid of the cluster> (or below $XDG_DATA_HOME). The next run
-resumes there. To delete the records, delete the directory. The server listens on
-the loopback interface only and requires no credentials:
-every user of this machine can read the records. To prevent that, run a NATS server
-with accounts and name it with --bus or --config.
+server on 127.0.0.1:4222 or the next free port, which 'kubecdc tail' finds. It keeps
+records for 7 days in --data-dir, by default ~/.local/share/kubecdc/<uid of the cluster>
+(or below $XDG_DATA_HOME). The next run resumes there. To delete the records, delete the
+directory. The server requires a token that only this user and root can read. Each start
+makes another one. The file bus.json in the directory has it, with the URL:
+'nats sub --context DIR/bus.json'. Other users must not own the directory, or be able to
+write to it.
 
 The agent applies a changed file within seconds, and on SIGHUP at once. A change
 of watch, strip, noise, redaction or log.level needs no restart, and loses and

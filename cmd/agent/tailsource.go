@@ -20,6 +20,7 @@ func (f *tailFlags) addBus(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.Bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, kafka://host:port/topic,"+f.otherForms()+"\n"+
 		"(default: the bus of a kubecdc that runs here, else "+agent.DefaultBus+")")
+	fl.StringVar(&f.DataDir, "data-dir", "", "`directory` of the kubecdc that runs here, if it was started with one")
 	fl.StringVar(&f.Config, "config", "", "read the bus of this configuration `file`: bus.nats or bus.kafka, with credentials and certificates")
 	fl.StringVar(&f.access.Creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
 	fl.StringVar(&f.access.CAFile, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; requires TLS")

@@ -289,7 +289,7 @@ func (a *agent) run(ctx context.Context) (err error) {
 			err = errors.Join(err, local.Close())
 			a.log.Info("records are kept for the next run", "data_dir", local.Dir())
 		}()
-		if a.cfg.Bus, err = BusFromURL(local.URL(), a.cfg.Bus); err != nil {
+		if a.cfg.Bus, err = busOfLocal(local, a.cfg.Bus); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,9 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/localbus"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
 // dataDirectory returns the directory of the embedded JetStream: the configured one, or one for each cluster.
@@ -57,6 +59,17 @@ func startLocalBus(ctx context.Context, dataDir, uid, agent string, apiServer *u
 	}
 	log.Info("embedded JetStream listens", "url", b.URL(), "data_dir", b.Dir())
 	return b, nil
+}
+
+// busOfLocal returns the bus with which the agent connects to its embedded JetStream.
+func busOfLocal(local *localbus.Bus, configured config.Bus) (config.Bus, error) {
+	b, ok := config.BusOf(local.URL(), configured)
+	_, settings := b.Chosen()
+	bus, readable := settings.(driver.Readable)
+	if !ok || !readable {
+		return nil, fmt.Errorf("%s is the URL of no bus", local.URL())
+	}
+	return b, bus.SetAccess(&driver.Access{Token: local.Token})
 }
 
 // listen opens the port of the HTTP server at the configured address. Without a configuration file, it uses the loopback interface and the

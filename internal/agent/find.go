@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/localbus"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
 const (
@@ -24,8 +26,15 @@ const (
 	ServerVariable = "KUBECDC_AGENT"
 )
 
-// localBuses returns the embedded JetStreams of this machine, the one that was started last first.
-func localBuses() []localbus.Address {
+// localBuses returns this user's embedded JetStreams, the one that was started last first: those of the default directories, or that of a
+// named one.
+func localBuses(dataDir string) []localbus.Address {
+	if dataDir != "" {
+		if at, ok := localbus.At(dataDir); ok {
+			return []localbus.Address{at}
+		}
+		return nil
+	}
 	root, err := localbus.DefaultRoot(os.Getenv)
 	if err != nil {
 		return nil
@@ -37,11 +46,15 @@ func localBuses() []localbus.Address {
 	return up
 }
 
-// FindBus returns the URL of the embedded JetStream that was started last on this machine. If several run, it lists them on stderr.
-func FindBus(stderr io.Writer) string {
-	up := localBuses()
-	if len(up) == 0 {
-		return DefaultBus
+// FindBus returns the URL of the embedded JetStream with the named directory. Without a name, it is the one that this user started last. If
+// several run, it lists them on stderr.
+func FindBus(dataDir string, stderr io.Writer) (string, error) {
+	up := localBuses(dataDir)
+	switch {
+	case len(up) == 0 && dataDir != "":
+		return "", fmt.Errorf("no agent of this user runs with --data-dir %s: start one (kubecdc run --data-dir %[1]s)", dataDir)
+	case len(up) == 0:
+		return DefaultBus, nil
 	}
 	if len(up) > 1 {
 		fmt.Fprintf(stderr, "kubecdc: %d buses run here; this is %s of %s, started last. The others, for --bus:\n", len(up), up[0].URL, up[0].APIServer)
@@ -49,7 +62,29 @@ func FindBus(stderr io.Writer) string {
 			fmt.Fprintf(stderr, "  %s of %s\n", a.URL, a.APIServer)
 		}
 	}
-	return up[0].URL
+	return up[0].URL, nil
+}
+
+// BusOf is config.BusOf. If the URL is that of this user's embedded JetStream, in a default directory or in the named one, the bus sends its
+// token, unless credentials are configured.
+func BusOf(busURL, dataDir string, configured config.Bus) (config.Bus, bool) {
+	b, ok := config.BusOf(busURL, configured)
+	_, settings := b.Chosen()
+	bus, readable := settings.(driver.Readable)
+	if !ok || !readable {
+		return b, ok
+	}
+	u, err := url.Parse(busURL)
+	if err != nil || u.User != nil {
+		return b, ok // several servers, which are not embedded, or credentials
+	}
+	host := strings.Replace(u.Host, "localhost:", "127.0.0.1:", 1)
+	for _, at := range localBuses(dataDir) {
+		if at.URL == u.Scheme+"://"+host {
+			return b, bus.SetAccess(&driver.Access{Token: at.Token}) == nil
+		}
+	}
+	return b, ok
 }
 
 // FindServer returns the URL of the HTTP server of the named agent, or else of the agent on this machine.
@@ -68,7 +103,7 @@ func FindServer(named string) (string, error) {
 		}
 		return strings.TrimSuffix(server, "/"), nil
 	}
-	up := localBuses()
+	up := localBuses("")
 	switch len(up) {
 	case 0:
 		return DefaultServer, nil

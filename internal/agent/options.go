@@ -71,6 +71,15 @@ func (o *Overrides) touches(key string) bool {
 // Embedded reports whether the agent runs an embedded JetStream.
 func (o *Options) Embedded() bool { return o.Config == "" && o.Bus == "" && !o.touches("bus") }
 
+// checkDataDir returns an error for a directory of the embedded JetStream if another bus is named.
+func (o *Options) checkDataDir() error {
+	if o.DataDir != "" && !o.Embedded() {
+		return ConfigError{errors.New("--data-dir is the directory of the embedded JetStream, which runs only without --config and --bus: " +
+			"remove one or the other")}
+	}
+	return nil
+}
+
 // LoadConfig reads the file, if there is one, and applies the overrides.
 func (o *Options) LoadConfig() (*config.Config, error) {
 	data, err := o.readConfig()
@@ -105,9 +114,8 @@ func ReadConfig(stdin io.Reader, file string) (data []byte, name string, err err
 
 // parse returns the configuration in the content of a file, after the overrides.
 func (o *Options) parse(data []byte) (*config.Config, error) {
-	if o.DataDir != "" && !o.Embedded() {
-		return nil, ConfigError{errors.New("--data-dir is the directory of the embedded JetStream, which runs only without --config and --bus: " +
-			"remove one or the other")}
+	if err := o.checkDataDir(); err != nil {
+		return nil, err
 	}
 	set, err := o.Parse()
 	if err != nil {
@@ -147,7 +155,7 @@ func (o *Options) load() (*reload.Loaded, error) {
 
 // BusFromURL returns the bus of a URL. If the configured bus is of the same kind, its other settings apply.
 func BusFromURL(url string, configured config.Bus) (config.Bus, error) {
-	b, ok := config.BusOf(url, configured)
+	b, ok := BusOf(url, "", configured)
 	if !ok { // the URL is not repeated: it may contain a password
 		return nil, ConfigError{fmt.Errorf("--bus: must be %s (several servers of one cluster separated by commas)", drivers.URLs(drivers.Buses()))}
 	}

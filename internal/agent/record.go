@@ -13,19 +13,25 @@ import (
 var ErrNotABus = errors.New("no bus that keeps records")
 
 // OpenRecord returns the bus of the options, which a command reads with access. explain adds advice to an error of its Read. If the bus is the
-// embedded JetStream and several run, OpenRecord lists the others on stderr.
+// embedded JetStream and several run, OpenRecord lists the others on stderr. It finds the token of an embedded
+// JetStream.
 func (o *Options) OpenRecord(access *driver.Access, stderr io.Writer) (_ consume.Source, explain func(error) error, _ error) {
+	if err := o.checkDataDir(); err != nil {
+		return nil, nil, err
+	}
 	cfg, err := o.configured()
 	if err != nil {
 		return nil, nil, err
 	}
 	chosen, url := cfg.Bus, o.Bus
 	if o.Embedded() {
-		url = FindBus(stderr)
+		if url, err = FindBus(o.DataDir, stderr); err != nil {
+			return nil, nil, err
+		}
 	}
 	if url != "" {
 		var ok bool
-		if chosen, ok = config.BusOf(url, cfg.Bus); !ok {
+		if chosen, ok = BusOf(url, o.DataDir, cfg.Bus); !ok {
 			return nil, nil, ErrNotABus
 		}
 	}

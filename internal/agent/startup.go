@@ -82,8 +82,12 @@ func hintsFor(cfg *config.Config, name string, local *localbus.Bus, o *Options) 
 	if !ok {
 		return nil
 	}
-	// Without flags, tail finds the bus of an agent whose records are in the default location.
-	return h.Hints(&driver.Hinting{Cluster: name, ConfigFile: o.Config, Embedded: local != nil, Found: local != nil && o.DataDir == ""})
+	hinting := &driver.Hinting{Cluster: name, ConfigFile: o.Config}
+	if local != nil {
+		hinting.Embedded = local.Dir()
+		hinting.Named = o.DataDir != ""
+	}
+	return h.Hints(hinting)
 }
 
 func showHints(out *terminal.Output, hints []driver.Hint) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -135,9 +136,9 @@ func TestHintsForAnEmbeddedJetStream(t *testing.T) {
 		// tail finds what is in the default place, and only that.
 		want := "kubecdc tail"
 		if dataDir != "" {
-			want += " --bus " + local.URL()
+			want += " --data-dir " + dataDir
 		}
-		if last := got[len(got)-1].Command; got[0].Command != want || last != "nats sub --server "+local.URL()+" 'kubecdc.>'" {
+		if last := got[len(got)-1].Command; got[0].Command != want || last != "nats sub --context "+filepath.Join(local.Dir(), "bus.json")+" 'kubecdc.>'" {
 			t.Errorf("data directory %q: %+v", dataDir, got)
 		}
 	}

@@ -3,6 +3,7 @@ package localbus
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,6 +50,7 @@ type Bus struct {
 	log    *logger // the server's
 	server *server.Server
 	url    string
+	token  string
 }
 
 // Start locks the directory and starts a server on 127.0.0.1:4222 or the next free port. An error about the directory names
@@ -60,7 +62,7 @@ func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bus{dir: dir}
+	b := &Bus{dir: dir, token: rand.Text()}
 	defer func() {
 		if err != nil {
 			_ = dir.close() // err is more informative
@@ -74,7 +76,7 @@ func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 			continue
 		}
 		b.log = &logger{log: o.Log}
-		b.server, err = serve(dir.path, port, b.log)
+		b.server, err = serve(dir.path, port, b.token, b.log)
 		if err != nil {
 			if !free(ctx, port) { // another process took the port
 				continue
@@ -82,7 +84,7 @@ func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 			return nil, err
 		}
 		b.url = "nats://" + net.JoinHostPort(host, strconv.Itoa(port))
-		if err := dir.announce(b.url); err != nil {
+		if err := dir.announce(b.url, b.token); err != nil {
 			b.stop()
 			return nil, err
 		}
@@ -94,6 +96,9 @@ func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 
 // URL returns the address that clients connect to.
 func (b *Bus) URL() string { return b.url }
+
+// Token returns the token that clients must send. It is a secret.
+func (b *Bus) Token() string { return b.token }
 
 // Dir returns the absolute path of the directory.
 func (b *Bus) Dir() string { return b.dir.path }
@@ -132,10 +137,10 @@ func (b *Bus) stop() {
 }
 
 // serve starts a server and waits until it accepts connections.
-func serve(dir string, port int, log *logger) (*server.Server, error) {
+func serve(dir string, port int, token string, log *logger) (*server.Server, error) {
 	opts := &server.Options{
 		ServerName: "kubecdc",
-		Host:       host, Port: port,
+		Host:       host, Port: port, Authorization: token,
 		JetStream: true, StoreDir: dir, SyncInterval: syncInterval,
 		JetStreamMaxMemory: maxMemory,
 		NoSigs:             true, DisableJetStreamBanner: true,

@@ -37,7 +37,8 @@ type marker struct {
 // presence is the content of bus.json.
 type presence struct {
 	PID     int       `json:"pid"`
-	URL     string    `json:"url,omitempty"` // omitted until the server accepts connections
+	URL     string    `json:"url,omitempty"`   // omitted until the server accepts connections
+	Token   string    `json:"token,omitempty"` // that the server requires; url and token are those of a context of nats
 	Agent   string    `json:"agent,omitempty"`
 	Started time.Time `json:"started"`
 }
@@ -62,6 +63,9 @@ func openDirectory(ctx context.Context, o *Options) (_ *directory, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, unusable(err)
 	}
+	if err := checkOwner(path); err != nil {
+		return nil, unusable(err)
+	}
 	d := &directory{path: path, agent: o.Agent, started: time.Now()}
 	if d.lock, err = os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return nil, unusable(err)
@@ -82,7 +86,7 @@ func openDirectory(ctx context.Context, o *Options) (_ *directory, err error) {
 		return nil, fmt.Errorf("data directory %s: the disk is full: %d MiB are free, %d MiB are needed to start: "+
 			"make room, or choose a directory on another disk with --data-dir", path, room>>20, need>>20)
 	}
-	if err := d.announce(""); err != nil {
+	if err := d.announce("", ""); err != nil {
 		return nil, unusable(err)
 	}
 	return d, nil
@@ -143,9 +147,15 @@ func (d *directory) claim(o *Options) error {
 	return nil
 }
 
-// announce records this process as the user of the directory.
-func (d *directory) announce(url string) error {
-	return write(filepath.Join(d.path, busFile), &presence{PID: os.Getpid(), URL: url, Agent: d.agent, Started: d.started})
+// announce records this process as the user of the directory, and how its clients connect.
+func (d *directory) announce(url, token string) error {
+	return write(filepath.Join(d.path, busFile), &presence{
+		PID:     os.Getpid(),
+		URL:     url,
+		Token:   token,
+		Agent:   d.agent,
+		Started: d.started,
+	})
 }
 
 // close unlocks the directory. The lock file stays: if it were removed, two agents could lock different files of that name.
@@ -176,6 +186,9 @@ func write(file string, content any) error {
 	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
+	}
+	if err := f.Chmod(0o600); err != nil { // a leftover may have another mode
+		return errors.Join(err, f.Close())
 	}
 	return atomicfile.Replace(file, f, append(data, '\n'), nil)
 }

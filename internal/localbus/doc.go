@@ -6,7 +6,7 @@
 //	cluster.json  the cluster of the records; written once, before the first record
 //	lock          locked (flock) by the agent that uses the directory; the kernel releases it when that process ends,
 //	              however it ends
-//	bus.json      pid and URL of that agent; valid only while the lock is held
+//	bus.json      pid, URL and token of that agent; valid only while the lock is held
 //	jetstream/    the records, in nats-server's format: `nats-server -js -sd DIR` serves them without kubecdc
 //
 // # Invariants
@@ -16,9 +16,12 @@
 //   - One agent at a time uses a directory.
 //   - Acknowledged records survive any end of the process: the server writes a record to its file before it acknowledges it.
 //     It syncs the file every 10 s, which limits the loss if the machine fails.
-//   - The server listens on 127.0.0.1 only. It has no authentication, on purpose: `nats sub`, `kubecdc tail` and every quick
-//     start of a client library work unchanged. Every user and process of this machine can therefore read and delete the
-//     records. If that is too much, run a NATS server with accounts and set it with --bus.
+//   - The server listens on 127.0.0.1 only, and requires a token. Each start makes another one. It
+//     is in bus.json (mode 0600), so only the agent's user and root can read, write and delete
+//     records. `nats --context DIR/bus.json` connects with it. The log has no token.
+//   - [Address.Token] returns the token only for the URL that the holder of the lock has announced.
+//     Otherwise a program that takes the port after a run could obtain that of the next.
+//   - Start and [At] reject a directory that another user could replace or write to.
 //
 // # Goroutines
 //

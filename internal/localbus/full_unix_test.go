@@ -26,7 +26,7 @@ func TestAFailedWriteEndsTheWait(t *testing.T) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	url := startCommand(t, cmd, dir)
-	js, _ := stream(t, url)
+	js, _ := stream(t, url, dir)
 	record := make([]byte, 64<<10)
 	acknowledged := uint64(0)
 	for acknowledged < 100 {
@@ -47,7 +47,7 @@ func TestAFailedWriteEndsTheWait(t *testing.T) {
 			t.Errorf("%q is not in: %s", want, stderr.String())
 		}
 	}
-	js, s := stream(t, start(t, options(dir)).URL())
+	js, s := stream(t, start(t, options(dir)).URL(), dir)
 	if got := count(t, s); got != acknowledged {
 		t.Errorf("%d of %d records after a new start with room", got, acknowledged)
 	}

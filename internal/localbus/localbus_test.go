@@ -50,10 +50,20 @@ func stop(t *testing.T, b *localbus.Bus) {
 	}
 }
 
-// stream creates or finds a stream.
-func stream(t *testing.T, url string) (jetstream.JetStream, jetstream.Stream) {
+// token returns the token of the bus of a directory.
+func token(t *testing.T, dir string) string {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	at, ok := localbus.At(dir)
+	if !ok {
+		t.Fatalf("no bus in %s", dir)
+	}
+	return at.Token()
+}
+
+// stream creates or finds a stream.
+func stream(t *testing.T, url, dir string) (jetstream.JetStream, jetstream.Stream) {
+	t.Helper()
+	nc, err := nats.Connect(url, nats.Token(token(t, dir)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +100,11 @@ func count(t *testing.T, s jetstream.Stream) uint64 {
 func TestRecordsSurviveARestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "data")
 	b := start(t, options(dir))
-	js, _ := stream(t, b.URL())
+	js, _ := stream(t, b.URL(), b.Dir())
 	publish(t, js, 10)
 	stop(t, b)
 
-	_, s := stream(t, start(t, options(dir)).URL())
+	_, s := stream(t, start(t, options(dir)).URL(), dir)
 	if got := count(t, s); got != 10 {
 		t.Errorf("%d of 10 records after a restart", got)
 	}
@@ -105,7 +115,7 @@ func TestAcknowledgedRecordsSurviveAKill(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, clusterA)
 	cmd, url := startProcess(t, dir)
-	js, _ := stream(t, url)
+	js, _ := stream(t, url, dir)
 	publish(t, js, 200)
 
 	want := []localbus.Address{{URL: url, Cluster: clusterA, Dir: dir, PID: cmd.Process.Pid}}
@@ -124,7 +134,7 @@ func TestAcknowledgedRecordsSurviveAKill(t *testing.T) {
 	if up, err := localbus.Running(root); len(up) > 0 || err != nil {
 		t.Errorf("running after its end: %+v, %v", up, err)
 	}
-	_, s := stream(t, start(t, options(dir)).URL())
+	_, s := stream(t, start(t, options(dir)).URL(), dir)
 	if got := count(t, s); got != 200 {
 		t.Errorf("%d of 200 records after a kill", got)
 	}
@@ -334,7 +344,7 @@ func TestTakenPortsArePassedOver(t *testing.T) {
 	if err != nil || u.Hostname() != "127.0.0.1" || u.Port() == strconv.Itoa(taken) {
 		t.Errorf("listens on %s beside %d", b.URL(), taken)
 	}
-	js, _ := stream(t, b.URL())
+	js, _ := stream(t, b.URL(), b.Dir())
 	publish(t, js, 1)
 }
 
@@ -368,5 +378,35 @@ func TestDefaultRoot(t *testing.T) {
 		if got != test.want || err != nil {
 			t.Errorf("%+v: got %q, %v", test, got, err)
 		}
+	}
+}
+
+// The server accepts its token only. Each start has another one, and readers get it only for the URL at which the bus is up.
+func TestTheTokenIsThatOfThisRun(t *testing.T) {
+	dir := t.TempDir()
+	first := start(t, options(dir))
+	for _, wrong := range []string{"", "kubecdc", first.Token() + "x"} {
+		nc, err := nats.Connect(first.URL(), nats.Token(wrong))
+		if !errors.Is(err, nats.ErrAuthorization) {
+			nc.Close()
+			t.Errorf("a client with another token: %v", err)
+		}
+	}
+	stream(t, first.URL(), dir)
+	at, ok := localbus.At(dir)
+	if !ok || at.Token() != first.Token() {
+		t.Error("the bus is not found with its token")
+	}
+	elsewhere := at
+	elsewhere.URL = "nats://127.0.0.1:1"
+	if elsewhere.Token() != "" {
+		t.Error("the token is for another URL too")
+	}
+	stop(t, first)
+	if at.Token() != "" {
+		t.Error("there is a token after the end")
+	}
+	if second := start(t, options(dir)); second.Token() == first.Token() {
+		t.Error("the next run has the same token")
 	}
 }

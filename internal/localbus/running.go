@@ -46,7 +46,7 @@ func DefaultRoot(getenv func(string) string) (string, error) {
 //
 // A command without a configured bus uses the first one (agent.FindBus).
 //
-// An agent with its own --data-dir is not below root; it prints the value for --bus on its terminal.
+// An agent with its own --data-dir is not below root; At finds it.
 func Running(root string) ([]Address, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,7 +57,7 @@ func Running(root string) ([]Address, error) {
 	}
 	var out []Address
 	for _, e := range entries {
-		if a, ok := look(filepath.Join(root, e.Name())); ok {
+		if a, ok := At(filepath.Join(root, e.Name())); ok {
 			out = append(out, a)
 		}
 	}
@@ -65,23 +65,46 @@ func Running(root string) ([]Address, error) {
 	return out, nil
 }
 
-// look returns the bus of a directory, and whether it is up.
-func look(dir string) (Address, bool) {
-	var p presence
-	if read(filepath.Join(dir, busFile), &p) != nil || p.URL == "" {
+// At returns the bus of a directory, and whether it is up.
+func At(dir string) (Address, bool) {
+	p, ok := readPresence(dir)
+	if !ok {
 		return Address{}, false
-	}
-	lock, err := os.Open(filepath.Join(dir, lockFile))
-	if err != nil {
-		return Address{}, false
-	}
-	defer func() { _ = lock.Close() }() // releases the lock if Shared acquired it
-	if !errors.Is(filelock.Shared(lock), filelock.ErrLocked) {
-		return Address{}, false // the agent has ended
 	}
 	var m marker
 	if read(filepath.Join(dir, clusterFile), &m) != nil {
 		return Address{}, false
 	}
 	return Address{URL: p.URL, Cluster: m.Cluster, APIServer: m.APIServer, Agent: p.Agent, Dir: dir, PID: p.PID, Started: p.Started}, true
+}
+
+// Token returns the token for the next connect to the bus of the directory; "" unless the bus is up
+// at the URL. Another program may listen there after the bus has ended: it must not receive the
+// token of the next run.
+func (a *Address) Token() string {
+	p, ok := readPresence(a.Dir)
+	if !ok || p.URL != a.URL {
+		return ""
+	}
+	return p.Token
+}
+
+// readPresence returns what the agent that uses the directory has announced. It returns false if
+// there is none, if its server does not accept connections yet, or if another user could have
+// written it.
+func readPresence(dir string) (presence, bool) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return presence{}, false
+	}
+	var p presence
+	if checkOwner(dir) != nil || read(filepath.Join(dir, busFile), &p) != nil || p.URL == "" {
+		return presence{}, false
+	}
+	lock, err := os.Open(filepath.Join(dir, lockFile))
+	if err != nil {
+		return presence{}, false
+	}
+	defer func() { _ = lock.Close() }() // releases the lock if Shared acquired it
+	return p, errors.Is(filelock.Shared(lock), filelock.ErrLocked)
 }

@@ -31,7 +31,6 @@ type agent struct {
 	data   string // directory
 
 	child *process.Child
-	bus   string // URL
 	http  string // URL of the agent's HTTP server
 }
 
@@ -61,7 +60,7 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 	})
 	select {
 	case <-ready:
-		err = a.findAddresses()
+		err = a.findServer()
 	case <-a.child.Done():
 		return a.child.Failed(errEnded)
 	case <-late.C:
@@ -109,17 +108,17 @@ func (a *agent) follow(r io.Reader, ready func()) error {
 	}
 }
 
-// findAddresses reads the URLs that the agent wrote to its data directory.
-func (a *agent) findAddresses() error {
+// findServer reads the URL of the HTTP server that the agent wrote to its data directory.
+func (a *agent) findServer() error {
 	path := filepath.Join(a.data, "bus.json")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	var written struct{ URL, Agent string }
-	if err := json.Unmarshal(text, &written); err != nil || written.URL == "" || written.Agent == "" {
-		return fmt.Errorf("%s lacks a URL: %s", path, text)
+	var written struct{ Agent string }
+	if err := json.Unmarshal(text, &written); err != nil || written.Agent == "" {
+		return fmt.Errorf("%s lacks the URL of the agent", path) // not its text, which has a token
 	}
-	a.bus, a.http = written.URL, written.Agent
+	a.http = written.Agent
 	return nil
 }

@@ -87,13 +87,13 @@ func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error)
 	d.stages.end("agent started", time.Now())
 	defer func() { err = errors.Join(err, d.end("the agent: it drains its queue", agent.child)) }()
 
-	tail, err := d.startTail(agent.bus, filepath.Join(dir, "tail.log"), seen, &readers)
+	tail, err := d.startTail(agent.data, filepath.Join(dir, "tail.log"), seen, &readers)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.end("kubecdc tail", tail)) }()
 
-	d.invite(kubeconfig, kubectl, agent.bus)
+	d.invite(kubeconfig, kubectl, agent.data)
 	running, finish := context.WithCancel(ctx)
 	defer finish()
 	if d.limit > 0 {
@@ -225,7 +225,7 @@ func (d *demo) tailArgs() []string {
 }
 
 // startTail shows the bus in colour, as wide as the screen: all changes since the agent was started.
-func (d *demo) startTail(bus, log string, seen *evidence, readers *errgroup.Group) (*process.Child, error) {
+func (d *demo) startTail(data, log string, seen *evidence, readers *errgroup.Group) (*process.Child, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -233,7 +233,7 @@ func (d *demo) startTail(bus, log string, seen *evidence, readers *errgroup.Grou
 	defer w.Close() // the child has its own copy
 	tail, err := process.Start(process.Spec{
 		Name: "kubecdc tail",
-		Argv: append(append([]string{d.binary}, d.tailArgs()...), "--op", "created,updated,deleted", "--since", "all", "--bus", bus),
+		Argv: append(append([]string{d.binary}, d.tailArgs()...), "--op", "created,updated,deleted", "--since", "all", "--data-dir", data),
 		Env:  d.screen.environment(), Log: log, Stdout: w,
 	})
 	if err != nil {
@@ -248,7 +248,7 @@ func (d *demo) startTail(bus, log string, seen *evidence, readers *errgroup.Grou
 }
 
 // invite prints what the screen shows, and what the person can do.
-func (d *demo) invite(kubeconfig, kubectl, bus string) {
+func (d *demo) invite(kubeconfig, kubectl, data string) {
 	var b strings.Builder
 	line := func(what string, commands ...string) {
 		fmt.Fprintf(&b, "  %s\n", what)
@@ -266,9 +266,9 @@ func (d *demo) invite(kubeconfig, kubectl, bus string) {
 		}
 		line("Your own changes show up too. In another terminal:", append(commands, "kubectl create configmap hello --from-literal=who=me")...)
 	}
-	line("All that was captured, what existed before included:", d.binary+" tail --since all --bus "+bus)
+	line("All that was captured, what existed before included:", d.binary+" tail --since all --data-dir "+data)
 	line("What changed in the last minute, and what was there before it:",
-		d.binary+" history all --since 1m --bus "+bus, d.binary+" get all --at 1m --bus "+bus)
-	line("What you see here, until Ctrl-C ends all of it:", d.binary+" "+strings.Join(d.tailArgs(), " ")+" --bus "+bus)
+		d.binary+" history all --since 1m --data-dir "+data, d.binary+" get all --at 1m --data-dir "+data)
+	line("What you see here, until Ctrl-C ends all of it:", d.binary+" "+strings.Join(d.tailArgs(), " ")+" --data-dir "+data)
 	d.screen.printf("%s", &b)
 }

@@ -18,12 +18,12 @@ type past struct {
 
 // history shows the versions of the settings.
 func (p *past) history(ctx context.Context) error {
-	return p.show(ctx, "history", "configmap", "settings", "-n", namespace, "--bus", p.agent.bus)
+	return p.show(ctx, "history", "configmap", "settings", "-n", namespace, "--data-dir", p.agent.data)
 }
 
 // get shows the settings as they were created. A snapshot first lets the record pass that moment, which takes a minute otherwise.
 func (p *past) get(ctx context.Context) error {
-	raw, err := p.run(ctx, "history", "configmap", "settings", "-n", namespace, "--bus", p.agent.bus, "-o", "json").Output()
+	raw, err := p.run(ctx, "history", "configmap", "settings", "-n", namespace, "--data-dir", p.agent.data, "-o", "json").Output()
 	if err != nil {
 		return fmt.Errorf("kubecdc history: %w", err)
 	}
@@ -37,7 +37,7 @@ func (p *past) get(ctx context.Context) error {
 		return fmt.Errorf("kubecdc snapshot: %w: %s", err, out)
 	}
 	return p.show(ctx, "get", "configmap", "settings", "-n", namespace, "--at", "rv:"+versions.Versions[0].ResourceVersion, "--exact", "-o", "yaml",
-		"--bus", p.agent.bus)
+		"--data-dir", p.agent.data)
 }
 
 func (p *past) show(ctx context.Context, args ...string) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -135,7 +136,12 @@ func (a *localAgent) refusal(t testing.TB) string {
 // stream returns the agent's stream, as a plain client gets it.
 func (a *localAgent) stream(t testing.TB) jetstream.Stream {
 	t.Helper()
-	conn, err := nats.Connect(a.url)
+	var bus struct{ Token string }
+	text, err := os.ReadFile(filepath.Join(a.dir, "bus.json"))
+	if err = errors.Join(err, json.Unmarshal(text, &bus)); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := nats.Connect(a.url, nats.Token(bus.Token))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +374,7 @@ func TestAtATerminal(t *testing.T) {
 	shows(t, screen, `(?ms)^\d\d:\d\d:\d\d kubecdc starts .*server_address=127\.0\.0\.1:`)
 	shows(t, screen, `(?m)^\d\d:\d\d:\d\d embedded JetStream listens url=nats://127\.0\.0\.1:`)
 	shows(t, screen, `first snapshot complete, waiting for changes resources=\d+ objects=\d+`)
-	shows(t, screen, `(?s)In another terminal:.*kubecdc tail --diff .*nats sub --server nats://127`)
+	shows(t, screen, `(?s)In another terminal:.*kubecdc tail --diff\s.*nats sub --context .*/bus\.json`)
 	if strings.Contains(screen(), `{"time"`) || strings.Contains(screen(), "snapshot started") {
 		t.Error("not what a person wants to read")
 	}

@@ -1,6 +1,7 @@
 package walk_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -114,6 +115,25 @@ func TestREADME(t *testing.T) {
 		"bin/kubecdc run --config kubecdc.yaml": func(line string) {
 			s.start(line)
 			s.shows(line, `first snapshot complete`)
+		},
+		"nats sub --context ~/.local/share/kubecdc/*/bus.json 'kubecdc.>'": func(line string) {
+			var bus struct{ URL, Token string }
+			if err := json.Unmarshal([]byte(s.shell("cat "+strings.Fields(line)[3])), &bus); err != nil {
+				t.Fatal(err)
+			}
+			nc, err := nats.Connect(bus.URL, nats.Token(bus.Token)) // as the client does with this context
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			sub, err := nc.SubscribeSync(strings.Split(line, "'")[1])
+			if err = errors.Join(err, nc.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			s.shell("kubectl scale deployment web -n shop --replicas=5")
+			if _, err := sub.NextMsg(time.Minute); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
 		},
 		// test/consumers runs this with the client that README names. This test subscribes with nats.go.
 		"nats sub 'kubecdc.*.object.apps.deployments.>'": func(line string) {

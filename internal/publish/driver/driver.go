@@ -174,8 +174,8 @@ type Hinter interface{ Hints(h *Hinting) []Hint }
 type Hinting struct {
 	Cluster    string
 	ConfigFile string // "": there is none
-	Embedded   bool   // the agent runs the bus itself
-	Found      bool   // kubecdc tail finds the bus without flags
+	Embedded   string // directory of the bus that the agent runs itself; "": it runs none
+	Named      bool   // this directory is that of --data-dir: kubecdc tail finds the bus only with this flag
 }
 
 // Hint is a command and its purpose.

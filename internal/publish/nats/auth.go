@@ -106,8 +106,8 @@ func (a *Auth) changed(nkey *string) bool {
 // the place of the bus in the configuration, "" if it has none. An error names the key and the unusable file.
 func (c *Config) ConnectOptions(key string) ([]nats.Option, error) {
 	options, _, err := c.options(key, func(error) {}) // ignored: connecting reports an unreadable file
-	if err == nil && c.Auth.inPlaintext(c.URL, c.TLS) {
-		options = append(options, nats.SetCustomDialer(c.dialer(context.Background(), nil)))
+	if err == nil && c.inPlaintext() {
+		options = append(options, c.dialer(context.Background(), nil).use)
 	}
 	return options, err
 }
@@ -196,6 +196,9 @@ func (a *Auth) option(key string, unusable func(error)) (o nats.Option, nkey str
 	}
 	return func(*nats.Options) error { return nil }, "", nil
 }
+
+// inPlaintext reports whether a secret may reach the servers without TLS and without permission.
+func (c *Config) inPlaintext() bool { return c.Token != nil || c.Auth.inPlaintext(c.URL, c.TLS) }
 
 // inPlaintext reports whether a secret may reach the servers without TLS and without permission. If one of the URLs is tls:// or wss://,
 // nats.go requires TLS for all of them.

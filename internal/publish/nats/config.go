@@ -3,6 +3,7 @@ package nats
 import (
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -31,6 +32,9 @@ type Config struct {
 	TLS         *publish.TLS `yaml:"tls,omitempty"` // nil: if the URL's scheme or the server requires it, with the system's authorities
 
 	driver.Env `yaml:"-"`
+	// Token returns the token for the next connection; "": none. It is called before the server is dialled, and the token is sent on that
+	// connection only. nil: Auth applies.
+	Token func() string `yaml:"-"`
 	// DeadLetterOptional permits an existing stream that does not accept DeadLetter. Otherwise the bus refuses such a stream.
 	DeadLetterOptional bool `yaml:"-"`
 	// AckTimeout is the time that the first attempt waits for its acknowledgement; later attempts wait longer. 0: 5 s.
@@ -174,7 +178,9 @@ func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 	switch {
 	case (c.Auth != Auth{} || c.TLS != nil || c.Domain != "") && h.ConfigFile != "":
 		tail += " --config " + h.ConfigFile
-	case !h.Found:
+	case h.Named:
+		tail += " --data-dir " + h.Embedded
+	case h.Embedded == "":
 		tail += " --bus " + c.URL
 	}
 	hints := []driver.Hint{
@@ -182,8 +188,11 @@ func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 		{Command: tail + " --diff", Purpose: "what changed, and who changed it"},
 		{Command: tail + " --since 1h", Purpose: "the last hour"},
 	}
-	if h.Embedded {
-		hints = append(hints, driver.Hint{Command: "nats sub --server " + c.URL + " 'kubecdc.>'", Purpose: "the records themselves, for any NATS client"})
+	if h.Embedded != "" {
+		hints = append(hints, driver.Hint{
+			Command: "nats sub --context " + filepath.Join(h.Embedded, "bus.json") + " 'kubecdc.>'",
+			Purpose: "the records themselves; other NATS clients take url and token of this file",
+		})
 	}
 	return hints
 }

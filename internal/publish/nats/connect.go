@@ -28,7 +28,7 @@ func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err er
 	}
 	return append(
 		opts,
-		nats.SetCustomDialer(d),
+		d.use,
 		nats.Name("kubecdc "+b.cfg.Cluster),
 		nats.SkipHostLookup(), // the dialer resolves hosts, and can be interrupted
 		nats.Timeout(publish.DialTimeout),
@@ -192,6 +192,7 @@ func kindOf(err error) string {
 type dialer struct {
 	ctx       context.Context               //nolint:containedctx // ends all dialling: nats.go's CustomDialer has no context
 	plaintext bool                          // secrets are sent unencrypted, so only loopback connections are allowed
+	token     func() string                 // Config.Token
 	fencing   *publish.Fencing              // nil: connections have no guard
 	guarded   atomic.Pointer[publish.Guard] // the latest connection, which nats.go uses or is about to use; nil without a guard
 
@@ -199,19 +200,39 @@ type dialer struct {
 	cancel context.CancelFunc // of the current dialling
 	conn   net.Conn           // the latest, possibly closed
 	failed error              // error of the latest dialling; nil if it succeeded
+	secret string             // what token returned before the latest dialling
 }
 
 // dialer returns a dialer that stops when ctx ends.
 func (c *Config) dialer(ctx context.Context, f *publish.Fencing) *dialer {
-	return &dialer{ctx: ctx, fencing: f, plaintext: c.Auth.inPlaintext(c.URL, c.TLS)}
+	return &dialer{ctx: ctx, fencing: f, plaintext: c.inPlaintext(), token: c.Token}
+}
+
+// use is an option of nats.go: the connection uses the dialer, and its token if there is one.
+func (d *dialer) use(o *nats.Options) error {
+	o.CustomDialer = d
+	if d.token == nil {
+		return nil
+	}
+	o.IgnoreAuthErrorAbort = true // the server may be another one for a while
+	o.TokenHandler = func() string {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.secret
+	}
+	return nil
 }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, publish.DialTimeout)
 	defer cancel()
+	secret := ""
+	if d.token != nil {
+		secret = d.token() // before dialling: later, the server of this connection may not be the token's
+	}
 	d.mu.Lock()
-	d.cancel = cancel
+	d.cancel, d.secret = cancel, secret
 	d.mu.Unlock()
 	conn, err := dialAny(ctx, network, addr)
 	if err == nil && d.plaintext {

@@ -47,7 +47,7 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 	if s.options, _, err = c.options("bus.nats", func(error) {}); err != nil {
 		return nil, err
 	}
-	s.options = append(s.options, nats.SetCustomDialer(s.dialer))
+	s.options = append(s.options, s.dialer.use)
 	s.relay.Start = cmp.Or(r.Start, driver.Live)
 	if s.servers, err = serversOf(c.URL); err != nil {
 		return nil, fmt.Errorf("bus.nats.%w", err)
@@ -297,7 +297,10 @@ func (c *Config) SetAccess(a *driver.Access) error {
 	}
 	c.Stream.Name, c.Domain = cmp.Or(a.Stream, c.Stream.Name), cmp.Or(a.Domain, c.Domain)
 	if a.Creds != "" {
-		c.Auth = Auth{CredsFile: a.Creds}
+		c.Auth, c.Token = Auth{CredsFile: a.Creds}, nil
+	}
+	if a.Token != nil && c.Auth == (Auth{}) {
+		c.Token = a.Token
 	}
 	c.TLS = c.TLS.WithCA(a.CAFile)
 	return nil
@@ -317,7 +320,8 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
 	}
-	advice := "Set credentials: --creds FILE, or --config FILE with bus.nats.auth in it"
+	advice := "Set credentials: --creds FILE, or --config FILE with bus.nats.auth in it. " +
+		"The bus of a 'kubecdc run' without a configuration is for the user who runs it: give the same --data-dir"
 	switch {
 	case r.Creds != "":
 		advice = "The server rejects the credentials in " + r.Creds + " (--creds): use those of a user who may read the stream"
