@@ -101,6 +101,16 @@ func TestABusIsFoundByItsDirectory(t *testing.T) {
 		t.Errorf("with both: %d, %s", code, stderr)
 	}
 	c.says(t, "refused a client without its token")
+
+	relay := startRelay(t, "--data-dir", dir, "--to", "stdout:", "--name", "audit")
+	relay.complaints.waitFor(t, "its position", func(got string) bool { return strings.Contains(got, "relay starts") })
+	if code := relay.end(t); code != exitOK {
+		t.Errorf("a relay with its directory: %d, %s", code, relay.complaints)
+	}
+	var errs strings.Builder
+	if code := run(t.Context(), []string{"relay", "status", "--data-dir", dir, "--name", "audit"}, io.Discard, &errs); code != exitOK {
+		t.Errorf("relay status with its directory: %d, %s", code, &errs)
+	}
 }
 
 // runTail runs kubecdc tail to its end.

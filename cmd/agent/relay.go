@@ -21,13 +21,14 @@ import (
 type relayFlags struct {
 	config, cluster                      string
 	bus, stream, to, name, start, refuse string
+	dataDir                              string
 	namespaces, ops                      []string
 	agent.Overrides
 }
 
 // given reports whether flags describe a relay.
 func (f *relayFlags) given() bool {
-	return f.bus != "" || f.stream != "" || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || len(f.namespaces) > 0 || len(f.ops) > 0
+	return f.bus != "" || f.dataDir != "" || f.stream != "" || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || len(f.namespaces) > 0 || len(f.ops) > 0
 }
 
 func newRelayCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -87,6 +88,7 @@ func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 	addOverrides(cmd, &f.Overrides)
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "only records of this `cluster`, and {cluster} in topics and subjects (default: that of the file)")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: "+drivers.URLs(drivers.Readable()))
+	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "in place of --bus: `directory` of the kubecdc that runs here")
 	cmd.Flags().StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default KUBECDC)")
 }
 
@@ -122,9 +124,24 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	return cfg, nil
 }
 
+// busURL returns the URL of the bus to read: the named one, or that of the kubecdc with the named directory.
+func (f *relayFlags) busURL() (string, error) {
+	switch {
+	case f.dataDir == "":
+		return f.bus, nil
+	case f.bus != "":
+		return "", usageError{errors.New("--data-dir takes the place of --bus: remove one or the other")}
+	}
+	return agent.FindBus(f.dataDir, io.Discard)
+}
+
 // describe builds a configuration from flags.
 func (f *relayFlags) describe(args []string) (*config.Config, error) {
-	for _, needed := range []struct{ flag, value string }{{"bus", f.bus}, {"to", f.to}, {"name", f.name}} {
+	busURL, err := f.busURL()
+	if err != nil {
+		return nil, err
+	}
+	for _, needed := range []struct{ flag, value string }{{"bus", busURL}, {"to", f.to}, {"name", f.name}} {
 		if needed.value == "" {
 			return nil, usageError{fmt.Errorf("--%s is missing: want --config FILE, or --bus URL --to TARGET --name NAME", needed.flag)}
 		}
@@ -134,7 +151,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 		return nil, err
 	}
 	cfg.Cluster = cmp.Or(f.cluster, cfg.Cluster)
-	b, ok := agent.BusOf(f.bus, "", nil)
+	b, ok := agent.BusOf(busURL, f.dataDir, nil)
 	_, settings := b.Chosen()
 	bus, readable := settings.(driver.Readable)
 	if !ok || !readable {
