@@ -60,7 +60,8 @@ func TestEachClusterHasADirectoryByDefault(t *testing.T) {
 	if got, err := agent.FindBus("", io.Discard); got != urls[1] || err != nil {
 		t.Errorf("tail reads %s (%v), the latest of %v is up", got, err, urls)
 	}
-	// With the URL, the token of the default directory is found, also under another name of the host.
+	// With the URL, the token of the default directory is found, also under another name of the
+	// host.
 	for _, url := range []string{urls[0], strings.Replace(urls[0], "127.0.0.1", "localhost", 1)} {
 		if code, stderr := runTail("--bus", url, "--no-follow", "--since", "all"); code != exitOK {
 			t.Errorf("tail --bus %s: %d, %s", url, code, stderr)

@@ -124,7 +124,8 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	return cfg, nil
 }
 
-// busURL returns the URL of the bus to read: the named one, or that of the kubecdc with the named directory.
+// busURL returns the URL of the bus to read: the named one, or that of the kubecdc with the named
+// directory.
 func (f *relayFlags) busURL() (string, error) {
 	switch {
 	case f.dataDir == "":

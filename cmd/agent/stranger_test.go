@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// asStranger makes this test binary a process that attacks the bus at a URL, whose directory follows
-// a space.
+// asStranger makes this test binary a process that attacks the bus at a URL, whose directory
+// follows a space.
 const asStranger = "KUBECDC_TEST_STRANGER"
 
 // stranger is the uid of that process.

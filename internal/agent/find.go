@@ -26,8 +26,8 @@ const (
 	ServerVariable = "KUBECDC_AGENT"
 )
 
-// localBuses returns this user's embedded JetStreams, the one that was started last first: those of the default directories, or that of a
-// named one.
+// localBuses returns this user's embedded JetStreams, the one that was started last first: those of
+// the default directories, or that of a named one.
 func localBuses(dataDir string) []localbus.Address {
 	if dataDir != "" {
 		if at, ok := localbus.At(dataDir); ok {
@@ -46,8 +46,8 @@ func localBuses(dataDir string) []localbus.Address {
 	return up
 }
 
-// FindBus returns the URL of the embedded JetStream with the named directory. Without a name, it is the one that this user started last. If
-// several run, it lists them on stderr.
+// FindBus returns the URL of the embedded JetStream with the named directory. Without a name, it is
+// the one that this user started last. If several run, it lists them on stderr.
 func FindBus(dataDir string, stderr io.Writer) (string, error) {
 	up := localBuses(dataDir)
 	switch {
@@ -65,8 +65,8 @@ func FindBus(dataDir string, stderr io.Writer) (string, error) {
 	return up[0].URL, nil
 }
 
-// BusOf is config.BusOf. If the URL is that of this user's embedded JetStream, in a default directory or in the named one, the bus sends its
-// token, unless credentials are configured.
+// BusOf is config.BusOf. If the URL is that of this user's embedded JetStream, in a default
+// directory or in the named one, the bus sends its token, unless credentials are configured.
 func BusOf(busURL, dataDir string, configured config.Bus) (config.Bus, bool) {
 	b, ok := config.BusOf(busURL, configured)
 	_, settings := b.Chosen()

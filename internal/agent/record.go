@@ -12,9 +12,9 @@ import (
 // ErrNotABus is the error of a URL in Options.Bus that names no bus that keeps records.
 var ErrNotABus = errors.New("no bus that keeps records")
 
-// OpenRecord returns the bus of the options, which a command reads with access. explain adds advice to an error of its Read. If the bus is the
-// embedded JetStream and several run, OpenRecord lists the others on stderr. It finds the token of an embedded
-// JetStream.
+// OpenRecord returns the bus of the options, which a command reads with access. explain adds advice
+// to an error of its Read. If the bus is the embedded JetStream and several run, OpenRecord lists
+// the others on stderr. It finds the token of an embedded JetStream.
 func (o *Options) OpenRecord(access *driver.Access, stderr io.Writer) (_ consume.Source, explain func(error) error, _ error) {
 	if err := o.checkDataDir(); err != nil {
 		return nil, nil, err

@@ -66,6 +66,8 @@ func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format str
 			case ask.Only: // reported once, below
 			case everywhere.Removes(path):
 				doubt("%s is never true: this is stripped, or removed by redaction", call)
+			case takesSecrets && ofSecrets.Removes(path) && strings.HasPrefix(path, "metadata.annotations"):
+				doubt("%s is never true of Secrets, of which redaction keeps only listed annotations (docs/guides/redact.md)", call)
 			case takesSecrets && ofSecrets.Removes(path):
 				doubt("%s is never true of Secrets, whose values redaction removes; with redaction.mode hash it shows that they change", call)
 			}
@@ -88,6 +90,9 @@ func withoutRemoved(c *config.Config, rule *config.Rule, r config.Resource) *obj
 		removed = union(removed, redacted...)
 	}
 	cutter, err := object.NewCutter(removed)
+	if err == nil && c.Redaction.Secrets {
+		cutter, err = cutter.RedactCopies(r.Group, r.Name)
+	}
 	if err != nil {
 		return nil // agent.CheckRules reports the error
 	}

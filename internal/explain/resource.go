@@ -44,6 +44,7 @@ type taking struct {
 	OnError       string   `json:"onError,omitempty"`
 	Stripped      []string `json:"stripped"`
 	Redacted      []string `json:"redacted"`
+	Copies        string   `json:"copiesOfSecrets,omitempty"` // what is removed of them, for people
 	Noise         []string `json:"noise"`
 	Example       string   `json:"example,omitempty"` // a subject or topic
 }
@@ -123,6 +124,7 @@ func (e *Explanation) captured(c *config.Config, rules []config.Taking, r config
 			Where: rule.Where, OnError: string(rule.OnError),
 		}
 		x.Stripped, x.Redacted = withheldOf(c, rule, r)
+		x.Copies = copiesInWords(c, r)
 		if x.Noise, err = noiseOf(c, rule, resource); err != nil {
 			return err
 		}
@@ -246,6 +248,9 @@ func (t *taking) add(table facts, f *fate) {
 		redacted = strings.Join(t.Redacted, ", ") + " (" + redactionInWords(f.Redaction) + ")"
 	}
 	table.add("redacted", redacted)
+	if t.Copies != "" {
+		table.add("copies", t.Copies)
+	}
 	table.add("noise", cmp.Or(strings.Join(t.Noise, ", "), "none is left out"))
 }
 
@@ -294,6 +299,24 @@ func redactionInWords(mode string) string {
 		return "replaced by a keyed hash"
 	}
 	return "removed"
+}
+
+// copiesInWords describes the copies of Secrets that are removed from the objects of a resource, ""
+// for none.
+func copiesInWords(c *config.Config, r config.Resource) string {
+	if !c.Redaction.Secrets {
+		return ""
+	}
+	if r.Group == "" && r.Name == "secrets" {
+		return "annotations are removed, except those of a list (docs/guides/redact.md)"
+	}
+	what := []string{"values of Secrets in annotations and embedded manifests"}
+	for _, carrier := range object.Carriers() {
+		if carrier.Group == r.Group && carrier.Resource == r.Name {
+			what = append(what, strings.Join(carrier.Paths, ", ")+" of "+carrier.By)
+		}
+	}
+	return strings.Join(what, "; ") + " (removed)"
 }
 
 // facts prints aligned lines, each with a name and a value.

@@ -130,6 +130,9 @@ func (f *Filter) For(r *object.Resource) *Resourced {
 		if mask := n.maskOf(r, removes); mask != nil {
 			x.noise = append(x.noise, mask)
 		}
+		if mask := n.maskOf(r, true); mask != nil {
+			x.hiding = append(x.hiding, mask)
+		}
 	}
 	if len(f.withheld) == 0 && len(x.noise) == 0 && f.where == nil {
 		return nil
@@ -142,6 +145,7 @@ type Resourced struct {
 	f        *Filter
 	resource string
 	noise    []*masked
+	hiding   []*masked // for updates of objects that hide copies of Secrets
 }
 
 // Withholds returns the reason to withhold d, "" if d is sent. Stream events are always sent.
@@ -152,19 +156,23 @@ func (x *Resourced) Withholds(d *object.Delta) (reason string) {
 	if slices.Contains(x.f.withheld, d.Op) {
 		return ReasonOperations
 	}
-	noise := len(x.noise) > 0 && d.Op == object.Updated && d.Before != nil && d.After != nil
-	if !noise && x.f.where == nil {
+	var noise []*masked
+	if d.Op == object.Updated && d.Before != nil && d.After != nil {
+		noise = x.noise
+		if d.Before.Hides() || d.After.Hides() {
+			noise = x.hiding
+		}
+	}
+	if len(noise) == 0 && x.f.where == nil {
 		return ""
 	}
 	e := x.f.pool.Get().(*evaluation)
 	defer x.f.pool.Put(e)
 	e.begin(d, x.f.where)
 	defer e.end()
-	if noise {
-		for _, n := range x.noise {
-			if n.takes(e) {
-				return n.reason
-			}
+	for _, n := range noise {
+		if n.takes(e) {
+			return n.reason
 		}
 	}
 	if x.f.where == nil {

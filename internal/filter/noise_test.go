@@ -250,6 +250,23 @@ func TestNoiseSparesRemovedValues(t *testing.T) {
 	}
 }
 
+// In an object of which copies of Secrets were removed, a change of only these looks like none. It
+// must be sent.
+func TestNoiseSparesHiddenCopies(t *testing.T) {
+	x := resourced(t, filter.Options{Noise: []string{"managed-fields-only", "status-only"}}, deployments)
+	d := deltaOf(deployments, "a", "x", object.Updated, `{"metadata":{"name":"x"}}`, `{"metadata":{"name":"x"}}`)
+	if got := x.Withholds(d); got != "noise:managed-fields-only" {
+		t.Errorf("withheld for %q", got)
+	}
+	hides := object.NewScanned(d.Ref, 2, &object.Scanned{Hides: true}, nil, []byte(`{"metadata":{"name":"x"}}`))
+	for _, d := range []object.Delta{{Before: hides, After: d.After}, {Before: d.Before, After: hides}, {Before: hides, After: hides}} {
+		d.Op, d.Ref = object.Updated, hides.Ref
+		if got := x.Withholds(&d); got != "" {
+			t.Errorf("withheld for %q", got)
+		}
+	}
+}
+
 // without returns a tree without the values that a path names, and without the objects that become empty. It implements the masks
 // in another way.
 func without(v any, steps ...string) any {

@@ -233,7 +233,6 @@ func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
 		}
 		plain := func(r selection.Rule) selection.Spec {
 			sel := specOf(r)
-			sel.Secrets = false
 			return sel
 		}
 		l.reload(t, plain(rule("s"))) // no change

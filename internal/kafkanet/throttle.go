@@ -66,8 +66,8 @@ const (
 	// oneBatch is the size of a fetch that returns exactly one batch of records, however large that
 	// is (KIP-74).
 	oneBatch = 1
-	// fewBatches limits the waste: if fewer batches than that fill limitedBytes, they are fetched one
-	// at a time. The one that is cut would be a large part of the answer.
+	// fewBatches limits the waste: if fewer batches than that fill limitedBytes, they are fetched
+	// one at a time. The one that is cut would be a large part of the answer.
 	fewBatches = 8
 )
 

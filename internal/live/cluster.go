@@ -60,7 +60,8 @@ type Answer struct {
 	//	Left     it no longer matches the selectors of its scope
 	//	Updated  it is another version
 	Differences []timeline.Difference
-	// Withheld has the paths that were removed from the differing objects of each resource.
+	// Withheld has the paths that were removed from the differing objects of each resource, and
+	// "copies of Secrets" if any were.
 	Withheld map[string][]string
 	// Unproven has the paths of live values that were removed because Question.Known is false.
 	Unproven map[string][]string
@@ -200,7 +201,10 @@ func (k *comparison) run(ctx context.Context, out *Answer) error {
 	}
 	out.Own = append(out.Own, k.own...)
 	if len(k.changed) > 0 && len(k.mask.paths) > 0 {
-		out.Withheld[k.resource] = k.mask.paths
+		out.Withheld[k.resource] = slices.Clone(k.mask.paths)
+	}
+	if k.mask.hides {
+		out.Withheld[k.resource] = append(out.Withheld[k.resource], "copies of Secrets")
 	}
 	if len(k.mask.unproven) > 0 {
 		out.Unproven[k.resource] = slices.Sorted(maps.Keys(k.mask.unproven))

@@ -173,6 +173,36 @@ func TestWhatTheRecordDoesNotHaveIsNotCompared(t *testing.T) {
 	}
 }
 
+// Copies of Secrets in the cluster are not compared, unless the agent records them.
+func TestCopiesOfSecretsAreNotCompared(t *testing.T) {
+	embedding := func(n int, value string) string {
+		return fmt.Sprintf(`"spec":{"n":%d,"m":{"apiVersion":"v1","kind":"Secret"%s}}`, n, value)
+	}
+	for name, tc := range map[string]struct {
+		recorded, now, withheld string
+		shown                   bool
+	}{
+		"removed from the record": {"11 " + embedding(1, ""), "13 " + embedding(2, `,"data":{"k":"hide"}`), "copies of Secrets", false},
+		"in the record":           {"11 " + embedding(1, `,"data":{"k":"x"}`), "13 " + embedding(2, `,"data":{"k":"hide"}`), "", true},
+		"a new object":            {"", "13 " + embedding(2, `,"data":{"k":"hide"}`), "copies of Secrets", false},
+	} {
+		recorded := objects{}
+		if tc.recorded != "" {
+			recorded["changed"] = tc.recorded
+		}
+		answer, err := compare(t, cluster(t, "c1", "things", objects{"changed": tc.now}), stateOf(t, "things", recorded, "v1"))
+		if err != nil || len(answer.Differences) != 1 {
+			t.Fatalf("%s: %+v, %v", name, answer, err)
+		}
+		if after := string(answer.Differences[0].After.After); strings.Contains(after, "hide") != tc.shown || !strings.Contains(after, `"n":2`) {
+			t.Errorf("%s: %s", name, after)
+		}
+		if got := strings.Join(answer.Withheld["things"], ", "); got != tc.withheld {
+			t.Errorf("%s: withheld %q", name, got)
+		}
+	}
+}
+
 // Without the agent's configuration, no live value is returned that a rule may hide.
 func TestValuesThatARuleMayHideAreNotReturned(t *testing.T) {
 	recorded := objects{

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,17 +17,22 @@ const redactedPrefix = "hmac-sha256:"
 
 // mask removes values that the record does not have from the objects of a resource.
 type mask struct {
-	secrets bool
-	known   bool     // see Question
-	paths   []string // sorted
-	same    *object.Mask
-	cutter  *object.Cutter // of the paths, without those of the values of Secrets: hideValues keeps their names
+	resource string // "deployments.apps"
+	secrets  bool
+	known    bool     // see Question
+	paths    []string // sorted
+	same     *object.Mask
+	cutter   *object.Cutter // of the paths, without those of the values of Secrets: hideValues keeps their names
+	// copies is cutter, and removes copies of Secrets. It is for live objects, unless the recorded
+	// version has such copies.
+	copies *object.Cutter
+	hides  bool // it has removed any
 
 	unproven map[string]bool // paths of live values that prove has removed
 }
 
 func newMask(resource string, paths []string, known bool) (*mask, error) {
-	m := &mask{secrets: resource == "secrets", known: known, unproven: map[string]bool{}}
+	m := &mask{resource: resource, secrets: resource == "secrets", known: known, unproven: map[string]bool{}}
 	if m.secrets {
 		paths = append(slices.Clone(paths), object.Copies()...)
 	}
@@ -46,6 +52,11 @@ func (m *mask) add(paths []string) (err error) {
 		name, _, _ := strings.Cut(strings.ReplaceAll(path, "[", "."), ".")
 		return m.secrets && (name == "data" || name == "stringData")
 	}))
+	if err != nil {
+		return err
+	}
+	plural, group, _ := strings.Cut(m.resource, ".")
+	m.copies, err = m.cutter.RedactCopies(group, plural)
 	return err
 }
 
@@ -154,11 +165,24 @@ func memberPath(path, name string) string {
 
 // apply removes values that the record does not have from both versions of an object, and hides the values of a Secret.
 func (m *mask) apply(d *timeline.Difference) error {
-	before, err := m.cut(d.Before)
+	before, err := m.cut(d.Before, m.cutter)
 	if err != nil {
 		return err
 	}
-	after, err := m.cut(d.After)
+	kept, err := m.hasCopies(d.Before)
+	if err != nil {
+		return err
+	}
+	cutter := m.cutter
+	if !kept { // else the agent does not remove them
+		cutter = m.copies
+		found, err := m.hasCopies(d.After)
+		if err != nil {
+			return err
+		}
+		m.hides = m.hides || found
+	}
+	after, err := m.cut(d.After, cutter)
 	if err != nil {
 		return err
 	}
@@ -251,16 +275,35 @@ func only[T any](values []any) []T {
 	return out
 }
 
-// cut returns the object of a version, without the paths of the mask; nil if there is none.
-func (m *mask) cut(v *timeline.Version) (map[string]any, error) {
+// cut returns the object of a version, cut by c; nil if there is none.
+func (m *mask) cut(v *timeline.Version, c *object.Cutter) (map[string]any, error) {
+	raw, err := scan(v, c)
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	return decode(raw)
+}
+
+// hasCopies reports whether a version has copies of Secrets that an agent removes by default.
+func (m *mask) hasCopies(v *timeline.Version) (bool, error) {
+	whole, err := scan(v, m.cutter)
+	if err != nil {
+		return false, err
+	}
+	without, err := scan(v, m.copies)
+	return !bytes.Equal(whole, without), err
+}
+
+// scan returns the JSON of a version, cut by c; nil if there is none.
+func scan(v *timeline.Version, c *object.Cutter) ([]byte, error) {
 	if v == nil || v.After == nil {
 		return nil, nil
 	}
-	raw, _, err := object.NewScanner(m.cutter).Scan(nil, v.After, v.Kind, v.APIVersion)
+	raw, _, err := object.NewScanner(c).Scan(nil, v.After, v.Kind, v.APIVersion)
 	if err != nil {
 		return nil, fmt.Errorf("%s/%s: %w", v.Namespace, v.Name, err)
 	}
-	return decode(raw)
+	return raw, nil
 }
 
 // with returns a version with another object.

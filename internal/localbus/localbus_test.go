@@ -381,7 +381,8 @@ func TestDefaultRoot(t *testing.T) {
 	}
 }
 
-// The server accepts its token only. Each start has another one, and readers get it only for the URL at which the bus is up.
+// The server accepts its token only. Each start has another one, and readers get it only for the
+// URL at which the bus is up.
 func TestTheTokenIsThatOfThisRun(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, options(dir))

@@ -52,7 +52,8 @@ func (l *logger) Errorf(format string, v ...any) {
 	l.log.Error(says, "says", text)
 }
 
-// noteRefused logs that a client sent another token, or none. It quotes nothing that the client sent.
+// noteRefused logs that a client sent another token, or none. It quotes nothing that the client
+// sent.
 func (l *logger) noteRefused() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

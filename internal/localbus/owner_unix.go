@@ -16,8 +16,8 @@ import (
 //
 // Each part of the path must belong to this user or to root, symbolic links included. Nobody else
 // may write to it, except in directories above that have the sticky bit, such as /tmp. Root is the
-// owner of "/": a user namespace shows it under another uid. A group that may write is trusted: in a
-// Pod, fsGroup makes volumes writable for the group.
+// owner of "/": a user namespace shows it under another uid. A group that may write is trusted: in
+// a Pod, fsGroup makes volumes writable for the group.
 func checkOwner(dir string) error {
 	root, err := os.Stat("/")
 	if err != nil {

@@ -30,6 +30,7 @@ func (r *lineReader) Read(p []byte) (int, error) {
 func BenchmarkScan(b *testing.B) {
 	plain := object.NewScanner(nil)
 	cutting := object.NewScanner(stripped(b))
+	searching := object.NewScanner(must(stripped(b).RedactCopies("example.com", "works")))
 	for _, name := range samples {
 		raw := sample(b, name)
 		dst := make([]byte, 0, 2*len(raw))
@@ -50,6 +51,10 @@ func BenchmarkScan(b *testing.B) {
 		})
 		run("cut", func() error {
 			_, _, err := cutting.Scan(dst, raw, "", "")
+			return err
+		})
+		run("cut, searched for copies", func() error {
+			_, _, err := searching.Scan(dst, raw, "", "")
 			return err
 		})
 		run("changedBy", func() error {

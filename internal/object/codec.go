@@ -34,7 +34,9 @@ const (
 	packedS2          // an s2 block
 	packedDict        // an s2 block that needs the Codec's dictionary
 
-	packedDeep = 1 << 7 // set in addition: the JSON has more than MaxLevels levels
+	packedDeep  = 1 << 7 // set in addition: the JSON has more than MaxLevels levels
+	packedHides = 1 << 6 // set in addition: Scanned.Hides
+	packedFlags = packedDeep | packedHides
 )
 
 const (
@@ -126,7 +128,7 @@ func unpackedSize(packed string) int {
 	if packed == "" {
 		return 0
 	}
-	if packed[0]&^packedDeep == packedRaw {
+	if packed[0]&^packedFlags == packedRaw {
 		return len(packed) - 1
 	}
 	size, _ := binary.Uvarint(unsafe.Slice(unsafe.StringData(packed), len(packed))[1:])
@@ -139,7 +141,7 @@ func (c *Codec) appendUnpacked(dst []byte, packed string) ([]byte, error) {
 		return dst, errDamaged
 	}
 	// s2 only reads the slice. A copy of the string would cost as much as decoding it.
-	kind, block := packed[0]&^packedDeep, unsafe.Slice(unsafe.StringData(packed), len(packed))[1:]
+	kind, block := packed[0]&^packedFlags, unsafe.Slice(unsafe.StringData(packed), len(packed))[1:]
 	if kind == packedRaw {
 		return append(dst, block...), nil
 	}

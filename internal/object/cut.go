@@ -16,6 +16,11 @@ type Cutter struct {
 	paths  []string // cut
 	hashed []string // replaced by the output of mac
 	mac    *MAC     // nil if hashed is empty
+
+	copies copies
+	// holding is the tree for objects that have copies of Secrets, which a search has found; nil:
+	// no search.
+	holding *node
 }
 
 // NewCutter compiles paths. A path consists of member names joined by dots. ["…"] with a JSON string quotes a name with
@@ -38,7 +43,7 @@ func (c *Cutter) With(paths ...string) (*Cutter, error) {
 	if c == nil {
 		return NewCutter(paths)
 	}
-	return newCutter(append(c.Paths(), paths...), c.hashed, c.mac)
+	return newRedacting(append(c.Paths(), paths...), c.hashed, c.mac, c.copies)
 }
 
 // Paths returns the paths that are cut, as they were given.
@@ -50,7 +55,21 @@ func (c *Cutter) Paths() []string {
 }
 
 func newCutter(paths, hashed []string, mac *MAC) (*Cutter, error) {
-	c := &Cutter{paths: paths, hashed: hashed, mac: mac}
+	return newRedacting(paths, hashed, mac, copies{})
+}
+
+func newRedacting(paths, hashed []string, mac *MAC, policy copies) (*Cutter, error) {
+	c := &Cutter{paths: paths, hashed: hashed, mac: mac, copies: policy}
+	var err error
+	if c.root, err = newTree(paths, hashed, policy.annotations); err != nil || policy.secret == nil {
+		return c, err
+	}
+	c.holding, err = newTree(slices.Concat(paths, policy.holding), hashed, policy.annotations)
+	return c, err
+}
+
+// newTree compiles paths that are cut, and paths whose values are replaced.
+func newTree(paths, hashed []string, policy annotations) (*node, error) {
 	root := &node{}
 	var errs []error
 	add := func(path string, f fate) {
@@ -77,9 +96,10 @@ func newCutter(paths, hashed []string, mac *MAC) (*Cutter, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	var err error
-	c.root, err = root.compile()
-	return c, err
+	if policy != allAnnotations {
+		root.grow(segment{name: "metadata"}).grow(segment{name: "annotations"}).annotations = policy
+	}
+	return root.compile()
 }
 
 // Removes reports whether c cuts every value that a path can name, in any object. It returns false if path is not valid.
@@ -103,6 +123,9 @@ func (n *node) removes(segments []segment) bool {
 	return n.member([]byte(segments[0].name)).removes(segments[1:])
 }
 
+// searchFormat is the version of the search for copies, for fingerprints.
+const searchFormat = "copies/1"
+
 // Fingerprint identifies what c does to an object: the paths that it cuts, the paths that it replaces, and the key. Two
 // Cutters with the same fingerprint produce the same bytes for any object; the notation and the order of the paths do not
 // matter. "" means that c changes nothing.
@@ -114,7 +137,11 @@ func (c *Cutter) Fingerprint() string {
 	if c.root.hashes {
 		fmt.Fprintf(h, "%s %s %v\n", macFormat, c.mac.long, c.mac.acrossObjects)
 	}
-	h.Write(c.root.appendCanonical(nil))
+	h.Write(c.root.canonical())
+	if c.holding != nil {
+		fmt.Fprintf(h, "%s %q", searchFormat, c.copies.marker)
+		h.Write(c.holding.canonical())
+	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
@@ -133,6 +160,8 @@ type node struct {
 	hashes  bool // this node or a descendant is replaced
 	members []edge
 	each    *node // [*]; for an object, of those members that are not in members
+
+	annotations annotations // of metadata.annotations alone
 }
 
 type edge struct {
@@ -190,6 +219,7 @@ func compile(left *int, from ...*node) *node {
 	names := map[string][]*node{}
 	for _, f := range from {
 		n.fate = max(n.fate, f.fate)
+		n.annotations = max(n.annotations, f.annotations)
 		if f.each != nil {
 			each = append(each, f.each)
 		}
@@ -215,12 +245,24 @@ func compile(left *int, from ...*node) *node {
 }
 
 // idle reports whether all values here and below are kept.
-func (n *node) idle() bool { return n.fate == kept && n.each == nil && len(n.members) == 0 }
+func (n *node) idle() bool {
+	return n.fate == kept && n.each == nil && len(n.members) == 0 && n.annotations == allAnnotations
+}
+
+// continues reports whether a path continues in the members of an object.
+func (n *node) continues() bool {
+	return n != nil && (n.members != nil || n.each != nil || n.annotations != allAnnotations)
+}
+
+var removedNode = &node{fate: removed} //nolint:gochecknoglobals // a constant
 
 // member returns the node of one member of an object, nil if no path continues there.
 func (n *node) member(name []byte) *node {
 	if n == nil {
 		return nil
+	}
+	if n.annotations != allAnnotations && n.annotations.removes(name) {
+		return removedNode
 	}
 	for i := range n.members { // paths are few: a map is not faster
 		if n.members[i].name == string(name) {
@@ -230,23 +272,30 @@ func (n *node) member(name []byte) *node {
 	return n.each
 }
 
-// appendCanonical appends a canonical form of the tree: two trees with the same effect on objects have the same form.
-func (n *node) appendCanonical(dst []byte) []byte {
+// canonical returns a canonical form of the tree: two trees with the same effect on objects have
+// the same form.
+func (n *node) canonical() []byte {
 	switch n.fate {
 	case removed:
-		return append(dst, '-')
+		return []byte{'-'}
 	case replaced:
-		return append(dst, '#')
+		return []byte{'#'}
 	}
-	dst = append(dst, '{')
+	dst := []byte{'{'}
+	switch n.annotations {
+	case withoutCredentials:
+		dst = fmt.Appendf(dst, "!%q", CredentialAnnotations())
+	case listedOnly:
+		dst = fmt.Appendf(dst, "&%q", SecretAnnotations())
+	}
 	var each []byte
 	if n.each != nil {
-		each = n.each.appendCanonical(nil)
+		each = n.each.canonical()
 		dst = append(append(dst, '*'), each...)
 	}
 	for _, e := range n.members {
 		// A name whose rules equal those of [*] is omitted.
-		if member := e.node.appendCanonical(nil); string(member) != string(each) {
+		if member := e.node.canonical(); string(member) != string(each) {
 			dst = append(appendString(dst, e.name), member...)
 		}
 	}

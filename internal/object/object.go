@@ -85,14 +85,25 @@ func New(ref *Ref, rv uint64, managed Stamp, codec *Codec, json []byte) *Object 
 // NewScanned is New for the JSON that Scan has returned, with what it found.
 func NewScanned(ref *Ref, rv uint64, m *Scanned, codec *Codec, json []byte) *Object {
 	o := New(ref, rv, m.Managed, codec, json)
+	flags := byte(0)
 	if m.Levels > MaxLevels {
-		o.body = string([]byte{o.body[0] | packedDeep}) + o.body[1:]
+		flags |= packedDeep
+	}
+	if m.Hides {
+		flags |= packedHides
+	}
+	if flags != 0 {
+		o.body = string([]byte{o.body[0] | flags}) + o.body[1:]
 	}
 	return o
 }
 
 // Deep reports whether the object has more than MaxLevels levels, if Scan has read it.
 func (o *Object) Deep() bool { return o.body != "" && o.body[0]&packedDeep != 0 }
+
+// Hides reports whether copies of Secrets were removed from the object, if Scan has read it. A
+// change of only these is invisible.
+func (o *Object) Hides() bool { return o.body != "" && o.body[0]&packedHides != 0 }
 
 // AppendJSON appends the object's JSON to dst. An error means corrupted memory: compression is lossless.
 func (o *Object) AppendJSON(dst []byte) ([]byte, error) {

@@ -67,7 +67,11 @@ func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
 		}
 		hashed = append(hashed, c.hashed...)
 	}
-	return newCutter(cut, hashed, mac)
+	policy := copies{}
+	if c != nil {
+		policy = c.copies
+	}
+	return newRedacting(cut, hashed, mac, policy)
 }
 
 // MAC replaces a value by a code that shows whether the value has changed, but from which it cannot be guessed without the

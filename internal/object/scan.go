@@ -12,6 +12,8 @@ import (
 type Scanned struct {
 	APIVersion, Kind, Namespace, Name, UID, ResourceVersion []byte
 
+	// Hides: copies of Secrets were found in the object and removed, at places that no path names.
+	Hides bool
 	// Levels is the nesting of the object without what was cut; the object itself is one level.
 	Levels int
 	// Managed summarizes the newest entries of metadata.managedFields.
@@ -112,8 +114,9 @@ func (m *Scanned) AppendChangedBy(dst []byte, before Stamp) []byte {
 
 // Scanner reads objects one after another. It belongs to one goroutine.
 type Scanner struct {
-	cut   *node
-	stack nesting
+	cut, holding *node
+	copies       *copyFinder // nil: no search
+	stack        nesting
 
 	// State of the current scan:
 	raw     []byte
@@ -135,6 +138,9 @@ func NewScanner(c *Cutter) *Scanner {
 		if s.cut.hashes {
 			s.hasher = newHasher(c.mac)
 		}
+		if c.holding != nil {
+			s.holding, s.copies = c.holding, newCopyFinder(&c.copies)
+		}
 	}
 	return s
 }
@@ -150,6 +156,13 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 	if cap(s.scratch) > keep {
 		s.scratch = nil
 	}
+	cut, hides := s.cut, false
+	if s.copies != nil {
+		s.copies.forget()
+		if raw, hides = s.copies.redact(raw); hides {
+			cut = s.holding
+		}
+	}
 	s.raw, s.dst, s.err = raw, dst, nil
 	s.stack.deepest = 0
 	s.m = Scanned{Managers: s.m.Managers[:0]}
@@ -161,7 +174,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 		return dst, nil, ErrTruncated
 	}
 	s.copied = start
-	end := s.value(start, s.cut, theObject, 0)
+	end := s.value(start, cut, theObject, 0)
 	if end >= 0 && skipSpace(raw, end) != len(raw) {
 		end = ^skipSpace(raw, end)
 	}
@@ -176,7 +189,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 		s.hasher.fill(out, &s.m)
 	}
 	out = s.spliceType(out, len(dst), kind, apiVersion)
-	s.m.Managed, s.m.Levels = s.m.stamp(), s.stack.deepest
+	s.m.Managed, s.m.Levels, s.m.Hides = s.m.stamp(), s.stack.deepest, hides
 	return out, &s.m, nil
 }
 
@@ -315,7 +328,7 @@ func (s *Scanner) value(i int, n *node, r role, depth int) int {
 		return ^i
 	}
 	switch {
-	case c == '{' && (n != nil && (n.members != nil || n.each != nil) || r == theObject || r == metadata || r == managedField):
+	case c == '{' && (n.continues() || r == theObject || r == metadata || r == managedField):
 		return s.object(i, n, r, depth+1)
 	case c == '[' && (n != nil && n.each != nil || r == managedFields):
 		return s.array(i, n, r, depth+1)

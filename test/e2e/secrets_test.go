@@ -83,13 +83,19 @@ const openRules = `
 func (p *planted) step(t *testing.T, name string, large int) {
 	t.Helper()
 	p.n++
-	put := func(resource string, o obj) {
+	put := func(resource, name string, o obj) {
 		t.Helper()
 		o["metadata"].(obj)["name"] = name
 		o = world.Applied(o)
 		annotations := o["metadata"].(obj)["annotations"].(obj)
 		annotations["kapp.k14s.io/original"] = annotations[oracle.LastApplied] // Another tool stores a copy there.
-		if resource == "configmaps" {
+		// Controllers copy tokens.
+		annotations["openshift.io/token-secret.value"] = p.value("openshift annotation")
+		annotations["vcluster.loft.sh/token-"+name] = p.value("vcluster annotation")
+		if resource == "secrets" {
+			annotations["example.com/backup"] = p.value("annotation of a Secret")
+		}
+		if resource == "configmaps" && o["data"].(obj)["release"] == nil {
 			o["data"].(obj)["text"] = world.Noise(large) // It does not fit into an annotation.
 		}
 		all := world.Collection(resource, plantedIn)
@@ -99,17 +105,20 @@ func (p *planted) step(t *testing.T, name string, large int) {
 		}
 		p.wrote(t, resource, raw, err)
 	}
-	put("secrets", obj{
+	put("secrets", name, obj{
 		"apiVersion": "v1", "kind": "Secret", "metadata": obj{},
 		"stringData": obj{"password": p.value("stringData"), "json": `{"a":"` + p.value("stringData, JSON") + `"}`},
 	})
-	put("configmaps", obj{
+	put("configmaps", name, obj{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"labels": obj{"app": []string{"planted", "other"}[p.n%2]}},
 		"data": obj{"token": p.value("data.token"), "step": fmt.Sprint(p.n)},
 	})
+	put("configmaps", releaseOf(name), obj{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"labels": obj{"owner": "helm"}}, "data": obj{"release": p.value("Helm's release")},
+	})
 	env := []obj{{"name": "A", "value": p.value("env")}, {"name": "B", "value": p.value("env")}}
 	labels := obj{"app": name}
-	put("deployments.apps", obj{
+	put("deployments.apps", name, obj{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{},
 		"spec": obj{
 			"replicas": 1, "selector": obj{"matchLabels": labels},
@@ -121,12 +130,21 @@ func (p *planted) step(t *testing.T, name string, large int) {
 		"spec": obj{
 			// managedFields includes the members of sets and the keys of lists, with their values.
 			"tokens": []string{p.value("set")}, "keyed": []obj{{"key": p.value("list key"), "step": p.n}},
+			// As Karmada, Open Cluster Management and Crossplane embed what they apply elsewhere.
+			"manifests": []obj{
+				{"apiVersion": "v1", "kind": "ConfigMap", "data": obj{"step": fmt.Sprint(p.n)}},
+				{"apiVersion": "v1", "kind": "Secret", "metadata": obj{"name": name}, "data": obj{"k": p.value("embedded data")}},
+				{"wrapped": []obj{{"apiVersion": "v1", "kind": "Secret", "stringData": obj{"k": p.value("embedded stringData")}}}},
+			},
 			"entries": []obj{{"value": p.value("entry"), "step": p.n}},
 		},
 	}
 	raw, err := p.API.Apply(t.Context(), world.Collection(vaults, plantedIn)+"/"+name, "planter", vault)
 	p.wrote(t, vaults, raw, err)
 }
+
+// releaseOf returns the name of the ConfigMap in which Helm stores a release.
+func releaseOf(name string) string { return "sh.helm.release.v1." + name + ".v1" }
 
 // wrote records the revision in the API server's answer.
 func (p *planted) wrote(t *testing.T, resource string, raw []byte, err error) {
@@ -149,6 +167,9 @@ func (p *planted) remove(t *testing.T, name string) {
 			t.Fatal(err)
 		}
 	}
+	if err := p.API.Remove(t.Context(), world.Collection("configmaps", plantedIn)+"/"+releaseOf(name)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // plant creates the objects that exist before any agent.
@@ -167,8 +188,9 @@ func plant(t *testing.T) *planted {
 			"names": obj{"plural": "vaults", "singular": "vault", "kind": "Vault", "listKind": "VaultList"},
 			"versions": []obj{{"name": "v1", "served": true, "storage": true, "schema": obj{"openAPIV3Schema": obj{
 				"type": "object", "properties": obj{"spec": obj{"type": "object", "properties": obj{
-					"tokens":  obj{"type": "array", "x-kubernetes-list-type": "set", "items": obj{"type": "string"}},
-					"entries": obj{"type": "array", "items": obj{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+					"tokens":    obj{"type": "array", "x-kubernetes-list-type": "set", "items": obj{"type": "string"}},
+					"entries":   obj{"type": "array", "items": obj{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+					"manifests": obj{"type": "array", "items": obj{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
 					"keyed": obj{
 						"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []string{"key"},
 						"items": obj{"type": "object", "required": []string{"key"}, "properties": obj{

@@ -85,8 +85,8 @@ const walkable = 1500
 
 // JudgeLives checks the stream events of all lives of an agent. A snapshot must be continued under
 // its id and completed with the announced number of objects. A further snapshot needs a reason: a
-// gap, a request, or a restart after one that had a reason. A gap must have a Loss that explains it,
-// and progress must be correct.
+// gap, a request, or a restart after one that had a reason. A gap must have a Loss that explains
+// it, and progress must be correct.
 func JudgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, o Outside) []Fault {
 	return judgeLives(want, records, losses, o, &snapshotReads{lanes: 1, of: map[string]*laneReads{}})
 }
@@ -236,7 +236,8 @@ func (l *livesJudgement) wasAsked(started *Record) bool {
 	return l.outside.Asked != nil && l.outside.Asked(started)
 }
 
-// wasRestarted reports whether an agent was started after a snapshot began, and before the next one.
+// wasRestarted reports whether an agent was started after a snapshot began, and before the next
+// one.
 func (l *livesJudgement) wasRestarted(last, next *Record) bool {
 	return l.outside.Restarted != nil && l.outside.Restarted(beganAt(last), beganAt(next))
 }

@@ -101,7 +101,7 @@ func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error)
 			c.patterns, c.literal = rule.Names, true
 		}
 		var err error
-		if c.cutter, err = s.cutter.Redact(s.redacted(r, rule), s.MAC); err != nil {
+		if c.cutter, err = s.redact(r, s.redacted(r, rule), s.Secrets); err != nil {
 			return nil, fmt.Errorf("%s: redact: %w", r, err)
 		}
 		out = append(out, c)
@@ -150,7 +150,7 @@ func (s *Selection) scope(r *object.Resource, namespace string, clauses []clause
 	scope.redacted = slices.Compact(scope.redacted)
 	scope.content = content(clauses)
 	var err error
-	scope.rest, err = s.cutter.Redact(scope.redacted, s.MAC)
+	scope.rest, err = s.redact(r, scope.redacted, s.Secrets)
 	return scope.named(), err
 }
 
@@ -161,6 +161,16 @@ func (s *Selection) redacted(r *object.Resource, rule *Rule) []string {
 		paths = append(paths, object.SecretPaths(s.MAC != nil)...)
 	}
 	return paths
+}
+
+// redact returns the cutter for objects of a resource: it redacts paths and, if copies, what is
+// known to copy Secrets.
+func (s *Selection) redact(r *object.Resource, paths []string, copies bool) (*object.Cutter, error) {
+	cutter, err := s.cutter.Redact(paths, s.MAC)
+	if err != nil || !copies {
+		return cutter, err
+	}
+	return cutter.RedactCopies(r.Group, r.Name)
 }
 
 func isSecrets(r *object.Resource) bool { return r.Group == "" && r.Name == "secrets" }
@@ -215,7 +225,7 @@ func (s *Selection) FromCheckpoint(r *object.Resource, name string, c *checkpoin
 	if isSecrets(r) {
 		paths = append(paths, object.SecretPaths(s.MAC != nil)...)
 	}
-	cutter, err := s.cutter.Redact(paths, s.MAC)
+	cutter, err := s.redact(r, paths, s.Secrets || isSecrets(r))
 	if err != nil {
 		return Scope{}, err
 	}

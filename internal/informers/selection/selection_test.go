@@ -171,9 +171,42 @@ func TestSecretsAreRedacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, scope := range map[string]*selection.Scope{"selected": &scopes[0], "whole": &whole, "from a checkpoint": &old} {
-		out, _, _, err := scope.NewScanner().Scan(nil, []byte(`{"metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"1"},"data":{"key":"c2VjcmV0"}}`))
+		out, _, _, err := scope.NewScanner().Scan(nil, []byte(`{"metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"1",`+
+			`"annotations":{"example.com/backup":"c2VjcmV0"}},"data":{"key":"c2VjcmV0"}}`))
 		if err != nil || strings.Contains(string(out), "c2VjcmV0") {
 			t.Errorf("%s: %s, %v", name, out, err)
+		}
+	}
+}
+
+// Copies of Secrets are removed from the objects of every resource, by default.
+func TestCopiesOfSecretsAreRemoved(t *testing.T) {
+	works := &object.Resource{Group: "work.karmada.io", Version: "v1alpha1", Name: "works", Kind: "Work", Namespaced: true}
+	const in = `{"kind":"Work","apiVersion":"work.karmada.io/v1alpha1","metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"1",` +
+		`"annotations":{"openshift.io/token-secret.value":"c2VjcmV0"}},"spec":{"a":[{"apiVersion":"v1","kind":"Secret","data":{"key":"c2VjcmV0"}}]}}`
+	all := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{named("works")} })
+	for _, on := range []bool{true, false} {
+		s, err := selection.Compile(selection.Spec{Rules: []selection.Rule{all}, Secrets: on})
+		if err != nil {
+			t.Fatal(err)
+		}
+		scopes, err := s.Scopes(&selection.Choice{Resource: *works, Rules: []*selection.Rule{&all}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := s.Whole(works)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, err := s.FromCheckpoint(works, "works.work.karmada.io", &checkpoint.Scope{}, match)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, scope := range map[string]*selection.Scope{"selected": &scopes[0], "whole": &whole, "from a checkpoint": &old} {
+			out, _, _, err := scope.NewScanner().Scan(nil, []byte(in))
+			if err != nil || strings.Contains(string(out), "c2VjcmV0") == on {
+				t.Errorf("%s, redaction.secrets %t: %s, %v", name, on, out, err)
+			}
 		}
 	}
 }

@@ -38,7 +38,8 @@ type Access struct {
 	Stream      string
 	InboxPrefix string
 	Domain      string
-	// Token returns the token for the next connection, "" for none, unless other credentials are given; nil: none is needed.
+	// Token returns the token for the next connection, "" for none, unless other credentials are
+	// given; nil: none is needed.
 	Token func() string
 }
 

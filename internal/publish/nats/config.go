@@ -32,8 +32,8 @@ type Config struct {
 	TLS         *publish.TLS `yaml:"tls,omitempty"` // nil: if the URL's scheme or the server requires it, with the system's authorities
 
 	driver.Env `yaml:"-"`
-	// Token returns the token for the next connection; "": none. It is called before the server is dialled, and the token is sent on that
-	// connection only. nil: Auth applies.
+	// Token returns the token for the next connection; "": none. It is called before the server is
+	// dialled, and the token is sent on that connection only. nil: Auth applies.
 	Token func() string `yaml:"-"`
 	// DeadLetterOptional permits an existing stream that does not accept DeadLetter. Otherwise the bus refuses such a stream.
 	DeadLetterOptional bool `yaml:"-"`
