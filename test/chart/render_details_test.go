@@ -281,6 +281,11 @@ func TestRulesOfModes(t *testing.T) {
 			"both", `[{"resources":["pods","nodes"]},{"resources":["*"]}]`, `[{"resources":["pods","nodes"]}]`,
 			`[{"resources":["pods","nodes"]},{"resources":["*"]}]`,
 		},
+		{
+			"both", `[{"resources":["pods"],"namespaces":["*","!x"]},{"resources":["pods"]},{"resources":["*"]}]`,
+			`[{"resources":["pods"],"namespaces":["*","!x"]},{"resources":["pods"]},{"resources":["nodes"]}]`,
+			`[{"resources":["pods"],"namespaces":["*","!x"]},{"resources":["pods"]},{"resources":["*"]}]`,
+		},
 		{"both", `[{"resources":["nodes","services"]}]`, `[{"resources":["nodes"]}]`, `[{"resources":["nodes","services"]}]`},
 		{"node", `[]`, `[{"resources":["pods","nodes"]}]`, `[{"resources":["pods","nodes"]}]`},
 		{"node", `[{"resources":["nodes"]}]`, `[{"resources":["nodes"]}]`, ``},

@@ -178,7 +178,7 @@ of rules with the same limits the first is taken.
 {{- $namespaced := .namespaced -}}
 {{- $out := list -}}{{- $seen := dict -}}{{- $whole := false -}}
 {{- range $r := .rules -}}
-{{- $everywhere := or (not $namespaced) (not $r.namespaces) (and $r.clusterwide (has "*" $r.namespaces)) -}}
+{{- $everywhere := or (not $namespaced) (not $r.namespaces) (and (has "*" $r.namespaces) (not (regexMatch "(^|,)!" (join "," $r.namespaces)))) -}}
 {{- $limits := printf "%s\t%s\t%s" (ternary "" (join "," $r.namespaces) $everywhere) $r.labelSelector $r.fieldSelector -}}
 {{- if and (not $whole) (not (hasKey $seen $limits)) -}}
 {{- $out = append $out $r -}}
