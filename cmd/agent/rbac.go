@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -31,12 +32,16 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 			"ServiceAccount. They permit:\n\n" +
 			"- list and watch of the captured resources;\n" +
 			"- list and watch of CustomResourceDefinitions and APIServices, if a rule can take resources that they define;\n" +
+			"- list and watch of Nodes, for the central agent beside those on nodes;\n" +
 			"- get of the namespace kube-system, whose uid identifies the cluster;\n" +
 			"- get, update and create of the ConfigMap with the checkpoint, if it is in one;\n" +
 			"- get, update and create of the Lease, with leader election.\n\n" +
 			"If a rule names its namespaces literally, each gets a Role; globs and exclusions need a ClusterRole. A wildcard\n" +
 			"stays one, unless the command asks a cluster for its resources (--discover). Comments mark places where RBAC\n" +
 			"cannot be as narrow as the configuration.\n\n" +
+			"In mode node, let the name of the ConfigMap end with ${NODE_NAME}, and set NODE_NAME to any name for this\n" +
+			"command. It also prints the namespace of the checkpoints, and an admission policy that lets each agent\n" +
+			"write only the ConfigMap of its node. The role permits all ConfigMaps of that namespace.\n\n" +
 			"The ServiceAccount and the namespaces must exist. Roles that an earlier configuration needed in other\n" +
 			"namespaces are not removed.\n\n" +
 			"The output is a list of manifests for kubectl apply, so --output is only yaml or json: a table of roles could not\n" +
@@ -66,6 +71,7 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	if err != nil {
 		return usageError{err}
 	}
+	o.Node = os.Getenv(agent.NodeNameEnv)
 	o.Foreign = func(p config.ResourcePattern) bool { return discovery.TakesExtensions(p) }
 	data, source := []byte(config.Empty), "the default configuration"
 	if f.Config != "" {

@@ -12,15 +12,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// nodeNameEnv is the variable with the name of the agent's node, from the downward API (spec.nodeName).
-const nodeNameEnv = "NODE_NAME"
+// NodeNameEnv is the variable with the name of the agent's node, from the downward API
+// (spec.nodeName).
+const NodeNameEnv = "NODE_NAME"
 
 // CheckNode returns an error if an agent in mode node does not know its node.
 func CheckNode(cfg *config.Config, getenv func(string) string) error {
 	if cfg.Mode != config.ModeNode {
 		return nil
 	}
-	switch name := getenv(nodeNameEnv); {
+	switch name := getenv(NodeNameEnv); {
 	case name == "":
 		return errors.New("mode node: the environment variable NODE_NAME must be the name of the node that the agent runs on; " +
 			"in a pod it comes from the downward API: valueFrom: {fieldRef: {fieldPath: spec.nodeName}}")
@@ -35,13 +36,13 @@ func partOf(cfg *config.Config) func(group, resource string) selection.Part {
 	if cfg.Mode == config.ModeCluster {
 		return nil
 	}
-	node := os.Getenv(nodeNameEnv)
+	node := os.Getenv(NodeNameEnv)
 	return func(group, resource string) selection.Part { return selection.Part(cfg.Part(group, resource, node)) }
 }
 
 // PartInWords describes the part of a resource that an agent of this mode observes, "" for all of it.
 func PartInWords(cfg *config.Config, group, resource string) string {
-	p := cfg.Part(group, resource, "$"+nodeNameEnv)
+	p := cfg.Part(group, resource, "$"+NodeNameEnv)
 	switch {
 	case p.None:
 		return "nothing: the agents on the nodes capture it"

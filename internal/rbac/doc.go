@@ -1,5 +1,5 @@
 // Package rbac derives the permissions of an agent from its configuration: the smallest ClusterRole, Roles and bindings that
-// RBAC can express.
+// RBAC can express, and an admission policy where it cannot.
 //
 // The requests of the agent to API servers alone determine them:
 //
@@ -9,7 +9,8 @@
 //     the same resource.
 //   - LIST and WATCH of CustomResourceDefinitions and APIServices, if a rule can take resources beyond Kubernetes' own.
 //   - GET of the namespace kube-system, whose uid identifies the cluster.
-//   - GET, UPDATE and CREATE of the ConfigMap with the checkpoint, if one stores it.
+//   - GET, UPDATE and CREATE of the ConfigMap with the checkpoint, if one stores it. The agents on
+//     nodes share one account: an admission policy limits each to the ConfigMap of its node.
 //   - Discovery, which the ClusterRole system:discovery grants to every authenticated client.
 //
 // # Invariants

@@ -22,6 +22,9 @@ type Options struct {
 	Name           string // of the roles and bindings
 	Namespace      string // of the ServiceAccount
 	ServiceAccount string
+	// Node is the name in NODE_NAME when the configuration was read: in mode node, the agent on each
+	// node has its own instead. "" outside of that mode, or if none was set.
+	Node string
 	// Foreign reports whether a pattern can name a resource that Kubernetes itself does not serve. If a rule has such a
 	// pattern, the agent watches the definitions of resources. If Foreign is nil, no pattern can.
 	Foreign func(config.ResourcePattern) bool
@@ -63,11 +66,13 @@ type Manifests struct {
 	Objects []Object
 }
 
-// Object is a ClusterRole, a Role or a binding of one, in the API server's format.
+// Object is a ClusterRole, a Role, an admission policy, a binding of one of these, or a Namespace,
+// in the API server's format.
 type Object struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
 	Metadata   Metadata  `json:"metadata"`
+	Spec       any       `json:"spec,omitempty"` // of a policy or its binding
 	Rules      []Rule    `json:"rules,omitempty"`
 	RoleRef    *RoleRef  `json:"roleRef,omitempty"`
 	Subjects   []Subject `json:"subjects,omitempty"`
@@ -169,7 +174,14 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		}
 		rules[namespace] = append(rules[namespace], more...)
 	}
-	if kept := checkpoint(c, o); kept != nil {
+	kept := checkpoint(c, o)
+	ofNodes := checkpointsOfNodes(c, o, kept)
+	switch {
+	case ofNodes != nil:
+		add(kept.Namespace, ofNodes.rules())
+		n.notes = append(n.notes, "The admission policy needs Kubernetes 1.30 or later. Without it, a node can change "+
+			"the checkpoints of other nodes.")
+	case kept != nil:
 		add(kept.Namespace, checkpointRules(c, kept))
 	}
 	if e := &c.LeaderElection; e.Enabled {
@@ -177,8 +189,14 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	}
 
 	m := &Manifests{Notes: n.notes}
+	if ofNodes != nil && kept.Namespace != o.Namespace {
+		m.Objects = append(m.Objects, Object{APIVersion: "v1", Kind: "Namespace", Metadata: Metadata{Name: kept.Namespace}})
+	}
 	for _, ns := range namespaces {
 		m.Objects = append(m.Objects, role(o, ns, rules[ns]), binding(o, ns))
+	}
+	if ofNodes != nil {
+		m.Objects = append(m.Objects, ofNodes.policy(o)...)
 	}
 	return m
 }

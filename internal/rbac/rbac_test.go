@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -163,6 +164,27 @@ func TestCheckpoint(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := rbac.New(parseWith(t, c.watch, c.checkpoint), options(t), nil)
 			m.Header = []string{"Of " + c.watch + ", " + c.checkpoint}
+			golden(t, c.name, m)
+		})
+	}
+}
+
+// Agents on nodes share one account. A policy limits each to the checkpoint with the name of its
+// node. If the name of the ConfigMap has no node, the role has this name.
+func TestCheckpointsOfNodes(t *testing.T) {
+	for _, c := range []struct{ name, node, mode, checkpoint string }{
+		{"checkpoints-of-nodes", "n1.example", "node", "{namespace: points, name: kubecdc-checkpoint-n1.example}"},
+		{"checkpoints-of-nodes-among-others", "n1", "node", "{namespace: kubecdc, name: n1}"},
+		{"checkpoint-of-one-node", "n1", "node", "{namespace: points, name: kubecdc-checkpoint}"},
+		{"checkpoint-of-no-node", "", "node", "{namespace: points, name: kubecdc-checkpoint-n1}"},
+		{"checkpoint-of-central", "n1", "central", "{namespace: points, name: kubecdc-checkpoint-n1}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := options(t)
+			o.Node = c.node
+			more := fmt.Sprintf("mode: %s\ncheckpoint: {configMap: %s}", c.mode, c.checkpoint)
+			m := rbac.New(parseWith(t, `- {resources: [pods]}`, more), o, nil)
+			m.Header = []string{fmt.Sprintf("Of mode %s on node %q, with checkpoint %s", c.mode, c.node, c.checkpoint)}
 			golden(t, c.name, m)
 		})
 	}

@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -210,6 +211,106 @@ func TestNotesSayWhatIsSent(t *testing.T) {
 		_, notes := h.install(t, release, "--set", someBus, "--set", c.set)
 		if !strings.Contains(notes, c.want) || strings.Contains(notes, c.not) {
 			t.Errorf("%s: want %q and not %q in\n%s", c.set, c.want, c.not, notes)
+		}
+	}
+}
+
+// The chart creates a namespace for the checkpoints of the agents on nodes, which Helm keeps. In the
+// release's namespace, they may write nothing. If the values name a namespace, it must exist.
+func TestCheckpointNamespace(t *testing.T) {
+	h, a := newHelm(t), buildAgent(t)
+	const own, points = namespace + "-" + release + "-checkpoints", "points"
+	for _, c := range []struct {
+		set, in string // in: the namespace of the checkpoints
+		creates bool
+	}{
+		{"mode=both,node.checkpoint=configMap", own, true},
+		{"mode=node,node.checkpoint=configMap", own, true},
+		{"mode=node,node.checkpoint=configMap,rbac.create=false", own, true},
+		{"mode=both,node.checkpoint=configMap,node.checkpointNamespace=points", points, false},
+		{"mode=both,node.checkpointNamespace=points", "", false},
+		{"node.checkpoint=configMap", "", false},
+	} {
+		all := h.objects(t, release, "--set", someBus, "--set", c.set)
+		created := ofKind(all, "Namespace")
+		if (len(created) == 1) != c.creates {
+			t.Errorf("%s: creates %v", c.set, created)
+		}
+		for _, o := range created {
+			if text(o, "metadata", "name") != c.in || text(o, "metadata", "annotations", "helm.sh/resource-policy") != "keep" ||
+				text(o, "metadata", "labels", "pod-security.kubernetes.io/enforce") != "restricted" {
+				t.Errorf("%s: %v", c.set, o["metadata"])
+			}
+		}
+		for _, w := range workloads(t, all) {
+			if text(w.config, "mode") != "node" {
+				continue
+			}
+			var printed struct{ Items []object }
+			out := a.run(t, w.file, w.env(), "rbac", "--config", "-", "--service-account", namespace+"/any", "-o", "json")
+			if err := json.Unmarshal([]byte(out), &printed); err != nil {
+				t.Fatal(err)
+			}
+			got := named(printed.Items, "Namespace", c.in)
+			if (got != nil) != (c.in != "") {
+				t.Errorf("%s: kubecdc rbac prints namespace %v", c.set, got)
+			}
+			// The roles of the chart are the same: TestMatrix.
+			for _, role := range append(ofKind(printed.Items, "Role"), ofKind(printed.Items, "ClusterRole")...) {
+				for _, rule := range items(role, "rules") {
+					verbs := items(rule, "verbs")
+					reads := []any{"get", "list", "watch"}
+					writes := slices.ContainsFunc(verbs, func(v any) bool { return !slices.Contains(reads, v) })
+					in := text(role, "metadata", "namespace")
+					if writes && in != c.in {
+						t.Errorf("%s: an agent on a node may write in namespace %q: %v", c.set, in, rule)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Kubernetes 1.29 cannot limit an agent to the checkpoint of its node. The chart installs no policy
+// there, and NOTES name the consequence.
+func TestNotesWithoutAdmissionPolicy(t *testing.T) {
+	h := newHelm(t)
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(h.chart)); err != nil {
+		t.Fatal(err)
+	}
+	notes, err := os.ReadFile(filepath.Join(dir, "templates", "NOTES.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// helm template has no notes, and helm install no --kube-version.
+	const file = `{apiVersion: v1, kind: ConfigMap, metadata: {name: notes}, data: {text: {{ tpl (.Files.Get "notes") . | quote }} }}`
+	for name, content := range map[string]string{"templates/notes.yaml": file, "notes": string(notes)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.chart = dir
+	for _, c := range []struct {
+		version, set   string
+		limited, warns bool
+	}{
+		{"1.29.14", "mode=both,node.checkpoint=configMap", false, true},
+		{"1.30.0", "mode=both,node.checkpoint=configMap", true, false},
+		{"v1.31.2-eks-1234", "mode=node,node.checkpoint=configMap", true, false},
+		{"1.29.14", "mode=both", false, false},
+		{"1.29.14", "node.checkpoint=configMap", false, false},
+		{"1.37.0", "mode=both", false, false},
+	} {
+		all := h.objects(t, release, "--kube-version", c.version, "--set", someBus, "--set", c.set)
+		policies := append(ofKind(all, "ValidatingAdmissionPolicy"), ofKind(all, "ValidatingAdmissionPolicyBinding")...)
+		if (len(policies) == 2) != c.limited {
+			t.Errorf("%s on %s: %d policies and bindings", c.set, c.version, len(policies))
+		}
+		notes := text(named(all, "ConfigMap", "notes"), "data", "text")
+		warns := strings.Contains(notes, "a node can change the checkpoints of other nodes")
+		if warns != c.warns || len(notes) < 1000 {
+			t.Errorf("%s on %s: NOTES warn: %v\n%s", c.set, c.version, warns, notes)
 		}
 	}
 }

@@ -78,6 +78,10 @@ a deleted node is gone. Without a rule that takes pods, there is no central agen
 {{- if eq $mode "node" -}}{{- $watch = list (dict "resources" (list "pods" "nodes")) -}}
 {{- else -}}{{- $watch = $root.Files.Get "files/watch.yaml" | fromYamlArray -}}
 {{- end -}}
+{{- if and (eq $mode "both") (include "kubecdc.nodeConfigMaps" $root) -}}
+{{- /* The central agent would send each save of a node's checkpoint. */ -}}
+{{- range $watch -}}{{- $_ := set . "namespaces" (list "*" (printf "!%s" (include "kubecdc.checkpointNamespace" $root))) -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $central := and (eq $mode "node") (eq $component "agent") -}}
 {{- if not (or $central (and (eq $mode "both") (eq $component "node"))) -}}
@@ -157,7 +161,7 @@ a key.
 {{- if eq .component "node" -}}
 {{- $c = set (omit $c "relays" "leaderElection") "mode" "node" -}}
 {{- if eq $v.node.checkpoint "configMap" -}}
-{{- $c = set $c "checkpoint" (dict "configMap" (dict "namespace" $root.Release.Namespace "name" (printf "%s-checkpoint-${NODE_NAME}" $fullname))) -}}
+{{- $c = set $c "checkpoint" (dict "configMap" (dict "namespace" (include "kubecdc.checkpointNamespace" $root) "name" (printf "%s-checkpoint-${NODE_NAME}" $fullname))) -}}
 {{- else -}}
 {{- $c = set $c "checkpoint" (dict "file" (dict "path" "/var/lib/kubecdc/checkpoint.json")) -}}
 {{- end -}}

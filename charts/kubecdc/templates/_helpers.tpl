@@ -44,6 +44,24 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- $name -}}
 {{- end -}}
 
+{{/* Reports whether agents on nodes store their checkpoints in ConfigMaps: "1" or nothing. */}}
+{{- define "kubecdc.nodeConfigMaps" -}}
+{{- if and (has .Values.mode (list "node" "both")) (eq .Values.node.checkpoint "configMap") -}}1{{- end -}}
+{{- end -}}
+
+{{/* The namespace of these ConfigMaps. */}}
+{{- define "kubecdc.checkpointNamespace" -}}
+{{- default (printf "%s-%s-checkpoints" .Release.Namespace (include "kubecdc.fullname" .)) .Values.node.checkpointNamespace -}}
+{{- end -}}
+
+{{/*
+Reports whether an admission policy can limit an agent to the checkpoint of its node: "1" or nothing. Kubernetes before 1.30 has no policies,
+and no nodes in tokens.
+*/}}
+{{- define "kubecdc.nodePolicy" -}}
+{{- if and (include "kubecdc.nodeConfigMaps" .) (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) -}}1{{- end -}}
+{{- end -}}
+
 {{- define "kubecdc.image" -}}
 {{- $i := .Values.image -}}
 {{- if $i.digest -}}

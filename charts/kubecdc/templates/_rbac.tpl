@@ -124,12 +124,14 @@ ClusterRole. The tests compare the two for every set of values.
 {{- end -}}
 {{- with ($c.checkpoint | default dict).configMap -}}
 {{- $name := default "kubecdc-checkpoint" .name -}}
-{{- $known := dict "apiGroups" (list "") "resources" (list "configmaps") "verbs" (list "get" "update") -}}
-{{- if ne $component "node" -}}
-{{- $_ := set $known "resourceNames" (list $name) -}}
-{{- end -}}
+{{- $known := dict "apiGroups" (list "") "resources" (list "configmaps") "resourceNames" (list $name) "verbs" (list "get" "update") -}}
 {{- $create := dict "apiGroups" (list "") "resources" (list "configmaps") "verbs" (list "create") -}}
-{{- $_ := set $rules .namespace (concat (get $rules .namespace | default list) (list $known $create)) -}}
+{{- $own := list $known $create -}}
+{{- if eq $component "node" -}}
+{{- /* The agents of all nodes share the role. */ -}}
+{{- $own = list (dict "apiGroups" (list "") "resources" (list "configmaps") "verbs" (list "get" "update" "create")) -}}
+{{- end -}}
+{{- $_ := set $rules .namespace (concat (get $rules .namespace | default list) $own) -}}
 {{- end -}}
 {{- if and (eq $component "agent") ($c.leaderElection).enabled -}}
 {{- $lease := $c.leaderElection -}}

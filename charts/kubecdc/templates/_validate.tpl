@@ -69,6 +69,23 @@
 {{- range $v.extraEnv -}}
 {{- if has .name (list "POD_NAME" "POD_NAMESPACE" "NODE_NAME" "KUBECDC_AGENT" "KUBECDC_SOCKET") -}}{{- fail (printf "extraEnv: %s is reserved: the chart sets it" .name) -}}{{- end -}}
 {{- end -}}
+{{- if include "kubecdc.nodeConfigMaps" . -}}
+{{- $in := include "kubecdc.checkpointNamespace" . -}}
+{{- if eq $in .Release.Namespace -}}
+{{- fail (printf "node.checkpointNamespace: must not be %s, the namespace of the release: each node may change ConfigMaps of the namespace, and the agents' configurations are among them. Name one that has nothing else" $in) -}}
+{{- end -}}
+{{- if gt (len $in) 63 -}}
+{{- fail (printf "node.checkpointNamespace: %s has %d characters, and a namespace at most 63: create a namespace that has nothing else, and name it here" $in (len $in)) -}}
+{{- end -}}
+{{- end -}}
+{{- $accounts := dict -}}
+{{- range $component := include "kubecdc.components" . | fromJsonArray -}}
+{{- $account := include "kubecdc.serviceAccount" (dict "root" $root "component" $component) -}}
+{{- if hasKey $accounts $account -}}
+{{- fail (printf "serviceAccount.node: must be another account than that of the central agent, got %q for both: root on any node could use its permissions" $account) -}}
+{{- end -}}
+{{- $_ := set $accounts $account $component -}}
+{{- end -}}
 {{- if $v.rbac.create -}}
 {{- range $i, $rule := $c.watch -}}
 {{- range $text := concat (.resources | default list) (.except | default list) (.namespaces | default list) (list (.fieldSelector | default "")) -}}

@@ -60,6 +60,7 @@ func TestManifests(t *testing.T) {
 	for _, kind := range []string{
 		"Deployment", "DaemonSet", "ConfigMap", "Service", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
 		"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "PodMonitor", "PrometheusRule", "StatefulSet",
+		"Namespace", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 	} {
 		if kinds[kind] == 0 {
 			t.Errorf("no file of ../values renders a %s", kind)

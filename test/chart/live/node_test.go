@@ -26,10 +26,10 @@ func TestRunNode(t *testing.T) {
 		args        []string
 		checkpoints []string // leftovers of the agents on the nodes
 	}{
-		{"both", "privileged", []string{"--set", "mode=both"}, nil},
+		{"node", "privileged", []string{"--set", "mode=node"}, nil},
 		{
 			"restricted", "restricted",
-			[]string{"--set", "mode=node,node.checkpoint=configMap"},
+			[]string{"--set", "mode=both,node.checkpoint=configMap"},
 			[]string{"kubecdc-checkpoint-node-1", "kubecdc-checkpoint-node-2"},
 		},
 	} {
@@ -130,6 +130,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	w.audit.nothingRefused(t, namespace, central[0].Spec.ServiceAccountName)
 
 	if checkpoints != nil {
+		n.sentNoCheckpoint(t, shop, namespace+"-kubecdc-checkpoints")
 		// As in the chart's README, for agents that need a role for their checkpoint.
 		w.scale(t, namespace, "kubecdc", 0)
 		foreground := metav1.DeletePropagationForeground
@@ -146,10 +147,44 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	w.ready(t, namespace, "node", 0)
 	n.ended(t, namespace, 8, false)
 	left := []string{"ConfigMap " + namespace + "/kubecdc-central-checkpoint", "Lease.coordination.k8s.io " + namespace + "/kubecdc"}
+	if checkpoints != nil {
+		left = append(left, "ConfigMap "+shop+"/last")
+	}
 	for _, name := range checkpoints {
-		left = append(left, "ConfigMap "+namespace+"/"+name)
+		left = append(left, "ConfigMap "+namespace+"-kubecdc-checkpoints/"+name)
 	}
 	w.nothingLeft(t, before, left)
+	if checkpoints != nil {
+		w.removeNamespace(t, namespace+"-kubecdc-checkpoints") // which the uninstall kept
+	}
+}
+
+// sentNoCheckpoint checks that no agent has sent a ConfigMap of the namespace. It makes one
+// elsewhere and waits for its event.
+func (n *nodes) sentNoCheckpoint(t *testing.T, elsewhere, namespace string) {
+	t.Helper()
+	sub := n.subscribe(t, n.bus.ClientURL(), "kubecdc.*.object.core.configmaps.*.*")
+	made, err := w.client.CoreV1().ConfigMaps(elsewhere).Create(t.Context(), configMap("last"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := w.client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(saved.Items) < 3 {
+		t.Fatalf("%d ConfigMaps in %s: %v", len(saved.Items), namespace, err)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		m, err := sub.NextMsg(time.Until(deadline))
+		if err != nil {
+			t.Fatalf("no event of ConfigMap %s/%s: %v", elsewhere, made.Name, err)
+		}
+		switch {
+		case strings.Contains(m.Subject, "."+namespace+"."):
+			t.Errorf("an agent sent %s", m.Subject)
+		case strings.HasSuffix(m.Subject, "."+elsewhere+"."+made.Name):
+			return
+		}
+	}
 }
 
 // operations returns the operations on the Pod in the order on the bus, up to its deletion.
