@@ -17,6 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -92,7 +93,11 @@ func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	if partitioned {
 		kafka.Cluster = cmp.Or(f.cluster, kafka.Cluster) // keys start with the cluster
 	}
-	return &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}, nil
+	record := &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}
+	if confined, ok := source.(driver.Confined); ok {
+		record.Reads, record.Only = confined.Reads, confined.Only()
+	}
+	return record, nil
 }
 
 // ask opens the record and resolves the requested objects.

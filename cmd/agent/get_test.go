@@ -36,7 +36,13 @@ func recorded(t *testing.T) (file string, lines []string) {
 func recordedBus(t *testing.T, dir string, port int, lines []string) (url string) {
 	t.Helper()
 	s := startServer(t, dir, port)
-	js := connect(t, s.ClientURL())
+	fillBus(t, connect(t, s.ClientURL()), lines)
+	return s.ClientURL()
+}
+
+// fillBus publishes events, and creates the stream.
+func fillBus(t *testing.T, js jetstream.JetStream, lines []string) {
+	t.Helper()
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +67,6 @@ func recordedBus(t *testing.T, dir string, port int, lines []string) (url string
 			t.Fatal(err)
 		}
 	}
-	return s.ClientURL()
 }
 
 // printed is what a command prints.

@@ -20,7 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// relaying is a kubecdc relay that runs.
+// relaying is a kubecdc relay, or another command, that runs.
 type relaying struct {
 	out, complaints *terminalOf
 	stop            context.CancelFunc
@@ -29,9 +29,14 @@ type relaying struct {
 
 func startRelay(t *testing.T, args ...string) *relaying {
 	t.Helper()
+	return startCommand(t, append([]string{"relay"}, args...)...)
+}
+
+func startCommand(t *testing.T, args ...string) *relaying {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	r := &relaying{newTerminal(), newTerminal(), stop, make(chan int, 1)}
-	go func() { r.ended <- run(ctx, append([]string{"relay"}, args...), r.out, r.complaints) }()
+	go func() { r.ended <- run(ctx, args, r.out, r.complaints) }()
 	t.Cleanup(stop)
 	return r
 }

@@ -75,6 +75,9 @@ func (q *Question) neverCaptured(ctx context.Context) error {
 	for _, r := range known {
 		e.Known = append(e.Known, r.String())
 	}
+	if only := q.Record.Lacks(q.Wanted); only != "" {
+		return fmt.Errorf("%w; %s", e, only)
+	}
 	if q.Wanted.Cluster != "" && len(e.Known) > 0 {
 		return fmt.Errorf("%w; or it has no cluster %s (--cluster)", e, q.Wanted.Cluster)
 	}
@@ -103,6 +106,9 @@ func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
 		return nil
 	}
 	r := q.Wanted.Resources[0]
+	if only := q.Record.Lacks(q.Wanted); only != "" {
+		return fmt.Errorf("%s %q: whether it existed at %s is not known: %s, and it is not there", r, r.Names[0], at, only)
+	}
 	var last, next *timeline.Version
 	if err := q.During(ctx, func(ctx context.Context) error {
 		if q.Record.Seek { // a name that never existed costs no stream events

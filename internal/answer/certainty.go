@@ -21,6 +21,7 @@ type certainty struct {
 	Scopes     []timeline.Scope   `json:"scopes"`
 	Unreadable int                `json:"unreadable,omitempty"` // records
 	Incomplete []string           `json:"incomplete,omitempty"` // objects that are not complete in the record
+	Only       string             `json:"only,omitempty"`       // what the reader may read, if that is not all that is asked for
 	Since      *certainty         `json:"since,omitempty"`      // of a history: at the beginning of its span
 
 	time time.Time // of the moment; for a resourceVersion, the time of the last event up to it
@@ -28,7 +29,13 @@ type certainty struct {
 }
 
 func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading) certainty {
-	c := certainty{Moment: m.String(), Certainty: timeline.Worst(scopes), Scopes: scopes, Unreadable: r.Unreadable, Incomplete: r.Incomplete}
+	c := certainty{Moment: m.String(), Scopes: scopes, Unreadable: r.Unreadable, Incomplete: r.Incomplete, Only: r.Only}
+	if r.Only != "" {
+		for i := range scopes {
+			confine(&scopes[i])
+		}
+	}
+	c.Certainty = timeline.Worst(scopes)
 	if (c.Unreadable > 0 || len(c.Incomplete) > 0) && c.Certainty < timeline.Uncertain {
 		c.Certainty = timeline.Uncertain
 	}
@@ -47,6 +54,12 @@ func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading
 		c.Scopes = []timeline.Scope{}
 	}
 	return c
+}
+
+// confine makes a scope unknown, because the reader does not have all of its objects.
+func confine(s *timeline.Scope) {
+	s.Certainty, s.Confined = timeline.Unknown, true
+	s.From, s.To = timeline.Bound{}, timeline.Bound{}
 }
 
 // Judge prints how certain an answer is on standard error. It returns an error if the record has none of the requested resources, or if the
@@ -113,6 +126,9 @@ func (q *Question) say(c *certainty) {
 	if c.Unreadable > 0 {
 		fmt.Fprintf(q.Stderr, "  records that cannot be read, and may belong to the answer: %d ('kubecdc tail' shows them)\n", c.Unreadable)
 	}
+	if c.Only != "" {
+		fmt.Fprintf(q.Stderr, "  the answer has no other objects: %s\n", c.Only)
+	}
 	for _, text := range c.Incomplete {
 		fmt.Fprintf(q.Stderr, "  too large for the bus, and its store does not have it: %s\n", text)
 	}
@@ -144,6 +160,8 @@ func uncertainty(s *timeline.Scope) string {
 		return text
 	case timeline.Unknown:
 		switch {
+		case s.Confined:
+			return "unknown: the reader does not have all of its objects"
 		case s.OtherHistory:
 			return "unknown: its resourceVersions are of another etcd, or not numbers: use a time"
 		case s.Joined && to != "":

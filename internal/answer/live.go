@@ -28,6 +28,9 @@ func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([
 	if sources := sourcesOf(from.sure.Scopes); len(sources) > 1 {
 		return nil, UsageError{fmt.Errorf("the record has several clusters: name one with --cluster: %s", strings.Join(sources, ", "))}
 	}
+	if only := q.Record.Lacks(q.Wanted); only != "" {
+		return nil, UsageError{fmt.Errorf("objects that the record lacks for this reader would be shown as new; name the namespace (--namespace) or the resources: %s", only)}
+	}
 	fmt.Fprintf(q.Stderr, "live is the cluster at %s (%s)\n", to.Client.Host, to.From)
 	cluster := live.Cluster{Client: to.Client}
 	var answer *live.Answer

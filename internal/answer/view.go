@@ -29,7 +29,13 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 			return err
 		}
 		q.say(&sure)
-		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *timeline.Scope) []string { return warnings(at, s) }})
+		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *timeline.Scope) []string {
+			out := warnings(at, s)
+			if sure.Only != "" {
+				out = append(out, fmt.Sprintf("%s at %s: unknown: %s", s.Name, at, sure.Only))
+			}
+			return out
+		}})
 		if to == nil {
 			return q.judge(&sure)
 		}

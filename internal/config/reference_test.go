@@ -200,7 +200,7 @@ func isChoice(path string) bool {
 	return choice.MatchString(path)
 }
 
-var choice = regexp.MustCompile(`^(watch\[\]\.onError|bus\.nats\.(auth|tls)|checkpoint\.|claimCheck\.(directory|http)|tracing\.(headersFile|tls)|relays\[\]\.)`)
+var choice = regexp.MustCompile(`^(watch\[\]\.onError|bus\.nats\.(auth|reader|tls)|checkpoint\.|claimCheck\.(directory|http)|tracing\.(headersFile|tls)|relays\[\]\.)`)
 
 func isVariants(typ reflect.Type) bool { return typ.Implements(reflect.TypeFor[yamldoc.Variants]()) }
 

@@ -25,6 +25,11 @@ type Record struct {
 	// has passed the moment says nothing about the others.
 	Partitioned bool
 
+	// Reads reports whether the source may have some of the events of objects, and whether it has all of them, as driver.Confined. nil: it
+	// has all. Only says in words what it has.
+	Reads func(objects []consume.Objects, events consume.Events, cluster string) (some, all bool)
+	Only  string
+
 	// Since is the moment before which Versions may omit versions and gaps; zero: it omits none. A source that cannot send
 	// the events of one object alone is read from MaxSilence before Since. There, copies and snapshots of an earlier
 	// version count as versions.
@@ -42,10 +47,21 @@ func (r *Record) Events() int64 { return r.events.Load() }
 
 // Reading reports the data that a record did not provide.
 type Reading struct {
+	Only       string           // what the source has, if it does not have all objects of the selection; "": it has all
 	Unreadable int              // records
 	Latest     time.Time        // time of the latest event at or before the first moment of States
 	Incomplete []string         // objects whose event lacks a part that could not be fetched: "pods shop/web-0: …"
 	Begin      []timeline.Scope // of Versions: the certainty of each scope at the beginning of the span
+}
+
+// Lacks says in words what the source has, if it does not have all objects of a selection. "": it has all.
+func (r *Record) Lacks(s *Selection) string {
+	if r.Reads != nil {
+		if _, all := r.Reads(s.objects(), consume.AllEvents, s.Cluster); !all {
+			return r.Only
+		}
+	}
+	return ""
 }
 
 // States returns the states of moments, in the same order, for the objects of a selection. It ignores labels: the caller
@@ -79,7 +95,7 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	if err != nil {
 		return nil, nil, err
 	}
-	reading.Latest = latest
+	reading.Latest, reading.Only = latest, r.Lacks(s)
 	return states, reading, nil
 }
 
@@ -130,6 +146,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	if err != nil {
 		return nil, nil, err
 	}
+	reading.Only = r.Lacks(s)
 	for _, begin := range folds[1:] {
 		reading.Begin = begin.Scopes()
 	}

@@ -131,6 +131,11 @@ func (r *Record) crds(ctx context.Context, cluster string) ([]crd, error) {
 	definitions := &Selection{Cluster: cluster, Resources: []Resource{{Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"}}}
 	last := map[string]crd{}
 	q := consume.Query{Objects: definitions.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
+	if r.Reads != nil {
+		if some, _ := r.Reads(q.Objects, q.Events, cluster); !some {
+			return []crd{}, nil
+		}
+	}
 	_, err := r.read(ctx, q, definitions.Takes, func(e *consume.Event) (bool, error) {
 		var c crd
 		if e.Data != nil && json.Unmarshal(e.Data.After, &c) == nil && c.Spec.Names.Plural != "" {

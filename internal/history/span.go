@@ -38,6 +38,6 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	reading.Latest = latest
+	reading.Latest, reading.Only = latest, r.Lacks(s)
 	return state, fold.Scopes(), reading, nil
 }

@@ -1,11 +1,14 @@
 package relay_test
 
 import (
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
@@ -74,5 +77,55 @@ func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 	}
 	if strings.Contains(strings.ToLower(log.String()), "permission") {
 		t.Errorf("the log tells of permissions that are missing:\n%s", log)
+	}
+}
+
+// Two relays of one name have the same consumers. The later one waits for them until the other one has ended.
+func TestConfinedRelayIsTakenOver(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	if _, err := b.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "kubecdc-relay-shop"}); err != nil {
+		t.Fatal(err)
+	}
+	log := &logBuffer{}
+	start := func(to *target) *running {
+		source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()}, func(c *natsbus.Config) {
+			c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{"kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*"}}
+		})
+		return startLogging(t, relay.Options{Name: "r", Source: source, Target: to}, log.logger())
+	}
+	send := func(rv int) { b.sendTo("kubecdc.prod.object.core.configmaps.shop.web", event("shop", "web", rv)) }
+	first, second := newTarget(), newTarget()
+	r := start(first)
+	send(1)
+	first.wait(t, 1)
+	takes := start(second)
+	if err := r.wait(t); !errors.Is(err, relay.ErrElsewhere) {
+		t.Errorf("the first relay ends with %v", err)
+	}
+	send(2)
+	second.wait(t, 1)
+	if err := takes.stop(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "took over the cursor of another relay"); n != 1 {
+		t.Errorf("%d warnings about the other relay:\n%s", n, log)
+	}
+	if !strings.Contains(log.String(), "is in use by another reader (host ") {
+		t.Errorf("the log does not say why the relay waits:\n%s", log)
+	}
+}
+
+// A missing bucket is created by an administrator.
+func TestConfinedRelayCreatesNoBucket(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	source := b.sourceOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) {
+		c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{"kubecdc.>"}}
+	})
+	defer source.Close()
+	err := source.Open(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "an administrator creates it (nats kv add kubecdc-relay-shop)") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -167,13 +167,13 @@ func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bo
 
 // Start says how certain the state at From is, and what the record did not give.
 func (r *Replay) Start() ([]timeline.Scope, *history.Reading) {
-	r.reading.Unreadable = len(r.bad)
+	r.reading.Unreadable, r.reading.Only = len(r.bad), r.o.Record.Lacks(r.o.Selection)
 	return r.state.Scopes(), &r.reading
 }
 
 // End says how certain the state is that a consumer has at the end, and what the record did not give, after Run.
 func (r *Replay) End() ([]timeline.Scope, *history.Reading) {
-	return r.fold.Scopes(), &history.Reading{Unreadable: len(r.bad), Latest: r.reading.Latest}
+	return r.fold.Scopes(), &history.Reading{Only: r.o.Record.Lacks(r.o.Selection), Unreadable: len(r.bad), Latest: r.reading.Latest}
 }
 
 // Logs returns the logs of the record.

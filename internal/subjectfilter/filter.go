@@ -50,6 +50,18 @@ func Choose(template string, whyNot func(error)) (func(context.Context, jetstrea
 // New returns the filter for the objects and kinds of events of a query. template is bus.nats.subject; "" is the default.
 // The filter is nil if it would omit nothing.
 func New(template string, q *consume.Query) (*Filter, error) {
+	f, err := parse(template)
+	if err != nil {
+		return nil, err
+	}
+	if f.wanted = f.choose(q, ""); f.wanted == nil {
+		return nil, nil
+	}
+	return f, nil
+}
+
+// parse returns the filter of a template, without what is wanted.
+func parse(template string) (*Filter, error) {
 	if template == "" {
 		template = subject.Default
 	}
@@ -58,9 +70,6 @@ func New(template string, q *consume.Query) (*Filter, error) {
 	}
 	f := &Filter{template: strings.Split(template, ".")}
 	f.object = render(f.template, nil)
-	if f.wanted = f.choose(q, ""); f.wanted == nil {
-		return nil, nil
-	}
 	return f, nil
 }
 
@@ -76,11 +85,23 @@ func (f *Filter) separates() bool {
 
 // choose returns the wildcards for a query, nil for all subjects. cluster is the only one of the stream, "" if there may be others.
 func (f *Filter) choose(q *consume.Query, cluster string) [][]string {
-	objects := q.Objects
+	wanted := f.wildcards(q.Objects, q.Events, cluster)
+	if len(wanted) > mostSubjects {
+		return nil
+	}
+	wanted = disjoint(wanted)
+	object := f.objects(cluster)
+	if slices.ContainsFunc(wanted, func(w []string) bool { return slices.Equal(w, object) }) {
+		return nil
+	}
+	return wanted
+}
+
+// wildcards returns the wildcards of the subjects of events of objects. They may overlap.
+func (f *Filter) wildcards(objects []consume.Objects, events consume.Events, cluster string) [][]string {
 	if len(objects) == 0 {
 		objects = []consume.Objects{{}}
 	}
-	object := f.objects(cluster)
 	var wanted [][]string
 	for _, o := range objects {
 		groups := o.Groups
@@ -92,24 +113,13 @@ func (f *Filter) choose(q *consume.Query, cluster string) [][]string {
 			if cluster != "" {
 				known["cluster"] = cluster
 			}
-			if q.Events != consume.StreamEvents {
-				w := render(f.template, known)
-				if slices.Equal(w, object) {
-					return nil
-				}
-				wanted = append(wanted, w)
+			if events != consume.StreamEvents {
+				wanted = append(wanted, render(f.template, known))
 			}
-			if q.Events != consume.ObjectEvents {
+			if events != consume.ObjectEvents {
 				wanted = append(wanted, render(strings.Split(subject.Stream, "."), known))
 			}
 		}
-	}
-	if len(wanted) > mostSubjects {
-		return nil
-	}
-	wanted = disjoint(wanted)
-	if slices.ContainsFunc(wanted, func(w []string) bool { return slices.Equal(w, object) }) {
-		return nil
 	}
 	return wanted
 }

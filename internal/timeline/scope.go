@@ -76,6 +76,9 @@ type Scope struct {
 	// OtherHistory: the moment is a resourceVersion, and those of the scope are of another etcd, or no numbers. Ask by time.
 	OtherHistory bool `json:"otherHistory,omitempty"`
 
+	// Confined: the source does not have all of the scope's objects that are asked for.
+	Confined bool `json:"confined,omitempty"`
+
 	// Joined: events before To were not read, see Options.
 	Joined bool `json:"-"`
 

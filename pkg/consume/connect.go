@@ -161,11 +161,17 @@ func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream strin
 		return fmt.Errorf("open stream %s: the NATS server %s has no JetStream: start it with JetStream enabled (nats-server -js): %w", stream, server, err)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("open stream %s: JetStream is not enabled for this account at %s: use another account: %w", stream, server, err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case isTimeout(err) && errors.Is(l.conn.LastError(), nats.ErrPermissionViolation): // such a request has no answer
+		return fmt.Errorf("open stream %s at %s: %w", stream, server, l.conn.LastError())
+	case isTimeout(err):
 		return fmt.Errorf("open stream %s: %s does not respond: check that the stream's cluster is up, "+
 			"and that the user may publish to $JS.API.STREAM.INFO.%s: %w", stream, server, stream, err)
 	}
 	return fmt.Errorf("open stream %s at %s: %w", stream, server, err)
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
 }
 
 // others lists the existing streams.

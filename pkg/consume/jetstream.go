@@ -144,8 +144,14 @@ func (s *JetStream) read(ctx context.Context, q Query) (*jetStreamReader, error)
 	if s.Consumers != "" {
 		r.nameOf, r.id = s.consumerName, nuid.Next()
 	}
+	open := func(ctx context.Context) error { return r.open(ctx, s) }
+	if r.nameOf != nil && l.ours { // without names, a reader copes with some refusals; a given connection may have other users
+		open = func(ctx context.Context) error {
+			return l.untilRefused(ctx, func(ctx context.Context) error { return r.open(ctx, s) })
+		}
+	}
 	if r.js, err = s.api(l.conn); err == nil {
-		err = l.attempt(ctx, apiTimeout, func(ctx context.Context) error { return r.open(ctx, s) })
+		err = l.attempt(ctx, apiTimeout, open)
 	}
 	if err != nil {
 		err = l.explain(ctx, r.js, r.stream, err)

@@ -79,3 +79,26 @@ func (l *link) attempt(ctx context.Context, patience time.Duration, f func(conte
 	}
 	return err
 }
+
+// untilRefused calls f with a context that also ends soon after the server has refused a request of the connection, because a refused
+// request has no answer.
+func (l *link) untilRefused(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	before := l.conn.LastError()
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for sleep(ctx, quickHeartbeat) == nil {
+			if err := l.conn.LastError(); err != before && errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // a later one
+				cancel(err)
+			}
+		}
+	})
+	err := f(ctx)
+	if refused := context.Cause(ctx); err != nil && errors.Is(refused, nats.ErrPermissionViolation) {
+		err = refused
+	}
+	cancel(nil)
+	watcher.Wait()
+	return err
+}

@@ -26,6 +26,18 @@ type Readable interface {
 	Relay(r *Relaying) (RelaySource, error)
 }
 
+// Confined is a Source that has only some of the events of a bus.
+//
+// Reads reports whether it may have some of the events of objects, and whether it has all of them. For events of both kinds, some is that
+// of the events of objects. cluster is the only one of the events; "": any. Read returns an error if it has none.
+//
+// Only says in words what it has.
+type Confined interface {
+	consume.Source
+	Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool)
+	Only() string
+}
+
 // Partitioned is the Config of a bus with several logs. CopiesOf returns how many of the logs have a copy of an event about the stream.
 type Partitioned interface {
 	CopiesOf(logs []consume.Position, e *consume.Event) int

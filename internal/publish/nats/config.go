@@ -27,7 +27,8 @@ type Config struct {
 	Stream  Stream `yaml:"stream"`
 	// InboxPrefix is the prefix of the subjects of acknowledgements and responses, without the final dot; "" for _INBOX.
 	InboxPrefix string       `yaml:"inboxPrefix"`
-	Domain      string       `yaml:"domain"` // the JetStream domain of the stream; "" for the domain of the server
+	Domain      string       `yaml:"domain"`           // the JetStream domain of the stream; "" for the domain of the server
+	Reader      *Reader      `yaml:"reader,omitempty"` // nil: commands and relays may read all
 	Auth        Auth         `yaml:"auth,omitempty"`
 	TLS         *publish.TLS `yaml:"tls,omitempty"` // nil: if the URL's scheme or the server requires it, with the system's authorities
 
@@ -201,7 +202,7 @@ func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 func keys() map[string]check.Key {
 	const day = 24 * time.Hour
 	server := ` *(` + strings.Join(serverSchemes(), "|") + `)://[^@,:/ ][^@,]*`
-	return map[string]check.Key{
+	return withReaderKeys(map[string]check.Key{
 		"url":             {Pattern: `^` + server + `(,` + server + `)*$`, Message: "must be nats://host:port, without user and password"},
 		"inboxPrefix":     {Pattern: inboxPrefix.String()},
 		"domain":          {Pattern: jetStreamDomain.String()},
@@ -212,7 +213,7 @@ func keys() map[string]check.Key {
 			Low: yamldoc.Duration{Duration: time.Second}, High: yamldoc.Duration{Duration: 100 * 365 * day}, Zero: true,
 		}},
 		"stream.duplicateWindow": {Limit: check.Limit{Low: yamldoc.Duration{Duration: 100 * time.Millisecond}, High: yamldoc.Duration{Duration: day}}},
-	}
+	})
 }
 
 // Validate implements driver.Config.
@@ -241,6 +242,7 @@ func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 		list = append(list, c.validateSecrecy(path)...)
 	}
 	list = append(list, c.TLS.Validate(path.Child("tls"))...)
+	list = append(list, c.Reader.validate(path.Child("reader"), f)...)
 	return append(list, c.validateTarget(path, f)...)
 }
 

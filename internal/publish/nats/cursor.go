@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// CursorBucket is the key-value bucket of JetStream with the cursors of relays, each under the relay's name.
+// CursorBucket is the key-value bucket of JetStream with the cursors of relays, each under the relay's name. Relays with a Reader use another.
 const CursorBucket = "kubecdc-relay"
 
 var errNoCursor = errors.New("no cursor")
@@ -48,20 +48,39 @@ type cursor struct {
 	revision uint64
 }
 
-// takeCursor makes this relay the holder of its cursor, and creates the cursor if it does not exist.
-func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first position, replicas int) (*cursor, error) {
-	kv, err := js.KeyValue(ctx, CursorBucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: CursorBucket, Description: "positions of kubecdc relays", History: 1, Replicas: max(replicas, 1),
+// cursorBucket returns the name of the bucket with the cursors of relays.
+func (c *Config) cursorBucket() string {
+	if c.Reader != nil {
+		return c.Reader.bucket()
+	}
+	return CursorBucket
+}
+
+// openBucket opens the bucket of the cursor. It creates a missing one, unless the relay is confined: who may create a stream may copy
+// any other one.
+func (s *relaySource) openBucket(ctx context.Context, replicas int) (jetstream.KeyValue, error) {
+	bucket := s.cfg.cursorBucket()
+	kv, err := s.js.KeyValue(ctx, bucket)
+	missing := errors.Is(err, jetstream.ErrBucketNotFound)
+	switch {
+	case missing && s.cfg.Reader != nil:
+		return nil, fmt.Errorf("bucket %s, which holds the relay's cursor, does not exist: an administrator creates it (nats kv add %s)", bucket, bucket)
+	case missing:
+		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: bucket, Description: "positions of kubecdc relays", History: 1, Replicas: max(replicas, 1),
 		})
 		if errors.Is(err, jetstream.ErrBucketExists) {
-			kv, err = js.KeyValue(ctx, CursorBucket) // another client was faster
+			kv, err = s.js.KeyValue(ctx, bucket) // another client was faster
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open bucket %s, which holds the relay's cursor (may this user read and create it?): %w", CursorBucket, err)
+		return nil, fmt.Errorf("open bucket %s, which holds the relay's cursor (may this user read and create it?): %w", bucket, err)
 	}
+	return kv, nil
+}
+
+// takeCursor makes this relay the holder of its cursor, and creates the cursor if it does not exist.
+func takeCursor(ctx context.Context, kv jetstream.KeyValue, name string, first position) (*cursor, error) {
 	c := &cursor{kv: kv, name: name}
 	for failures := 1; ; failures++ {
 		before, revision, err := readPosition(ctx, kv, name)
@@ -74,7 +93,7 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 		}
 		if at.Stream != first.Stream {
 			return nil, finalError{fmt.Errorf("the cursor of relay %s belongs to stream %s, but the relay reads stream %s: give the relay another name, or delete key %s of bucket %s",
-				name, at.Stream, first.Stream, name, CursorBucket)}
+				name, at.Stream, first.Stream, name, kv.Bucket())}
 		}
 		c.before, c.made = before, revision == 0
 		host, _ := os.Hostname()
@@ -113,13 +132,13 @@ func readPosition(ctx context.Context, kv jetstream.KeyValue, name string) (at p
 	}
 	if err := json.Unmarshal(entry.Value(), &at); err != nil || at.Stream == "" {
 		return at, 0, finalError{fmt.Errorf("key %s of bucket %s is not a relay cursor: delete it, and the relay starts over: %w",
-			name, CursorBucket, cmp.Or(err, errNoCursor))}
+			name, kv.Bucket(), cmp.Or(err, errNoCursor))}
 	}
 	return at, entry.Revision(), nil
 }
 
-func readCursor(ctx context.Context, js jetstream.JetStream, name string) (position, error) {
-	kv, err := js.KeyValue(ctx, CursorBucket)
+func readCursor(ctx context.Context, js jetstream.JetStream, bucket, name string) (position, error) {
+	kv, err := js.KeyValue(ctx, bucket)
 	switch {
 	case errors.Is(err, jetstream.ErrBucketNotFound):
 		return position{}, errNoCursor

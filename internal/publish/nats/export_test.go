@@ -10,7 +10,10 @@ import (
 
 // TakeCursor takes the cursor of a relay that begins at the beginning of a stream.
 func TakeCursor(ctx context.Context, js jetstream.JetStream, name, stream string) error {
-	_, err := takeCursor(ctx, js, name, position{Stream: stream, Created: time.Now().UTC().Format(time.RFC3339Nano)}, 1)
+	kv, err := js.KeyValue(ctx, CursorBucket)
+	if err == nil {
+		_, err = takeCursor(ctx, kv, name, position{Stream: stream, Created: time.Now().UTC().Format(time.RFC3339Nano)})
+	}
 	return err
 }
 

@@ -37,7 +37,9 @@ type relaySource struct {
 	cursor *cursor
 	reader *relay.Reading
 	choose func(context.Context, jetstream.Stream, *consume.Query) []string
-	dialer *dialer
+	// confined is the stream, without its connection, if the relay may read only a part of it; nil: choose selects the subjects.
+	confined *confined
+	dialer   *dialer
 }
 
 // Relay implements driver.Readable.
@@ -52,11 +54,31 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 	if s.servers, err = serversOf(c.URL); err != nil {
 		return nil, fmt.Errorf("bus.nats.%w", err)
 	}
+	if c.Reader != nil {
+		return s.confine()
+	}
 	s.choose, err = subjectfilter.Choose(c.Subject, func(err error) {
 		s.log.Info("the server cannot filter, so the relay reads all records", "stream", c.Stream.Name, "why", err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats.subject: %w", err)
+	}
+	return s, nil
+}
+
+// confine confines the source to the subjects of its reader. It returns an error if the relay selects only objects of others.
+func (s *relaySource) confine() (driver.RelaySource, error) {
+	bus := consume.JetStream{Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name}
+	var err error
+	if s.confined, err = s.cfg.confine(bus, s.cfg.Reader.consumersOf(s.relay.Name)); err != nil {
+		return nil, err
+	}
+	some, all := s.confined.Reads(s.relay.Objects, s.relay.Events, s.relay.Cluster)
+	switch {
+	case !some:
+		return nil, &OutsideError{s.confined.only}
+	case !all:
+		s.log.Info("the relay selects more objects than it can read", "why", s.confined.only)
 	}
 	return s, nil
 }
@@ -146,24 +168,25 @@ func (s *relaySource) begin(ctx context.Context) error {
 	} else if info.State.FirstSeq > 0 {
 		first.Position = info.State.FirstSeq - 1
 	}
-	c, err := takeCursor(ctx, s.js, s.relay.Name, first, info.Config.Replicas)
+	kv, err := s.openBucket(ctx, info.Config.Replicas)
 	if err != nil {
 		return err
 	}
+	c, err := takeCursor(ctx, kv, s.relay.Name, first)
+	if err != nil {
+		return err
+	}
+	retried := s.cursor != nil && s.cursor.last.Holder == c.before.Holder // an earlier Open took it, and failed after that
+	s.cursor = c
 	switch {
+	case retried:
 	case c.before.Holder != "" && time.Since(c.before.Updated) < recentlySaved:
 		s.log.Warn("took over the cursor of another relay of this name, which stops: run only one", "host", c.before.Host)
 	case c.made:
 		s.log.Info("relay starts", "stream", name, "start", string(s.relay.Start), "position", c.last.Position)
 	}
 	filtered := false
-	bus := &consume.JetStream{Conn: s.conn, Domain: s.cfg.Domain, Stream: name}
-	bus.Choose = func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
-		chosen := s.choose(ctx, stream, q)
-		filtered = len(chosen) > 0
-		return chosen
-	}
-	reader, err := bus.Read(ctx, consume.Query{
+	reader, err := s.bus(&filtered).Read(ctx, consume.Query{
 		Objects: s.relay.Objects, Events: s.relay.Events, Start: consume.After(c.last.after()),
 		OnRetry:  func(err error) { s.note("read", err) },
 		OnResume: func() { s.log.Info("reading resumes where it was interrupted", "stream", name) },
@@ -171,8 +194,26 @@ func (s *relaySource) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.cursor, s.reader = c, relay.NewReading(reader, filtered, c.last.after())
+	s.reader = relay.NewReading(reader, filtered, c.last.after())
 	return nil
+}
+
+// bus returns the stream on the current connection. Its Read sets filtered if the server does not send all records.
+func (s *relaySource) bus(filtered *bool) consume.Source {
+	if s.confined != nil {
+		*filtered = true
+		confined := *s.confined
+		confined.bus.Conn = s.conn
+		return &confined
+	}
+	return &consume.JetStream{
+		Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name,
+		Choose: func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
+			chosen := s.choose(ctx, stream, q)
+			*filtered = len(chosen) > 0
+			return chosen
+		},
+	}
 }
 
 // Next implements driver.Source.
@@ -268,7 +309,7 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 	if err != nil {
 		return nil, err
 	}
-	at, err := readCursor(ctx, js, s.relay.Name)
+	at, err := readCursor(ctx, js, s.cfg.cursorBucket(), s.relay.Name)
 	switch {
 	case errors.Is(err, errNoCursor):
 		p.Problem = "it has not been started yet"
@@ -334,7 +375,13 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 		}
 		return err
 	}
-	return &consume.JetStream{URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name, Choose: choose}, explain, nil
+	bus := consume.JetStream{URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name}
+	if c.Reader != nil {
+		confined, err := c.confine(bus, c.Reader.Consumers)
+		return confined, explain, err
+	}
+	bus.Choose = choose
+	return &bus, explain, nil
 }
 
 func refusesCredentials(err error) bool {

@@ -52,6 +52,10 @@ var requests = map[string]string{
 	"delete the stream":                   "$JS.API.STREAM.DELETE.KUBECDC",
 	"read the large events of the bucket": "$JS.API.DIRECT.GET.OBJ_KUBECDC_LARGE.$O.KUBECDC_LARGE.C.x",
 	"request from the other account":      "KUBE.API.CONSUMER.CREATE.KUBECDC",
+	"create the bucket of cursors":        "$JS.API.STREAM.CREATE.KV_kubecdc-relay",
+	"read the cursor of another relay":    "$JS.API.DIRECT.GET.KV_kubecdc-relay.$KV.kubecdc-relay.search",
+	"move the cursor of another relay":    "$KV.kubecdc-relay.search",
+	"look into the bucket of cursors":     "$JS.API.STREAM.INFO.KV_kubecdc-relay",
 }
 
 // The documented permissions of each role refuse everything but what the role needs.
@@ -68,9 +72,11 @@ func TestRolesMayDoNothingElse(t *testing.T) {
 		"a relay": {
 			"read the state of the stream", "read another's durable", "delete another's durable", "create under another name",
 			"create with another filter", "create with a wider filter", "create with a filter in the body",
+			"create the bucket of cursors", "read the cursor of another relay", "move the cursor of another relay", "look into the bucket of cursors",
 		},
 		"a durable consumer": {"read the state of the stream"},
 		"a confined reader":  {"read the state of the stream"},
+		"a confined relay":   {"read the state of the stream"},
 
 		"a confined durable consumer": {"read the state of the stream"},
 	}
@@ -273,6 +279,47 @@ func TestConfinedReaderAsksInTheBody(t *testing.T) {
 	info, err := stream.Consumer(t.Context(), "ledger")
 	if err != nil || info.CachedInfo().Config.FilterSubject != "" {
 		t.Errorf("the durable of another user: %+v, %v", info, err)
+	}
+}
+
+// Who may write to a bucket can empty it: a confined relay has one of its own.
+func TestConfinedRelayEmptiesItsBucketAlone(t *testing.T) {
+	t.Parallel()
+	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "admin", Password: "secret"},
+			{Username: "relay", Password: "secret", Permissions: publishtest.GuidePermissions(t, "a confined relay")},
+		}
+	})
+	js, err := jetstream.New(connectAs(t, s, "admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc := connectAs(t, s, "relay", nats.CustomInboxPrefix("_INBOX_shop"))
+	for bucket, want := range map[string]int{"kubecdc-relay": 2, "kubecdc-relay-shop": 0} {
+		kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bucket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"deploys", "search"} {
+			if _, err := kv.PutString(t.Context(), key, "{}"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := nats.NewMsg("$KV." + bucket + ".other")
+		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupAll)
+		if _, err := nc.RequestMsg(m, time.Second); (err == nil) != (want == 0) {
+			t.Errorf("%s: %v", bucket, err)
+		}
+		kept := 0
+		for _, key := range []string{"deploys", "search"} {
+			if _, err := kv.Get(t.Context(), key); err == nil {
+				kept++
+			}
+		}
+		if kept != want {
+			t.Errorf("%s keeps %d cursors, want %d", bucket, kept, want)
+		}
 	}
 }
 

@@ -272,6 +272,20 @@ func Covers(outer, inner string) bool {
 	return len(o) == len(in)
 }
 
+// Overlap reports whether a subject can match both a and b.
+func Overlap(a, b string) bool {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		switch x, y := as[i], bs[i]; {
+		case x == ">" || y == ">":
+			return true
+		case x != y && x != "*" && y != "*":
+			return false
+		}
+	}
+	return len(as) == len(bs)
+}
+
 // plain is the set of bytes that are not escaped in a token.
 var plain = func() (set [256]bool) { //nolint:gochecknoglobals // a constant; Go has no constant arrays
 	for c := range 256 {

@@ -244,3 +244,28 @@ func BenchmarkSubject(b *testing.B) {
 		buf = s.Append(buf[:0], d)
 	}
 }
+
+func TestOverlap(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"a.b", "a.b", true},
+		{"a.b", "a.c", false},
+		{"a.*", "a.c", true},
+		{"a.*", "*.c", true},
+		{"a.*.c", "a.b", false},
+		{"a.*", "a", false},
+		{"a.>", "a", false},
+		{"a.>", "a.b.c", true},
+		{"a.>", "*.b", true},
+		{"a.>", "b.>", false},
+		{"a.b.>", "a.>", true},
+		{">", "a", true},
+	} {
+		if got := subject.Overlap(c.a, c.b); got != c.want || subject.Overlap(c.b, c.a) != got {
+			t.Errorf("%s and %s: %t", c.a, c.b, got)
+		}
+	}
+}
