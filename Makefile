@@ -62,7 +62,7 @@ FULL_STREAM      ?= 30m
 FULL_STREAM_SEED ?=
 
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-crashes test-faults test-selection test-failover test-log-identity test-full-stream test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25
@@ -114,6 +114,14 @@ test-faults: control-plane kafka ## Do FAULTS (200) bad things in a row to an ag
 test-selection: control-plane ## Tell agents what to send in SELECTIONS (50) ways, drawn from SELECTION_SEED, and compare with what the rules say (ten minutes)
 	cd test && SELECTIONS=$(SELECTIONS) $(if $(SELECTION_SEED),SELECTION_SEED=$(SELECTION_SEED)) go test -v -count=1 -timeout 2h \
 		-run '^Test(Selection(Oracle|Content)?|PlantedSecrets|Haystack|RedactionHash)$$' ./e2e ./oracle/...
+
+.PHONY: test-hostile
+test-hostile: control-plane ## Attack agents as docs/security.md lists: hostile objects, readers, nodes, connections, local users and configurations (ten minutes)
+	go test -v -count=1 -timeout 30m \
+		-run '^Test(OtherUsersOfTheMachineReachNoRecord|Confined.*|RolesMayDoNothingElse|Tenant.*|HostileDocumentCostsLittle)$$' \
+		./cmd/agent ./internal/publish/nats ./internal/relay ./internal/config/yamldoc
+	cd test && KUBECDC_E2E_LONG=1 go test -v -count=1 -timeout 1h \
+		-run '^Test(PlantedSecrets|HostileObjects|HostileConnections|TokenOfNodeConfiguresNobody)$$' ./e2e ./chart/live
 
 .PHONY: test-failover
 test-failover: control-plane ## Take the lead from an agent in five ways, FAILOVERS (20) times each, under load; and rolling updates

@@ -223,7 +223,7 @@ func variable(t *testing.T, name string) string {
 // packages returns the folders of the packages in a text, as "./e2e" and "./oracle/..." of a module.
 func packages(module, text string) []string {
 	var all []string
-	for _, m := range regexp.MustCompile(`(?:^| )\./([\w./]+)`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?:^|\s)\./([\w./]+)`).FindAllStringSubmatch(text, -1) {
 		all = append(all, module+m[1])
 	}
 	return all
@@ -288,5 +288,29 @@ func TestNightly(t *testing.T) {
 	}
 	if !slices.ContainsFunc(job.Steps, func(s struct{ Run string }) bool { return strings.HasPrefix(s.Run, "make ${{ matrix.step }} ") }) {
 		t.Error("the job of nightly.yaml does not run its step of the matrix")
+	}
+}
+
+// TestHostileTier checks that make test-hostile runs the tests that the documentation names for attacks.
+func TestHostileTier(t *testing.T) {
+	_, section, found := strings.Cut(read(t, "docs/security.md"), "## Attacks that tests try\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	if !found {
+		t.Fatal("docs/security.md has no section about attacks")
+	}
+	tests, forms := testTiers(t), longForms(t)
+	named := regexp.MustCompile("`([a-z0-9]+ (Test\\w+))`").FindAllStringSubmatch(section, -1)
+	if len(named) < 10 {
+		t.Errorf("the section names %d tests", len(named))
+	}
+	for _, m := range named {
+		test, ok := tests[m[1]]
+		if !ok {
+			t.Errorf("there is no test %s", m[1])
+			continue
+		}
+		if !slices.ContainsFunc(forms, func(s step) bool { return s.target == "test-hostile" && s.runs(m[2], test) }) {
+			t.Errorf("make test-hostile does not run %s", m[1])
+		}
 	}
 }
