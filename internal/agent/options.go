@@ -101,15 +101,30 @@ func (o *Options) readConfig() ([]byte, error) {
 // ReadConfig reads a configuration file, or stdin if the file is "-" and stdin is not nil. It returns the name for error messages.
 func ReadConfig(stdin io.Reader, file string) (data []byte, name string, err error) {
 	if file == "-" && stdin != nil {
-		data, err = io.ReadAll(stdin)
+		data, err = readLimited(stdin)
 		file = "standard input"
 	} else {
-		data, err = os.ReadFile(file)
+		data, err = readFile(file)
 	}
 	if err != nil {
 		return nil, file, ConfigError{fmt.Errorf("read configuration: %w", err)}
 	}
 	return data, file, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // opened only for reading
+	return readLimited(f)
+}
+
+// readLimited reads at most one byte more than a configuration may have: parsing it then returns the error. The reader may be
+// a device or a pipe that never ends.
+func readLimited(r io.Reader) ([]byte, error) {
+	return io.ReadAll(io.LimitReader(r, yamldoc.MaxBytes+1))
 }
 
 // parse returns the configuration in the content of a file, after the overrides.

@@ -57,7 +57,12 @@ func (d *decoder) parse() ast.Node {
 		d.notUTF8()
 		return nil
 	}
-	file, err := parser.ParseBytes(d.data, 0)
+	tokens, limit, err := tokenize(d.data)
+	if err != nil {
+		d.fail(limit, "", "%v", err)
+		return nil
+	}
+	file, err := parser.Parse(tokens, 0)
 	if err != nil {
 		var syntax yaml.Error
 		if errors.As(err, &syntax) {

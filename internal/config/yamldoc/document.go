@@ -8,8 +8,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// MaxBytes limits the size of a document, and with it the time and the depth of recursion that nesting can cost the parser. It is
-// far above the size of any configuration.
+// MaxBytes limits the size of a document. It is far above the size of any configuration.
 const MaxBytes = 256 << 10
 
 // Options of Decode.
@@ -45,7 +44,7 @@ func Decode(data []byte, into any, o *Options) (*Document, Errors) {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF")) // the byte order mark that some Windows editors write
 	doc := &Document{
 		name:      o.Name,
-		lines:     strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n"), // all three end a line in YAML
+		lines:     splitLines(data),
 		positions: map[string]position{}, texts: map[string]string{},
 	}
 	v := reflect.ValueOf(into).Elem()
@@ -60,6 +59,11 @@ func Decode(data []byte, into any, o *Options) (*Document, Errors) {
 		d.reportUnused()
 	}
 	return doc, d.errs
+}
+
+// splitLines returns the lines of a document. Three sequences end a line in YAML.
+func splitLines(data []byte) []string {
+	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n")
 }
 
 // Has reports whether the document or an override has a value at a path such as "watch[0].namespaces".

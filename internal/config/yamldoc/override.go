@@ -45,7 +45,14 @@ func (o *Override) node() (ast.Node, error) {
 	if !strings.HasPrefix(o.Value, "[") && !strings.HasPrefix(o.Value, "{") {
 		return ast.String(&token.Token{Type: token.StringType, Value: o.Value, Origin: o.Value}), nil
 	}
-	file, err := parser.ParseBytes([]byte(o.Value), 0)
+	if len(o.Value) > MaxBytes {
+		return nil, fmt.Errorf("must not be larger than %v", Bytes(MaxBytes))
+	}
+	tokens, _, err := tokenize([]byte(o.Value))
+	if err != nil {
+		return nil, err
+	}
+	file, err := parser.Parse(tokens, 0)
 	if err != nil || len(file.Docs) != 1 || file.Docs[0].Body == nil {
 		return nil, fmt.Errorf("must be valid YAML: a list such as [a, b] or a mapping such as {a: b}, got %s", Quote(o.Value))
 	}
