@@ -129,7 +129,7 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 			return
 		}
 		line, column := f.doc.Position(path)
-		list = append(list, &yamldoc.Error{File: f.Name, Line: line, Column: column, Path: path, Message: why})
+		list = append(list, &yamldoc.Error{File: f.Name, Line: line, Column: column, Path: path, Message: f.Conceal(why)})
 	}
 	for i := range f.Watch {
 		for j, p := range f.Watch[i].Resources {

@@ -22,6 +22,12 @@ func (f *File) Line(path string) int {
 	return line
 }
 
+// Conceal replaces what came from the environment in a text by ${NAME}, with which the file names it.
+func (f *File) Conceal(text string) string { return f.doc.Conceal(text) }
+
+// ConcealStrings applies Conceal to all strings that v, a pointer, leads to.
+func (f *File) ConcealStrings(v any) { f.doc.ConcealStrings(v) }
+
 // Check returns the errors of values that another package uses. The configuration has passed Validate. Errors need only Path
 // and Message, and TextLine and TextColumn for a longer text. The caller adds the position in the file.
 type Check func(*Config) []*yamldoc.Error

@@ -70,8 +70,14 @@ func everyNamespace(clusterScoped bool) string {
 	return "all"
 }
 
-// Resource explains what a configuration does with a resource.
+// Resource explains what a configuration does with a resource, without values that came from the environment.
 func Resource(f *config.File, r config.Resource) (*Explanation, error) {
+	e, err := explained(f, r)
+	f.ConcealStrings(e)
+	return e, err
+}
+
+func explained(f *config.File, r config.Resource) (*Explanation, error) {
 	v := f.Explain(r)
 	e := Explanation{Resource: r.String(), File: f.Name}
 	place := func(rule int) ruleAt { return ruleAt{Rule: rule, Line: f.Line(fmt.Sprintf("watch[%d]", rule))} }

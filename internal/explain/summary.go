@@ -64,7 +64,7 @@ type relayed struct {
 	To   string `json:"to"` // the key under to
 }
 
-// Summarize returns the summary of a configuration.
+// Summarize returns the summary of a configuration, without values that came from the environment.
 func Summarize(f *config.File) *Summary {
 	bus, settings := f.Bus.Chosen()
 	s := &Summary{
@@ -105,6 +105,8 @@ func Summarize(f *config.File) *Summary {
 			s.Off = append(s.Off, o.key)
 		}
 	}
+	s.checkpoint = f.Conceal(s.checkpoint)
+	f.ConcealStrings(s)
 	return s
 }
 

@@ -388,6 +388,9 @@ func (d *decoder) scalar(n ast.Node, path, want string) (string, bool) {
 		d.fail(n.GetToken(), path, "%v", err)
 		return "", false
 	}
+	if s != expanded {
+		d.noteVariables(path, s, d.options.Lookup)
+	}
 	if _, ok := d.texts[path]; !ok && s == expanded {
 		d.texts[path] = s
 	}
@@ -511,6 +514,7 @@ func (d *decoder) mark(tok *token.Token, path string) {
 
 func (d *decoder) fail(tok *token.Token, path, format string, args ...any) {
 	e := &Error{Path: path, Message: fmt.Sprintf(format, args...)}
+	d.concealError(e)
 	if d.within != nil {
 		e.File = d.within.Source
 		d.errs = append(d.errs, e)

@@ -7,7 +7,7 @@
 // Invariants:
 //   - No key is ignored: an unknown one is an error, with the key that was probably meant.
 //   - ${NAME} is expanded after parsing and inside scalars only: the value of a variable cannot change the structure.
-//   - Text that may be a secret is masked in errors.
+//   - Text that may be a secret is masked in errors. What came from a variable is replaced by ${NAME}.
 //   - A document is limited to [MaxBytes], to 64 levels and in the lengths of its keys, before it is parsed.
 //
 // It reads no file, asks the environment only through Options.Lookup, and starts no goroutine.

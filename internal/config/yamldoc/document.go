@@ -35,6 +35,8 @@ type Document struct {
 	lines     []string
 	positions map[string]position // of the value at a path; of the key, if the value is empty
 	texts     map[string]string   // by path, scalars without variables
+	variables map[string][]string // by path, the ${NAME} in the scalar
+	concealed []concealed
 }
 
 // Decode sets the fields of into, a pointer to a struct, from a document. Keys that neither the document nor an override has keep
@@ -45,7 +47,9 @@ func Decode(data []byte, into any, o *Options) (*Document, Errors) {
 	doc := &Document{
 		name:      o.Name,
 		lines:     splitLines(data),
-		positions: map[string]position{}, texts: map[string]string{},
+		positions: map[string]position{},
+		texts:     map[string]string{},
+		variables: map[string][]string{},
 	}
 	v := reflect.ValueOf(into).Elem()
 	d := &decoder{Document: doc, options: o, root: v.Type(), data: data, anchors: map[string]ast.Node{}}

@@ -11,8 +11,10 @@ type position struct {
 	source       string
 }
 
-// Locate sets the position of an error from its path: the position of the path, or of the nearest parent that the file has.
+// Locate sets the position of an error from its path: the position of the path, or of the nearest parent that the file has. It
+// conceals values of variables in the message.
 func (d *Document) Locate(e *Error) *Error {
+	d.concealError(e)
 	for path := e.Path; path != ""; path = path[:max(0, strings.LastIndexAny(path, ".["))] {
 		if at, ok := d.positions[path]; ok {
 			if at.source != "" {
