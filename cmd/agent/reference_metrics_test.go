@@ -170,6 +170,7 @@ func advice() map[string]string {
 		"kubecdc_build_info":                            "Join it to see the release of a graph.",
 		"kubecdc_informer_silence_seconds":              "Below 70 if the API server sends bookmarks (for nearly all resources). Above 180 the scope is stale, and consumers' state may be out of date. A scope whose list is not answered is stale too: alert on the health, `kubecdc_informer_scopes{health=\"stale\"} > 0`.",
 		"kubecdc_informer_lag_seconds":                  "The delay that the agent and the bus add for consumers of a resource. It grows while the bus is unreachable, or while it does not accept the events of one object.",
+		"kubecdc_informer_unmatched_redaction":          "Alert on any series: the path may be misspelled, and its values are on the bus. Objects were read meanwhile.",
 		"kubecdc_informer_scopes":                       "`sum(…{health=\"forbidden\"}) > 0`: a permission is missing, `kubecdc rbac` prints the role.",
 		"kubecdc_informer_gaps_total":                   "Alert on any increase with `recovered=\"false\"`: consumers that need every version have to note a missing span.",
 		"kubecdc_informer_lists_total":                  "`expired` follows a restart of the API server or a changed CRD. Many of them show that the agent or the bus is too slow.",

@@ -31,8 +31,9 @@ type Status struct {
 	Checkpoint *CheckpointStatus `json:"checkpoint,omitempty"`
 	Published  PublishedStatus   `json:"published"`
 	Informers  InformersStatus   `json:"informers"`
-	Scopes     []ScopeStatus     `json:"scopes"`        // those with a problem first
-	Omitted    int               `json:"scopesOmitted"` // number of further scopes: ?scopes=N shows more
+	Unmatched  []UnmatchedPath   `json:"unmatchedRedaction,omitempty"` // redacted paths that have matched nothing for a day
+	Scopes     []ScopeStatus     `json:"scopes"`                       // those with a problem first
+	Omitted    int               `json:"scopesOmitted"`                // number of further scopes: ?scopes=N shows more
 }
 
 // LeaderStatus is the state of the leader election.
@@ -109,6 +110,13 @@ type InformersStatus struct {
 	Bytes    int64          `json:"bytes"`    // of the last-known objects, compressed
 	Pending  int            `json:"pending"`  // sum over the scopes
 	Problems int            `json:"problems"` // scopes whose health is not ok, and those that wait for the bus: announcing, blocked, draining, drained or retiring
+}
+
+// UnmatchedPath is a redacted path that has matched nothing for a day: it may be misspelled.
+type UnmatchedPath struct {
+	Rule  string    `json:"rule"` // watch[0]
+	Path  string    `json:"path"`
+	Since time.Time `json:"since"` // when the agent started, or the rule came into force
 }
 
 // ScopeStatus is the state of one informer.

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
@@ -42,5 +43,25 @@ func TestStatusIsBounded(t *testing.T) {
 	lines := strings.Split(string(appendScopes(nil, append([]scope.Status(nil), all...))), "\n")
 	if len(lines) != maxShown+2 || lines[0] != "    pods/ns-19000: live, failing" || lines[maxShown] != "    and 19900 more: /status has all" {
 		t.Errorf("%d lines: %s … %s", len(lines), lines[0], lines[len(lines)-2])
+	}
+}
+
+// A misspelled redaction is shown to people and to programs.
+func TestUnmatchedRedactionIsShown(t *testing.T) {
+	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
+	s := Status{Now: now, Unmatched: []UnmatchedPath{{Rule: "watch[1]", Path: "spec.tokn", Since: now.Add(-26 * time.Hour)}}}
+	shown := ""
+	for _, line := range s.Lines(false, nil) {
+		for _, span := range line {
+			shown += span.Text
+		}
+		shown += "\n"
+	}
+	if want := "! watch[1].redact: spec.tokn has matched nothing for 26h0m: is it misspelled?\n"; !strings.Contains(shown, want) {
+		t.Errorf("shows:\n%s", shown)
+	}
+	text, err := json.Marshal(&s)
+	if want := `"unmatchedRedaction":[{"rule":"watch[1]","path":"spec.tokn","since":"2026-11-19T13:00:00Z"}]`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -47,6 +47,11 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	add("checkpoint", s.remembered())
 	add("published", s.published(before))
 	add("watching", s.watching())
+	for i := range s.Unmatched {
+		u := &s.Unmatched[i]
+		out = append(out, terminal.Line{{Style: terminal.Yellow, Text: fmt.Sprintf("! %s.redact: %s has matched nothing for %s: is it misspelled?",
+			u.Rule, u.Path, terminal.Duration(s.Now.Sub(u.Since)))}})
+	}
 	if len(s.Scopes) == 0 {
 		return out
 	}

@@ -197,6 +197,9 @@ func (r *reporter) status() admin.Status {
 	s.Published = admin.PublishedStatus(a.metrics.Totals())
 	if !ready.Standby {
 		s.AddScopes(a.informers.Status())
+		for _, u := range a.informers.Unmatched(s.Now) {
+			s.Unmatched = append(s.Unmatched, admin.UnmatchedPath{Rule: fmt.Sprintf("watch[%d]", u.Rule), Path: u.Path, Since: u.Since})
+		}
 	}
 	return s
 }

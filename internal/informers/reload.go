@@ -41,6 +41,7 @@ func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 		return err
 	}
 	s.mu.Lock()
+	next.Continue(s.sel)
 	discovered, ran := s.served.discovery != 0, s.ran
 	if !ran {
 		s.sel = next

@@ -2,12 +2,14 @@ package informers
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
 // heldBack reports whether Captured waits for an informer. It checks the last such informer first, and the others in random order (of a
@@ -48,10 +50,18 @@ func (r *running) Wait(ctx context.Context, cond func(scope.View) bool) error {
 	}
 }
 
+// Unmatched returns the redacted paths that have matched nothing for a day.
+func (s *Manager) Unmatched(now time.Time) []selection.UnmatchedPath {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.sel.Unmatched(now)
+}
+
 // conditions collects the condition of each informer at the time of the scrape.
 type conditions struct {
 	set                           *Manager
 	silence, lag, pending, scopes *prometheus.Desc
+	unmatched                     *prometheus.Desc
 }
 
 func newConditions(s *Manager) *conditions {
@@ -67,12 +77,14 @@ func newConditions(s *Manager) *conditions {
 			"Events from lists that are not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
 		scopes: desc("kubecdc_informer_scopes",
 			"Scopes by phase (waiting, listing, announcing, live, blocked, relisting, draining, retiring, drained), by health (ok, failing, stale, forbidden, notserved), and those that are not ok by the class of the failure.", "phase", "health", "reason"),
+		unmatched: desc("kubecdc_informer_unmatched_redaction",
+			"1 for each redacted path that has matched nothing for a day, since the agent started or the rule came into force.", "rule", "path"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *conditions) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.silence, c.lag, c.pending, c.scopes} {
+	for _, d := range []*prometheus.Desc{c.silence, c.lag, c.pending, c.scopes, c.unmatched} {
 		out <- d
 	}
 }
@@ -83,6 +95,9 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}
 	now := time.Now()
+	for _, u := range c.set.Unmatched(now) {
+		gauge(c.unmatched, 1, fmt.Sprintf("watch[%d]", u.Rule), u.Path)
+	}
 	for _, i := range c.set.observing() {
 		if d, ok := i.Silence(now); ok {
 			gauge(c.silence, d.Seconds(), i.Name())

@@ -51,9 +51,9 @@ func (c *Cutter) RedactCopies(group, resource string) (*Cutter, error) {
 	}
 	paths := c.Paths()
 	if group == "" && resource == "secrets" {
-		return newRedacting(paths, c.hashed, c.mac, copies{annotations: listedOnly})
+		return c.derive(paths, c.hashed, c.mac, copies{annotations: listedOnly})
 	}
-	secret, err := newRedacting(append(Copies(), SecretPaths(false)...), nil, nil, copies{annotations: listedOnly})
+	secret, err := (*Cutter)(nil).derive(append(Copies(), SecretPaths(false)...), nil, nil, copies{annotations: listedOnly})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (c *Cutter) RedactCopies(group, resource string) (*Cutter, error) {
 			policy.holding = append(policy.holding, carrier.Paths...)
 		}
 	}
-	return newRedacting(paths, c.hashed, c.mac, policy)
+	return c.derive(paths, c.hashed, c.mac, policy)
 }
 
 // copyFinder finds copies of Secrets in objects. It belongs to one goroutine.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 )
 
 // Cutter is a compiled set of paths to cut from objects, and of paths whose values are replaced (see Redact). Immutable; a
@@ -21,6 +22,8 @@ type Cutter struct {
 	// holding is the tree for objects that have copies of Secrets, which a search has found; nil:
 	// no search.
 	holding *node
+
+	uses *Uses // nil: not recorded
 }
 
 // NewCutter compiles paths. A path consists of member names joined by dots. ["…"] with a JSON string quotes a name with
@@ -43,7 +46,7 @@ func (c *Cutter) With(paths ...string) (*Cutter, error) {
 	if c == nil {
 		return NewCutter(paths)
 	}
-	return newRedacting(append(c.Paths(), paths...), c.hashed, c.mac, c.copies)
+	return c.derive(append(c.Paths(), paths...), c.hashed, c.mac, c.copies)
 }
 
 // Paths returns the paths that are cut, as they were given.
@@ -55,21 +58,29 @@ func (c *Cutter) Paths() []string {
 }
 
 func newCutter(paths, hashed []string, mac *MAC) (*Cutter, error) {
-	return newRedacting(paths, hashed, mac, copies{})
+	return (*Cutter)(nil).derive(paths, hashed, mac, copies{})
 }
 
-func newRedacting(paths, hashed []string, mac *MAC, policy copies) (*Cutter, error) {
-	c := &Cutter{paths: paths, hashed: hashed, mac: mac, copies: policy}
-	var err error
-	if c.root, err = newTree(paths, hashed, policy.annotations); err != nil || policy.secret == nil {
-		return c, err
+// derive compiles a Cutter that records what c records.
+func (c *Cutter) derive(paths, hashed []string, mac *MAC, policy copies) (*Cutter, error) {
+	d := &Cutter{paths: paths, hashed: hashed, mac: mac, copies: policy}
+	if c != nil {
+		d.uses = c.uses
 	}
-	c.holding, err = newTree(slices.Concat(paths, policy.holding), hashed, policy.annotations)
-	return c, err
+	return d, d.compile()
+}
+
+func (c *Cutter) compile() (err error) {
+	policy := &c.copies
+	if c.root, err = newTree(c.paths, c.hashed, policy.annotations, c.uses); err != nil || policy.secret == nil {
+		return err
+	}
+	c.holding, err = newTree(slices.Concat(c.paths, policy.holding), c.hashed, policy.annotations, c.uses)
+	return err
 }
 
 // newTree compiles paths that are cut, and paths whose values are replaced.
-func newTree(paths, hashed []string, policy annotations) (*node, error) {
+func newTree(paths, hashed []string, policy annotations, uses *Uses) (*node, error) {
 	root := &node{}
 	var errs []error
 	add := func(path string, f fate) {
@@ -85,7 +96,7 @@ func newTree(paths, hashed []string, policy annotations) (*node, error) {
 			errs = append(errs, err)
 			return
 		}
-		root.add(segments, f)
+		root.add(segments, f, uses.of(path))
 	}
 	for _, path := range paths {
 		add(path, removed)
@@ -162,6 +173,8 @@ type node struct {
 	each    *node // [*]; for an object, of those members that are not in members
 
 	annotations annotations // of metadata.annotations alone
+
+	matched []*atomic.Bool // set if a value is here: of the paths that end here or, unless it is kept, below
 }
 
 type edge struct {
@@ -174,11 +187,26 @@ const maxNodes = 1 << 14
 
 var errTooManyNodes = errors.New("too many paths with [*] beside names")
 
-func (n *node) add(segments []segment, f fate) {
+func (n *node) add(segments []segment, f fate, matched *atomic.Bool) {
 	for _, s := range segments {
 		n = n.grow(s)
 	}
 	n.fate = max(n.fate, f)
+	if matched != nil {
+		n.matched = append(n.matched, matched)
+	}
+}
+
+// appendMatched appends what a value here or below matches.
+func (n *node) appendMatched(all []*atomic.Bool) []*atomic.Bool {
+	all = append(all, n.matched...)
+	if n.each != nil {
+		all = n.each.appendMatched(all)
+	}
+	for _, e := range n.members {
+		all = e.node.appendMatched(all)
+	}
+	return all
 }
 
 func (n *node) grow(s segment) *node {
@@ -229,6 +257,9 @@ func compile(left *int, from ...*node) *node {
 	}
 	n.hashes = n.fate == replaced
 	if n.fate != kept {
+		for _, f := range from {
+			n.matched = f.appendMatched(n.matched)
+		}
 		return n
 	}
 	if len(each) > 0 {

@@ -71,7 +71,7 @@ func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
 	if c != nil {
 		policy = c.copies
 	}
-	return newRedacting(cut, hashed, mac, policy)
+	return c.derive(cut, hashed, mac, policy)
 }
 
 // MAC replaces a value by a code that shows whether the value has changed, but from which it cannot be guessed without the

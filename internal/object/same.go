@@ -20,7 +20,7 @@ func NewMask(paths ...string) (*Mask, error) {
 			errs = append(errs, err)
 			continue
 		}
-		root.add(segments, removed)
+		root.add(segments, removed, nil)
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)

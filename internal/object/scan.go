@@ -116,6 +116,7 @@ func (m *Scanned) AppendChangedBy(dst []byte, before Stamp) []byte {
 type Scanner struct {
 	cut, holding *node
 	copies       *copyFinder // nil: no search
+	uses         *Uses
 	stack        nesting
 
 	// State of the current scan:
@@ -134,7 +135,7 @@ type Scanner struct {
 func NewScanner(c *Cutter) *Scanner {
 	s := &Scanner{}
 	if c != nil {
-		s.cut = c.root
+		s.cut, s.uses = c.root, c.uses
 		if s.cut.hashes {
 			s.hasher = newHasher(c.mac)
 		}
@@ -189,6 +190,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 		s.hasher.fill(out, &s.m)
 	}
 	out = s.spliceType(out, len(dst), kind, apiVersion)
+	s.uses.noteRead()
 	s.m.Managed, s.m.Levels, s.m.Hides = s.m.stamp(), s.stack.deepest, hides
 	return out, &s.m, nil
 }

@@ -90,6 +90,9 @@ func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 		}
 		return i
 	}
+	for _, mark := range n.matched {
+		set(mark)
+	}
 	// Nothing inside a cut value is cut, but the pipeline may need to read it.
 	start, deepest := i, s.stack.deepest
 	if i = s.value(i, nil, r, depth); i < 0 {

@@ -1,8 +1,10 @@
 package selection_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -208,6 +210,61 @@ func TestCopiesOfSecretsAreRemoved(t *testing.T) {
 				t.Errorf("%s, redaction.secrets %t: %s, %v", name, on, out, err)
 			}
 		}
+	}
+}
+
+// A redacted path that has matched nothing for a day is reported. A changed selection continues the record of a rule that stays.
+func TestUnmatchedPaths(t *testing.T) {
+	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	compile := func(previous *selection.Selection, redact ...string) *selection.Selection {
+		t.Helper()
+		all := rule(func(r *selection.Rule) { r.Resources, r.Redact = []selection.Pattern{named("pods")}, redact })
+		s, err := selection.Compile(selection.Spec{Rules: []selection.Rule{all}, Secrets: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if previous != nil {
+			s.Continue(previous)
+		}
+		return s
+	}
+	read := func(s *selection.Selection, spec string) {
+		t.Helper()
+		scopes, err := s.Scopes(&selection.Choice{Resource: *pods, Rules: []*selection.Rule{&s.Rules[0]}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := `{"metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"1"},"spec":` + spec + `}`
+		if _, _, _, err := scopes[0].NewScanner().Scan(nil, []byte(raw)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unmatched := func(s *selection.Selection, after time.Duration) string {
+		text := ""
+		for _, u := range s.Unmatched(time.Now().Add(after)) {
+			text += fmt.Sprintf("%d %s ", u.Rule, u.Path)
+		}
+		return text
+	}
+	const hours = time.Hour
+	s := compile(nil, "spec.a", "spec.b", "spec.b")
+	if got := unmatched(s, 25*hours); got != "" {
+		t.Errorf("without an object: %s", got)
+	}
+	read(s, `{"c":1}`)
+	if got := unmatched(s, 23*hours); got != "" {
+		t.Errorf("before a day has passed: %s", got)
+	}
+	if got := unmatched(s, 25*hours); got != "0 spec.a 0 spec.b " {
+		t.Errorf("nothing has matched: %s", got)
+	}
+	next := compile(s, "spec.a", "spec.b", "spec.b")
+	read(s, `{"b":1}`) // a scope that did not change
+	if got := unmatched(next, 25*hours); got != "0 spec.a " {
+		t.Errorf("after a reload: %s", got)
+	}
+	if got := unmatched(compile(next, "spec.a", "spec.c"), 25*hours); got != "" {
+		t.Errorf("other paths, and no object: %s", got)
 	}
 }
 
