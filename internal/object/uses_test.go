@@ -3,6 +3,7 @@ package object_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -25,7 +26,7 @@ func TestUsesOfPaths(t *testing.T) {
 		},
 	} {
 		for _, mac := range []*object.MAC{nil, newMAC(t, testKey, false)} {
-			uses := object.NewUses(paths)
+			uses := object.NewUses(paths, time.Time{})
 			c := redacting(t, nil, mac, paths...)
 			c = must(must(c.Record(uses)).RedactCopies("example.com", "works"))
 			if plain := must(redacting(t, nil, mac, paths...).RedactCopies("example.com", "works")); plain.Fingerprint() != c.Fingerprint() {
@@ -34,7 +35,11 @@ func TestUsesOfPaths(t *testing.T) {
 			for _, in := range tc.in {
 				scan(t, c, in)
 			}
-			if got := uses.Unmatched(); !slices.Equal(got, tc.want) {
+			var got []string
+			for _, u := range uses.Unmatched(time.Time{}, 0) {
+				got = append(got, u.Path)
+			}
+			if !slices.Equal(got, tc.want) {
 				t.Errorf("%s: %q, want %q", name, got, tc.want)
 			}
 		}

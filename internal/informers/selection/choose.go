@@ -114,7 +114,7 @@ type Rule struct {
 	Filter        func(r *object.Resource) Filter // returns a resource's filter. If it is nil or returns nil, nothing is withheld
 	Where         string                          // the condition by which Filter withholds whole objects and reads; "": none
 
-	uses uses // of Redact; set by Compile
+	uses *object.Uses // of Redact; set by Compile
 }
 
 // Filter withholds deltas on purpose. It is safe for concurrent use.

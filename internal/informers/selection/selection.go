@@ -31,7 +31,7 @@ func Compile(spec Spec) (*Selection, error) {
 		if _, err := cutter.Redact(rule.Redact, spec.MAC); err != nil {
 			return nil, fmt.Errorf("rule %d: redact: %w", n, err)
 		}
-		rule.uses = uses{object.NewUses(rule.Redact), time.Now()}
+		rule.uses = object.NewUses(rule.Redact, time.Now())
 	}
 	return &Selection{Spec: spec, cutter: cutter}, nil
 }
@@ -106,8 +106,8 @@ func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error)
 		if c.cutter, err = s.redact(r, s.redacted(r, rule), s.Secrets); err != nil {
 			return nil, fmt.Errorf("%s: redact: %w", r, err)
 		}
-		if rule.uses.Uses != nil {
-			if c.cutter, err = c.cutter.Record(rule.uses.Uses); err != nil {
+		if rule.uses != nil {
+			if c.cutter, err = c.cutter.Record(rule.uses); err != nil {
 				return nil, fmt.Errorf("%s: redact: %w", r, err)
 			}
 		}

@@ -263,8 +263,19 @@ func TestUnmatchedPaths(t *testing.T) {
 	if got := unmatched(next, 25*hours); got != "0 spec.a " {
 		t.Errorf("after a reload: %s", got)
 	}
-	if got := unmatched(compile(next, "spec.a", "spec.c"), 25*hours); got != "" {
-		t.Errorf("other paths, and no object: %s", got)
+	if got := unmatched(compile(next, "spec.c"), 25*hours); got != "" {
+		t.Errorf("another path, and no object: %s", got)
+	}
+	more := rule(func(r *selection.Rule) {
+		r.Resources, r.Redact = []selection.Pattern{named("pods"), named("jobs")}, []string{"spec.a", "spec.b"}
+	})
+	wider, err := selection.Compile(selection.Spec{Rules: []selection.Rule{more}, Secrets: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wider.Continue(next)
+	if got := unmatched(wider, 25*hours); got != "0 spec.a " {
+		t.Errorf("the rule has another resource: %s", got)
 	}
 }
 

@@ -1,7 +1,6 @@
 package selection
 
 import (
-	"slices"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -10,28 +9,23 @@ import (
 // unmatchedAfter is how long a redacted path may match nothing before Unmatched returns it.
 const unmatchedAfter = 24 * time.Hour
 
-// uses records which paths of a rule's Redact have matched a value, since a time.
-type uses struct {
-	*object.Uses
-
-	since time.Time
-}
-
-// UnmatchedPath is a redacted path that has matched no value since a time, although objects were read: it may be misspelled.
+// UnmatchedPath is a redacted path of a rule that has matched no value since a time, although objects were read: it may be misspelled.
 type UnmatchedPath struct {
-	Rule  int       `json:"rule"` // its index
-	Path  string    `json:"path"`
-	Since time.Time `json:"since"`
+	object.UnmatchedPath
+
+	Rule int // its index
 }
 
-// Continue continues the records of the paths that rules of previous have for the same resources. Scopes that do not change continue with
-// the cutters of previous. It must be called before s has scopes.
+// Continue continues the records of the paths that previous redacts too, those of a rule with the same resources before others. Scopes that
+// do not change continue with the cutters of previous. It must be called before s has scopes.
 func (s *Selection) Continue(previous *Selection) {
 	for n := range s.Rules {
 		rule := &s.Rules[n]
-		for k := range previous.Rules {
-			if was := &previous.Rules[k]; was.names() == rule.names() && slices.Equal(was.Redact, rule.Redact) {
-				rule.uses = was.uses
+		for _, same := range []bool{false, true} { // the last one counts
+			for k := range previous.Rules {
+				if was := &previous.Rules[k]; (was.names() == rule.names()) == same {
+					rule.uses.Continue(was.uses)
+				}
 			}
 		}
 	}
@@ -53,12 +47,8 @@ func (r *Rule) names() string {
 func (s *Selection) Unmatched(now time.Time) []UnmatchedPath {
 	var all []UnmatchedPath
 	for n := range s.Rules {
-		u := &s.Rules[n].uses
-		if now.Sub(u.since) < unmatchedAfter {
-			continue
-		}
-		for _, path := range u.Unmatched() {
-			all = append(all, UnmatchedPath{n, path, u.since})
+		for _, u := range s.Rules[n].uses.Unmatched(now, unmatchedAfter) {
+			all = append(all, UnmatchedPath{u, n})
 		}
 	}
 	return all
