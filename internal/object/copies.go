@@ -114,14 +114,19 @@ func newCopyFinder(c *copies) *copyFinder {
 	return &copyFinder{marker: []byte(c.marker), secrets: NewScanner(c.secret)}
 }
 
-// redact returns the object in raw without the values of the Secrets that it embeds, and whether it
-// has copies. The result is raw, or memory of f that is valid until the next call. It
-// finds nothing in invalid JSON, which the scan reports.
+// suspects reports whether an object that has been scanned may have copies of Secrets. What was cut from
+// it need not be searched.
+func (f *copyFinder) suspects(scanned []byte) bool {
+	return f.isMarked(scanned) || mayNameSecret(scanned)
+}
+
+func (f *copyFinder) isMarked(raw []byte) bool { return len(f.marker) > 0 && bytes.Contains(raw, f.marker) }
+
+// redact returns the valid object in raw without the values of the Secrets that it embeds, and whether
+// it has copies. The result is raw, or memory of f that is valid until the next call.
 func (f *copyFinder) redact(raw []byte) (_ []byte, has bool) {
-	has = len(f.marker) > 0 && bytes.Contains(raw, f.marker)
-	if !mayNameSecret(raw) {
-		return raw, has
-	}
+	f.forget()
+	has = f.isMarked(raw)
 	copied := f.find(raw)
 	if len(f.found) == 0 {
 		return raw, has || copied

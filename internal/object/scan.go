@@ -153,16 +153,25 @@ func NewScanner(c *Cutter) *Scanner {
 // An error is ErrTruncated, a *SyntaxError, or names the member with a wrong type; then out is dst. Missing or null members
 // are not an error: a bookmark has no name.
 func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m *Scanned, err error) {
+	out, m, err = s.scan(dst, raw, s.cut, kind, apiVersion)
+	if err != nil || s.copies == nil || !s.copies.suspects(out[len(dst):]) {
+		return out, m, err
+	}
+	without, found := s.copies.redact(raw)
+	if !found {
+		return out, m, nil
+	}
+	if out, m, err = s.scan(dst, without, s.holding, kind, apiVersion); err == nil {
+		m.Hides = true
+	}
+	return out, m, err
+}
+
+// scan is Scan with the tree of paths that are cut.
+func (s *Scanner) scan(dst, raw []byte, cut *node, kind, apiVersion string) (out []byte, m *Scanned, err error) {
 	const keep = 64 << 10
 	if cap(s.scratch) > keep {
 		s.scratch = nil
-	}
-	cut, hides := s.cut, false
-	if s.copies != nil {
-		s.copies.forget()
-		if raw, hides = s.copies.redact(raw); hides {
-			cut = s.holding
-		}
 	}
 	s.raw, s.dst, s.err = raw, dst, nil
 	s.stack.deepest = 0
@@ -191,7 +200,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 	}
 	out = s.spliceType(out, len(dst), kind, apiVersion)
 	s.uses.noteRead()
-	s.m.Managed, s.m.Levels, s.m.Hides = s.m.stamp(), s.stack.deepest, hides
+	s.m.Managed, s.m.Levels = s.m.stamp(), s.stack.deepest
 	return out, &s.m, nil
 }
 
