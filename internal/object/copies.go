@@ -114,8 +114,8 @@ func newCopyFinder(c *copies) *copyFinder {
 	return &copyFinder{marker: []byte(c.marker), secrets: NewScanner(c.secret)}
 }
 
-// suspects reports whether an object that has been scanned may have copies of Secrets. What was cut from
-// it need not be searched.
+// suspects reports whether an object that has been scanned may have copies of Secrets. A scan has left
+// less to search than the API server sent.
 func (f *copyFinder) suspects(scanned []byte) bool {
 	return f.isMarked(scanned) || mayNameSecret(scanned)
 }

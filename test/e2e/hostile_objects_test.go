@@ -147,7 +147,9 @@ func TestHostileObjects(t *testing.T) {
 			}
 			return v
 		}
-		cm := func(step int) obj { return obj{"apiVersion": "v1", "kind": "ConfigMap", "data": obj{"step": fmt.Sprint(step)}} }
+		cm := func(step int) obj {
+			return obj{"apiVersion": "v1", "kind": "ConfigMap", "data": obj{"step": fmt.Sprint(step)}}
+		}
 		for step := range 3 {
 			for _, levels := range []int{400, 3000} {
 				h.put(t, oracle.Widgets, h.namespace, fmt.Sprint("deep-", levels), obj{
