@@ -120,7 +120,9 @@ func (f *copyFinder) suspects(scanned []byte) bool {
 	return f.isMarked(scanned) || mayNameSecret(scanned)
 }
 
-func (f *copyFinder) isMarked(raw []byte) bool { return len(f.marker) > 0 && bytes.Contains(raw, f.marker) }
+func (f *copyFinder) isMarked(raw []byte) bool {
+	return len(f.marker) > 0 && bytes.Contains(raw, f.marker)
+}
 
 // redact returns the valid object in raw without the values of the Secrets that it embeds, and whether
 // it has copies. The result is raw, or memory of f that is valid until the next call.
