@@ -118,8 +118,8 @@ test-selection: control-plane ## Tell agents what to send in SELECTIONS (50) way
 .PHONY: test-hostile
 test-hostile: control-plane ## Attack agents as docs/security.md lists: hostile objects, readers, nodes, connections, local users and configurations (ten minutes)
 	go test -v -count=1 -timeout 30m \
-		-run '^Test(OtherUsersOfTheMachineReachNoRecord|Confined.*|RolesMayDoNothingElse|ConfigPrintsNoVariable|Tenant.*|HostileDocumentCostsLittle)$$' \
-		./cmd/agent ./internal/publish/nats ./internal/relay ./internal/config/yamldoc
+		-run '^Test(OtherUsersOfTheMachineReachNoRecord|Confined.*|RolesMayDoNothingElse|NoOutputShowsWhatCameFromTheEnvironment|Tenant.*|HostileDocumentCostsLittle)$$' \
+		./cmd/agent ./internal/publish/nats ./internal/relay ./internal/config/yamldoc ./internal/explain
 	cd test && KUBECDC_E2E_LONG=1 go test -v -count=1 -timeout 1h \
 		-run '^Test(PlantedSecrets|HostileObjects|HostileConnections|TokenOfNodeConfiguresNobody)$$' ./e2e ./chart/live
 

@@ -150,11 +150,23 @@ func TestHostileObjects(t *testing.T) {
 		cm := func(step int) obj {
 			return obj{"apiVersion": "v1", "kind": "ConfigMap", "data": obj{"step": fmt.Sprint(step)}}
 		}
+		all := world.Collection(oracle.Widgets, h.namespace)
 		for step := range 3 {
-			for _, levels := range []int{400, 3000} {
-				h.put(t, oracle.Widgets, h.namespace, fmt.Sprint("deep-", levels), obj{
-					"apiVersion": oracle.WidgetsGroup + "/v1", "kind": "Widget", "spec": obj{"tree": deep(levels, fmt.Sprint(step))},
-				})
+			for _, levels := range []int{400, 600} { // an event has at most 500
+				// Server-side apply of such an object takes the API server a minute.
+				name := fmt.Sprint("deep-", levels)
+				o := obj{
+					"apiVersion": oracle.WidgetsGroup + "/v1", "kind": "Widget", "metadata": world.Meta(name),
+					"spec": obj{"tree": deep(levels, fmt.Sprint(step))},
+				}
+				write := func() ([]byte, error) { return h.API.MergePatch(t.Context(), all+"/"+name, o) }
+				if step == 0 {
+					write = func() ([]byte, error) { return h.API.Create(t.Context(), all, o) }
+				}
+				_, err := write()
+				if err != nil {
+					t.Fatal(err)
+				}
 			}
 			rv := h.put(t, "configmaps", h.victim(), "beside", cm(step))
 			h.event(t, "beside", rv, 10*time.Second)

@@ -20,7 +20,7 @@ import (
 )
 
 // beforeCommit is the commit of the agent that an upgrade starts from. KUBECDC_UPGRADE_FROM names another commit.
-const beforeCommit = "c44b7cbff0e123a8b4090fba40f90ffd3ecfdd84"
+const beforeCommit = "40300e8c5bb65e76fbc1f319a3867cb91cc33704"
 
 // buildingBefore is held while a test builds that agent: tests run in parallel, and one build is enough.
 var buildingBefore sync.Mutex

@@ -104,6 +104,9 @@ func (d *Document) concealStrings(v reflect.Value) {
 			d.concealStrings(v.Field(i))
 		}
 	case reflect.Slice:
+		if v.CanSet() && !v.IsNil() { // the configuration may have the same slice
+			v.Set(reflect.AppendSlice(reflect.MakeSlice(v.Type(), 0, v.Len()), v))
+		}
 		for i := range v.Len() {
 			d.concealStrings(v.Index(i))
 		}
@@ -115,15 +118,21 @@ func (d *Document) concealStrings(v reflect.Value) {
 	}
 }
 
-// concealError replaces values of variables in the message of an error. Errors about a value end with what was got.
+// concealError replaces values of variables in the message of an error. An error about a value ends
+// with what was got: the names of the variables take its place.
 func (d *Document) concealError(e *Error) {
 	names := d.variables[e.Path]
-	if len(names) > 0 {
-		e.Message, _, _ = strings.Cut(e.Message, ", got ")
+	if len(names) == 0 {
+		e.Message = d.Conceal(e.Message)
+		return
 	}
-	e.Message = d.Conceal(e.Message)
-	if len(names) > 0 {
+	says, _, got := strings.Cut(e.Message, ", got ")
+	e.Message = d.Conceal(says)
+	switch {
+	case got:
 		e.Message += ", got the value of " + strings.Join(names, " and ")
+	case !strings.Contains(e.Message, names[0]):
+		e.Message += "; its value is that of " + strings.Join(names, " and ")
 	}
 }
 
