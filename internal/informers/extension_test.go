@@ -228,7 +228,10 @@ func TestLowerListOfAnEtcdIsARestore(t *testing.T) {
 				l := live(t, s, newMemory(), nil)
 				l.awaitCaptured(t)
 				s.delete(deleted)
-				eventually(t, "the deletion", func() bool { return len(l.changes()) > 0 && strings.HasPrefix(l.changes()[len(l.changes())-1], "d ") })
+				eventually(t, "the deletion", func() bool {
+					all := l.changes()
+					return len(all) > 0 && strings.HasPrefix(all[len(all)-1], "d ")
+				})
 				s.restore(copied)
 				s.CloseClientConnections()
 				pass(3 * time.Minute)
