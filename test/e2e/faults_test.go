@@ -70,6 +70,12 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 	resources, selected := []string{"configmaps", "secrets"}, []string{oracle.Widgets}
 	namespaces := []string{"faults-a", "faults-b"}
 
+	var faults []oracle.Fault
+	t.Cleanup(func() { // last: behind the agent's log, where the end of a long output shows it
+		for _, f := range faults[:min(5, len(faults))] {
+			t.Logf("%.600s", f)
+		}
+	})
 	s := newStage(t, 2, rng)
 	for _, ns := range namespaces {
 		s.NewNamespace(t, ns)
@@ -117,7 +123,8 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 		}
 	}
 	stopWriting()
-	got, faults := s.Conclude(t, nil, resources, selected)
+	var got oracle.Verdict
+	got, faults = s.Conclude(t, nil, resources, selected)
 	if s.Agent.Ended() {
 		t.Errorf("the agent has ended by itself: %v", s.Agent.Err)
 	}
