@@ -3,9 +3,11 @@ package config_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -141,6 +143,42 @@ func TestTooLarge(t *testing.T) {
 	_, err := config.Parse([]byte("# "+strings.Repeat("x", 1<<20)), "f.yaml")
 	if err == nil || err.Error() != "f.yaml: must not be larger than 256KiB" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// 20,000 errors took minutes: each one showed its line, all of which was masked for that, and searched all keys for its own.
+func TestManyErrors(t *testing.T) {
+	const (
+		errors = 4000
+		shown  = 100
+		most   = 300 << 20
+	)
+	var lines, flow strings.Builder
+	for i := range errors {
+		fmt.Fprintf(&lines, "x%d: 1\n", i)
+		fmt.Fprintf(&flow, ",x%d: 1", i)
+	}
+	for name, text := range map[string]string{
+		"lines": "apiVersion: kubecdc.dev/v1\n" + lines.String(),
+		"flow":  "{apiVersion: kubecdc.dev/v1" + flow.String() + "}",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := config.Parse([]byte(text), "f.yaml")
+		if err == nil {
+			t.Fatalf("%s: no error", name)
+		}
+		says := err.Error()
+		runtime.ReadMemStats(&after)
+		if got := strings.Count(says, "unknown field"); got != shown {
+			t.Errorf("%s: %d errors are shown, want %d", name, got, shown)
+		}
+		if want := "f.yaml: and 3900 more errors"; !strings.Contains(says, want) {
+			t.Errorf("%s: %q is not in the errors", name, want)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > most {
+			t.Errorf("%s: %d MB were allocated", name, got>>20)
+		}
 	}
 }
 

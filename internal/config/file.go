@@ -89,7 +89,7 @@ func ParseOverridden(data []byte, name string, set []yamldoc.Override, checks ..
 	}
 	if len(errs) > 0 {
 		errs.Sort()
-		return nil, errs
+		return nil, errs.First()
 	}
 	return &File{Config: c, Name: name, doc: doc}, nil
 }

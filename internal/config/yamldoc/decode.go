@@ -27,6 +27,7 @@ type decoder struct {
 	data    []byte
 	anchors map[string]ast.Node
 	errs    Errors
+	paths   []string // of all keys; nil until an unknown one needs them
 
 	overrides []*override
 	within    *override // the one that is being decoded; nil: the document is
@@ -523,6 +524,6 @@ func (d *decoder) fail(tok *token.Token, path, format string, args ...any) {
 	if tok != nil && tok.Position != nil {
 		e.Line, e.Column = tok.Position.Line, tok.Position.Column
 	}
-	e.File, e.excerpt = d.name, excerpt(d.lines, e.Line, e.Column)
+	e.File, e.lines = d.name, d.excerpts
 	d.errs = append(d.errs, e)
 }

@@ -33,6 +33,7 @@ type Options struct {
 type Document struct {
 	name      string
 	lines     []string
+	excerpts  *lines
 	positions map[string]position // of the value at a path; of the key, if the value is empty
 	texts     map[string]string   // by path, scalars without variables
 	variables map[string][]string // by path, the ${NAME} in the scalar
@@ -51,6 +52,7 @@ func Decode(data []byte, into any, o *Options) (*Document, Errors) {
 		texts:     map[string]string{},
 		variables: map[string][]string{},
 	}
+	doc.excerpts = newLines(doc.lines)
 	v := reflect.ValueOf(into).Elem()
 	d := &decoder{Document: doc, options: o, root: v.Type(), data: data, anchors: map[string]ast.Node{}}
 	d.prepareOverrides()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Errors are all errors of a document, in the order of the file.
@@ -51,6 +52,18 @@ func (e Errors) Sort() {
 	})
 }
 
+// mostErrors limits the errors that are shown of a document. An error shows its line, which may be the whole document.
+const mostErrors = 100
+
+// First returns the first errors. If there are more, the last one says how many.
+func (e Errors) First() Errors {
+	if len(e) <= mostErrors {
+		return e
+	}
+	more := &Error{File: e[0].File, Message: fmt.Sprintf("and %d more errors; correct the first ones, and check again", len(e)-mostErrors)}
+	return append(slices.Clone(e[:mostErrors]), more)
+}
+
 // Error is one error of a document.
 type Error struct {
 	File    string `json:"file,omitempty"`   // the name given to Decode; "" if there is none
@@ -64,7 +77,7 @@ type Error struct {
 	TextLine   int `json:"-"`
 	TextColumn int `json:"-"`
 
-	excerpt string
+	lines *lines // of the file
 }
 
 // Error returns "file:line:column: path: message", without the parts that are not known, and an excerpt of the file.
@@ -87,8 +100,8 @@ func (e *Error) Styled(path, mark func(string) string) string {
 		b.WriteString(path(e.Path) + ": ")
 	}
 	b.WriteString(e.Message)
-	if e.excerpt != "" {
-		b.WriteString(e.excerpt + mark("^"))
+	if text := e.lines.excerpt(e.Line, e.Column); text != "" {
+		b.WriteString(text + mark("^"))
 	}
 	return b.String()
 }
@@ -96,19 +109,42 @@ func (e *Error) Styled(path, mark func(string) string) string {
 // excerptWidth limits the characters of a line on either side of the position.
 const excerptWidth = 100
 
+// lines are those of a document, for excerpts. Many errors may be in one line, which is masked once.
+type lines struct {
+	all []string
+
+	mu     sync.Mutex
+	masked map[int][]rune
+}
+
+func newLines(all []string) *lines { return &lines{all: all, masked: map[int][]rune{}} }
+
 // excerpt returns a line of the file, and below it the space before the mark of the column; "" if the file has no such
 // line.
-func excerpt(lines []string, line, column int) string {
-	if line < 1 || line > len(lines) || column < 1 {
+func (l *lines) excerpt(line, column int) string {
+	if l == nil || line < 1 || line > len(l.all) || column < 1 {
 		return ""
 	}
-	text := []rune(Mask(strings.TrimRight(lines[line-1], "\r")))
+	text := l.mask(line)
+	column = min(column, len(text)+1)
+	from, to := max(0, column-1-excerptWidth), min(len(text), column-1+excerptWidth)
+	return fmt.Sprintf("\n%6d | %s\n       | %s", line, string(text[from:to]), strings.Repeat(" ", column-1-from))
+}
+
+// mask returns a line without secrets and control characters.
+func (l *lines) mask(line int) []rune {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text, ok := l.masked[line]
+	if ok {
+		return text
+	}
+	text = []rune(Mask(strings.TrimRight(l.all[line-1], "\r")))
 	for i, r := range text {
 		if r < ' ' || r == 0x7f {
 			text[i] = ' ' // a tab would shift the mark; a control character could change the terminal
 		}
 	}
-	column = min(column, len(text)+1)
-	from, to := max(0, column-1-excerptWidth), min(len(text), column-1+excerptWidth)
-	return fmt.Sprintf("\n%6d | %s\n       | %s", line, string(text[from:to]), strings.Repeat(" ", column-1-from))
+	l.masked[line] = text
+	return text
 }

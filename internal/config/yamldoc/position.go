@@ -28,7 +28,7 @@ func (d *Document) Locate(e *Error) *Error {
 			break
 		}
 	}
-	e.File, e.excerpt = d.name, excerpt(d.lines, e.Line, e.Column)
+	e.File, e.lines = d.name, d.excerpts
 	return e
 }
 

@@ -58,7 +58,10 @@ func (d *decoder) unknownField(name, parent string, known []string) string {
 		return "renamed to " + now
 	}
 	var elsewhere, below []string
-	for _, p := range Paths(d.root, d.options.Alias) {
+	if d.paths == nil {
+		d.paths = Paths(d.root, d.options.Alias)
+	}
+	for _, p := range d.paths {
 		i := strings.LastIndexByte(p, '.')
 		if key := p[i+1:]; key == name && d.options.Alias(p) == p {
 			elsewhere = append(elsewhere, p)
