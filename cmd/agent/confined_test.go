@@ -279,6 +279,9 @@ func TestConfinedUserReadsTwice(t *testing.T) {
 			t.Errorf("want %q, got %+v", want, got)
 		}
 	}
+	if strings.Contains(got.Err, "names of its own") {
+		t.Errorf("the advice of consume and that of the command: %s", got.Err)
+	}
 	first.end(t)
 	if got := answerOf(t, "get", "cm", "-n", "shop", "--at", withinRecord, "--config", file); got.Code != exitOK {
 		t.Errorf("after the end of the first: %+v", got)

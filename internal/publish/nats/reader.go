@@ -126,13 +126,24 @@ func (s *confined) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 	q.LastOfEach = false // a subject may have records of several objects
 	r, err := s.bus.Read(ctx, q)
 	if inUse := (*consume.InUseError)(nil); errors.As(err, &inUse) {
-		err = fmt.Errorf("%w; end that one, or read with a configuration and permissions for another name (bus.nats.reader.consumers)", err)
+		err = &namesInUseError{inUse}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return confinedReader{r}, nil
 }
+
+// namesInUseError is an InUseError with advice for the user of a configuration.
+type namesInUseError struct{ *consume.InUseError }
+
+func (e *namesInUseError) Error() string {
+	return fmt.Sprintf("consumer %s is in use by another reader (%s): end that one, or read with a configuration and permissions for another name "+
+		"(bus.nats.reader.consumers)", e.Consumer, e.By)
+}
+
+// Unwrap returns the error without the advice.
+func (e *namesInUseError) Unwrap() error { return e.InUseError }
 
 // confinedReader is a reader without access to the object store, which has the events of all namespaces. A request for an object would
 // get no answer.
