@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -111,4 +112,77 @@ func TestRunRefusesAKey(t *testing.T) {
 			t.Errorf("exit code %d, want %d and %q:\n%s", code, exitUsage, c.want, a.stderr)
 		}
 	}
+}
+
+// A value of ${NAME} may be a password. Nothing that the agent logs or serves has a part of it, at the start and at a reload. The
+// path of a file that cannot be read is shown.
+func TestRunConcealsWhatCameFromTheEnvironment(t *testing.T) {
+	const value = "Xq7hunterTwo9Zk"
+	t.Setenv("KUBECDC_TEST_VALUE", value)
+	api := fakeAPI(t, "u-1", nil)
+	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
+	write := func(bus, more string) {
+		t.Helper()
+		text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\nserver: {address: \"127.0.0.1:0\"}\nbus: {%s}\n%s", bus, more)
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conceals := func(what, text string) {
+		t.Helper()
+		for i := 0; i+6 <= len(value); i++ {
+			if part := value[i : i+6]; strings.Contains(text, part) {
+				t.Errorf("%s: %q is in:\n%s", what, part, text)
+				return
+			}
+		}
+	}
+	for _, bus := range []string{
+		`nats: {url: "nats://kubecdc:${KUBECDC_TEST_VALUE}@127.0.0.1:4222"}`,
+		`nats: {url: "nats://127.0.0.1:${KUBECDC_TEST_VALUE}"}`,
+		`kafka: {brokers: ["kubecdc:${KUBECDC_TEST_VALUE}@127.0.0.1:9092"]}`,
+		`http: {url: "https://127.0.0.1:${KUBECDC_TEST_VALUE}/"}`,
+		`http: {url: "http://127.0.0.1/", auth: {tokenFile: "${KUBECDC_TEST_VALUE}"}}`,
+	} {
+		write(bus, "")
+		c := launch(t, "run", "--config", file, "--kubeconfig", kubeconfig(t, api.URL))
+		if code := c.wait(); code != exitUsage {
+			t.Errorf("%s: exit code %d:\n%s", bus, code, c.stderr)
+		}
+		conceals(bus, c.stderr.String())
+	}
+	const receives = `http: {url: "http://127.0.0.1:1/hook/${KUBECDC_TEST_VALUE}?key=${KUBECDC_TEST_VALUE}"}`
+	write(receives, "")
+	c := launch(t, "run", "--config", file, "--kubeconfig", kubeconfig(t, api.URL))
+	address := c.says(t, `"server_address":"([^"]+)"`)[1]
+	c.says(t, "waiting for changes")
+	for _, changed := range []struct{ more, want string }{
+		{`watch: [{resources: ["${KUBECDC_TEST_VALUE}"]}]`, `watch\[0\].resources\[0\]: `},
+		{`watch: [{resources: [pods], namespaces: ["${KUBECDC_TEST_VALUE}"]}]`, `watch\[0\].namespaces\[0\]: `},
+		{`watch: [{resources: [pods], where: "object.${KUBECDC_TEST_VALUE}("}]`, `watch\[0\].where: `},
+		{`strip: ["spec[${KUBECDC_TEST_VALUE}"]`, `strip\[0\]: `},
+		{`cluster: "prod-${KUBECDC_TEST_VALUE}"`, `cluster: cannot be changed`},
+		{`log: {level: "${KUBECDC_TEST_VALUE}"}`, `log.level: `},
+	} {
+		write(receives, changed.more)
+		if err := c.process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		c.says(t, `error in the changed configuration.*`+changed.want)
+		for _, path := range []string{"/readyz?verbose", "/status", "/metrics"} {
+			response, err := http.Get("http://" + address + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(response.Body)
+			if err := errors.Join(err, response.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			conceals(changed.more+" "+path, string(body))
+		}
+	}
+	conceals("the log", c.stderr.String())
 }
