@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -102,7 +103,7 @@ func (t *TLS) Roots() (*x509.CertPool, error) {
 	if t == nil || t.CAFile == "" {
 		return nil, nil
 	}
-	b, err := os.ReadFile(t.CAFile)
+	b, err := ReadFile(t.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("tls: read caFile: %w", err)
 	}
@@ -169,9 +170,26 @@ func (t *TLS) Dialer(dial func(ctx context.Context, network, addr string) (net.C
 // ErrPlaintext means that a password, a token or a client secret would have left this machine unencrypted.
 var ErrPlaintext = errors.New("the password or token would be sent unencrypted: use TLS, or set insecure: true beside it")
 
+// maxFile limits a file of secrets or certificates, in bytes. The bundle of all public authorities has a tenth of that.
+const maxFile = 4 << 20
+
+// ReadFile reads a file of secrets or certificates, which may be the wrong one: a disk image, or a device that never ends.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // opened only for reading
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = &os.PathError{Op: "read", Path: path, Err: fmt.Errorf("is larger than %d MiB", maxFile>>20)}
+	}
+	return data, err
+}
+
 // ReadSecret reads a file with one secret, without final line ends. Errors contain only the file's name.
 func ReadSecret(what, file string) (string, error) {
-	b, err := os.ReadFile(file)
+	b, err := ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", what, err)
 	}

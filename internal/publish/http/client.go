@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -191,7 +190,7 @@ func (l *links) refresh(now stamp) error {
 	roots := l.roots
 	if now.info != nil && !l.stamp.same(now) {
 		var err error
-		if roots, err = os.ReadFile(l.tls.CAFile); err != nil {
+		if roots, err = publish.ReadFile(l.tls.CAFile); err != nil {
 			return fmt.Errorf("tls: read caFile: %w", err)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // settled is the minimum age of a file's last change at which a later change surely gets another time: clocks of file systems tick every
@@ -91,7 +93,7 @@ func (c *credentials) read() (header http.Header, hidden []string, err error) {
 func (c *credentials) load() (http.Header, error) {
 	header := http.Header{}
 	if c.headersFile != "" {
-		b, err := os.ReadFile(c.headersFile)
+		b, err := publish.ReadFile(c.headersFile)
 		if err != nil {
 			return nil, fmt.Errorf("headersFile: %w", err)
 		}
@@ -102,7 +104,7 @@ func (c *credentials) load() (http.Header, error) {
 	if c.tokenFile == "" {
 		return header, nil
 	}
-	b, err := os.ReadFile(c.tokenFile)
+	b, err := publish.ReadFile(c.tokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("tokenFile: %w", err)
 	}

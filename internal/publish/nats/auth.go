@@ -58,7 +58,7 @@ func (a *Auth) read(key string) (secret, nkey string, err error) {
 		}
 		return "", "", credentialsError{fmt.Errorf("%s: %w", file, err)}
 	}
-	b, err := os.ReadFile(file)
+	b, err := publish.ReadFile(file)
 	if err != nil {
 		pathErr := new(os.PathError)
 		if errors.As(err, &pathErr) {

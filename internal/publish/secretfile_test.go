@@ -1,0 +1,42 @@
+package publish_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
+)
+
+// Credentials of 300 MB took 1.2 GB and 41 seconds: a file that is too large is not read whole. The error names the file and the limit.
+func TestLargeFilesOfSecretsAreNotRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	credentials := &nats.Config{URL: "nats://127.0.0.1:4222", Auth: nats.Auth{CredsFile: file}}
+	for name, read := range map[string]func() error{
+		"password": func() error {
+			_, err := publish.ReadSecret("passwordFile", file)
+			return err
+		},
+		"certificates": func() error {
+			_, err := (&publish.TLS{CAFile: file}).Roots()
+			return err
+		},
+		"credentials": func() error {
+			_, err := credentials.ConnectOptions("bus.nats")
+			return err
+		},
+	} {
+		err := read()
+		if err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "larger than 4 MiB") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
