@@ -25,12 +25,12 @@ import (
 
 // askFlags are the flags of the commands that query the record.
 type askFlags struct {
-	bus                          tailFlags
-	namespace, selector, cluster string
-	output                       output
-	allNamespaces, exact         bool
-	pagerCommand                 string
-	noPager                      bool
+	bus                                      tailFlags
+	namespace, selector, cluster, clusterUID string
+	output                                   output
+	allNamespaces, exact                     bool
+	pagerCommand                             string
+	noPager                                  bool
 }
 
 const momentHelp = `A moment is a time (2026-11-20T14:05:00Z, 14:05, 'yesterday 14:05'), the beginning of a day (2026-11-20, yesterday),
@@ -50,6 +50,7 @@ func (f *askFlags) add(cmd *cobra.Command, formats []string) {
 	fl := cmd.Flags()
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern (default: all)")
 	fl.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects in all namespaces, as without --namespace")
+	f.addClusterUID(cmd)
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several; on Kafka, an object is then read from its partition alone")
 	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
 	fl.StringVar(&f.pagerCommand, "pager", "", "`command` that shows the answer page by page at a terminal (default: $PAGER, else "+terminal.DefaultPager+")")
@@ -58,6 +59,10 @@ func (f *askFlags) add(cmd *cobra.Command, formats []string) {
 	f.output.add(cmd, formats)
 	cmd.ValidArgsFunction = f.completeObjects
 	_ = cmd.RegisterFlagCompletionFunc("namespace", f.completeNamespaces) // fails for flags that do not exist
+}
+
+func (f *askFlags) addClusterUID(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.clusterUID, "cluster-uid", "", "`uid` of the cluster, or its beginning, if the record has several of one name")
 }
 
 func (f *askFlags) addSelector(cmd *cobra.Command) {
@@ -110,6 +115,7 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	if err != nil {
 		return nil, usageError{err}
 	}
+	wanted.ClusterUID = f.clusterUID
 	record, err := f.open(stderr)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,11 @@ func (f *askFlags) completeNames(cmd *cobra.Command, resource, before, typed str
 	var out []cobra.Completion
 	f.readForCompletion(cmd, func(ctx context.Context, r *history.Record) {
 		s, err := history.NewSelection([]string{resource}, f.namespace, "", f.cluster)
-		if err != nil || r.Resolve(ctx, s) != nil {
+		if err != nil {
+			return
+		}
+		s.ClusterUID = f.clusterUID
+		if r.Resolve(ctx, s) != nil {
 			return
 		}
 		for _, name := range r.ObjectNames(ctx, s) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -87,6 +88,7 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	fl.StringVar(&f.speed, "speed", "max", "`speed` of the record's time: 1, 10, 0.5, or max")
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster in the events that are sent (default: as it is)")
 	fl.StringVar(&f.ask.cluster, "source-cluster", "", "`name` of the cluster to send, if the record has several")
+	fl.StringVar(&f.ask.clusterUID, "source-cluster-uid", "", "`uid` of the cluster to send, or its beginning, if the record has several of one name")
 	fl.StringVar(&f.position, "position", "", "`file` that stores how far the replay is, to continue it")
 	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`; patterns, ! before one excludes")
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
@@ -123,6 +125,9 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 		return err
 	}
 	o.Asked = []string{strings.Join(args, " "), strings.Join(f.namespaces, ","), strings.Join(f.ops, ","), f.ask.cluster}
+	if f.ask.clusterUID != "" { // else the ids of the snapshot are those of a record with one cluster of a name
+		o.Asked = append(o.Asked, f.ask.clusterUID)
+	}
 	if o.Position, err = f.openPosition(ctx, args, o); err != nil {
 		return err
 	}
@@ -154,16 +159,16 @@ func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.
 	if err := q.Judge(ctx, o.From, scopes, reading); err != nil {
 		return err
 	}
-	clusters := r.Clusters()
-	if len(clusters) > 1 {
-		return usageError{fmt.Errorf("the record has events of several clusters: name one with --source-cluster: %s", strings.Join(clusters, ", "))}
+	clusters := answer.Clusters(r.Clusters())
+	if err := clusters.One("events", "source-cluster"); err != nil {
+		return err
 	}
 	begun, _ := o.Position.Begun()
 	cfg := config.Default()
 	cfg.Log.Level = config.LogLevel(f.logLevel)
 	log, _ := agent.NewLogger(cfg.Log, cfg.Log.Level.Slog(), terminal.Detect(terminal.NewLogWriter(ctx, stderr), os.Getenv))
 	to, err := f.target.Open(ctx, &replaytarget.Options{
-		Cluster: cmp.Or(f.cluster, strings.Join(clusters, "")), Continues: begun, Record: r.Logs(), Source: f.sourceFile(), Stdout: stdout, Log: log,
+		Cluster: cmp.Or(f.cluster, strings.Join(slices.Collect(maps.Values(clusters)), "")), Continues: begun, Record: r.Logs(), Source: f.sourceFile(), Stdout: stdout, Log: log,
 	})
 	if err != nil {
 		return err
@@ -259,7 +264,7 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 	}
 	p, err := replay.OpenPosition(ctx, f.position, map[string]string{
 		"resources": strings.Join(args, " "), "--namespace": strings.Join(f.namespaces, ","), "--op": strings.Join(f.ops, ","),
-		"--from": f.from, "--to": f.to, "--source-cluster": f.ask.cluster, "--cluster": f.cluster, "--config": f.ask.bus.Config,
+		"--from": f.from, "--to": f.to, "--source-cluster": f.ask.cluster, "--source-cluster-uid": f.ask.clusterUID, "--cluster": f.cluster, "--config": f.ask.bus.Config,
 		"--stream": f.ask.bus.access.Stream, "--target-config": f.target.Config, "--target-stream": f.target.Stream,
 	}, map[string]string{"--bus": f.ask.bus.Bus, "--target": f.target.URL}, o.From.String(), o.To.String())
 	if err != nil {

@@ -82,6 +82,7 @@ memory.
 
 func (f *serveFlags) addView(cmd *cobra.Command) {
 	fl := cmd.Flags()
+	f.addClusterUID(cmd)
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several")
 	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
 	f.bus.addBus(cmd)

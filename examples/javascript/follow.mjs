@@ -45,7 +45,7 @@ if (!args.once || (await consumer.info()).num_pending > 0) {
 await nc.close();
 
 if (args.once) {
-  for (const { source, uid, resource, object } of table.rows.values()) {
-    console.log(JSON.stringify({ source, uid, resource, object }));
+  for (const { source, clusteruid, resource, uid, object } of table.rows.values()) {
+    console.log(JSON.stringify({ source, clusteruid, resource, uid, object }));
   }
 }

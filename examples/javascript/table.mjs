@@ -3,10 +3,10 @@
 const MAX_KNOWN = 100_000; // deleted objects, and ids of stream events, that are kept to recognize late copies
 
 export class Table {
-  rows = new Map(); // by source and uid: the objects that exist
-  gone = new Map(); // by source and uid: the objects that no longer exist
-  #reading = new Map(); // by source and scope: the snapshot being read, and the position of its start
-  #seen = new Map(); // source and id of stream events
+  rows = new Map(); // by cluster, resource and uid: the objects that exist
+  gone = new Map(); // by cluster, resource and uid: the objects that no longer exist
+  #reading = new Map(); // by cluster and scope: the snapshot being read, and the position of its start
+  #seen = new Map(); // cluster and id of stream events
   #position = 0;
 
   // Applies the next event, and returns the changes of the table: [{ what, row }].
@@ -17,16 +17,17 @@ export class Table {
   }
 
   #object(event) {
-    const { source, uid, op, namespace = "", name, data } = event;
-    const group = event.apiversion.includes("/") ? "." + event.apiversion.split("/")[0] : "";
+    const { source, clusteruid = "", uid, op, namespace = "", name, data } = event;
+    const cluster = clusterOf(event);
+    const resource = resourceOf(event);
     const version = versionOf(event);
     const part = selectors(event.scope ?? "");
-    const row = { source, uid, resource: event.resource + group, namespace, name, version, position: 0, object: data.after, part };
+    const row = { source, clusteruid, cluster, resource, uid, namespace, name, version, position: 0, object: data.after, part };
 
-    const key = `${source} ${uid}`;
+    const key = `${cluster} ${resource} ${uid}`;
     const known = this.rows.get(key);
     const shown =
-      op !== "r" || [...this.#reading.values()].some((s) => s.source === source && s.snapshot === data.snapshot);
+      op !== "r" || [...this.#reading.values()].some((s) => s.cluster === cluster && s.snapshot === data.snapshot);
     row.position = shown ? this.#position : (known?.position ?? 0);
     if (known && op === "r") known.position = row.position; // The snapshot confirms that it exists.
 
@@ -50,26 +51,28 @@ export class Table {
     return [{ what: event.type.split(".").at(-1), row }];
   }
 
-  #stream({ source, id, type, scope, data }) {
+  #stream(event) {
+    const { id, type, scope, data } = event;
     const kind = type.replace("dev.kubecdc.", "");
-    if (!["snapshot.started", "snapshot.completed", "gap"].includes(kind) || this.#seen.has(`${source} ${id}`)) return [];
-    keep(this.#seen, `${source} ${id}`, true);
-    if (kind === "gap") return data.deadLetter ? this.#letter(source, data.deadLetter) : [];
-    const key = `${source} ${scope}`;
+    const cluster = clusterOf(event);
+    if (!["snapshot.started", "snapshot.completed", "gap"].includes(kind) || this.#seen.has(`${cluster} ${id}`)) return [];
+    keep(this.#seen, `${cluster} ${id}`, true);
+    if (kind === "gap") return data.deadLetter ? this.#letter(`${cluster} ${resourceOf(event)}`, data.deadLetter) : [];
+    const key = `${cluster} ${scope}`;
     const reading = this.#reading.get(key);
     if (kind === "snapshot.started") {
-      this.#reading.set(key, { source, snapshot: data.snapshot, position: this.#position });
+      this.#reading.set(key, { cluster, snapshot: data.snapshot, position: this.#position });
     } else if (kind === "snapshot.completed" && reading?.snapshot === data.snapshot) {
       this.#reading.delete(key);
-      return this.#sweep(source, scope, reading.position);
+      return this.#sweep(cluster, scope, reading.position);
     }
     return [];
   }
 
   // Applies a gap for the dead letter with this id: the object exists, unless the event is its deletion.
-  #letter(source, id) {
+  #letter(resource, id) {
     const [, uid, version] = id.split("/");
-    const key = `${source} ${uid}`;
+    const key = `${resource} ${uid}`;
     const row = this.rows.get(key);
     if (row && version === "d") {
       this.rows.delete(key);
@@ -81,14 +84,24 @@ export class Table {
   }
 
   // Removes the objects that were neither read nor changed since the snapshot started: they no longer exist.
-  #sweep(source, scope, started) {
-    const swept = [...this.rows].filter(([, row]) => row.position < started && covers(source, scope, row));
+  #sweep(cluster, scope, started) {
+    const swept = [...this.rows].filter(([, row]) => row.position < started && covers(cluster, scope, row));
     for (const [key, row] of swept) {
       this.rows.delete(key);
       keep(this.gone, key, row);
     }
     return swept.map(([, row]) => ({ what: "swept", row }));
   }
+}
+
+// Returns the cluster of an event. One that is created again under the same name has the same source and another clusteruid.
+function clusterOf({ source, clusteruid = "" }) {
+  return `${source} ${clusteruid}`;
+}
+
+// Returns the resource of an event: "deployments.apps", "pods".
+function resourceOf({ resource, apiversion }) {
+  return apiversion.includes("/") ? `${resource}.${apiversion.split("/")[0]}` : resource;
 }
 
 // Returns the number of restores of etcd, with which the id ends, and the sequence. After a restore, sequences start over lower.
@@ -98,10 +111,10 @@ function versionOf({ id, sequence }) {
 }
 
 // Reports whether a scope ("pods", "pods/shop", "configmaps/*,!kube-*?labelSelector=a=b") covers a row.
-function covers(source, scope, row) {
+function covers(cluster, scope, row) {
   const part = selectors(scope);
   const [resource, patterns] = scope.slice(0, scope.length - part.length).split("/");
-  if (source !== row.source || resource !== row.resource || (part && row.part && part !== row.part)) return false;
+  if (cluster !== row.cluster || resource !== row.resource || (part && row.part && part !== row.part)) return false;
   if (!patterns || !row.namespace) return true;
   const glob = (p) => new RegExp(`^${p.replace("!", "").replaceAll("*", ".*").replaceAll("?", ".")}$`);
   const matching = patterns.split(",").filter((p) => glob(p).test(row.namespace));

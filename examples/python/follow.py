@@ -100,8 +100,8 @@ async def main():
         await nc.close()
 
     if args.once:
-        for (source, uid), row in table.rows.items():
-            print(json.dumps({"source": source, "uid": uid, "resource": row.resource, "object": row.object}))
+        for ((source, clusteruid), resource, uid), row in table.rows.items():
+            print(json.dumps({"source": source, "clusteruid": clusteruid, "resource": resource, "uid": uid, "object": row.object}))
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ class Row:
 
 class Table:
     def __init__(self):
-        self.rows = {}  # by (source, uid): the objects that exist
-        self.gone = {}  # by (source, uid): the objects that no longer exist
-        self.reading = {}  # by (source, scope): the snapshot being read, and the position of its start
-        self.seen = {}  # (source, id) of stream events
+        self.rows = {}  # by (cluster, resource, uid): the objects that exist
+        self.gone = {}  # by (cluster, resource, uid): the objects that no longer exist
+        self.reading = {}  # by (cluster, scope): the snapshot being read, and the position of its start
+        self.seen = {}  # (cluster, id) of stream events
         self.position = 0
 
     def apply(self, event):
@@ -35,13 +35,12 @@ class Table:
 
     def _object(self, event):
         op, data = event.get_extension("op"), event.get_data()
-        resource, group = event.get_extension("resource"), event.get_extension("apiversion").rpartition("/")[0]
-        resource += "." + group if group else ""
+        resource = resource_of(event)
         version = version_of(event)
         part = selectors(event.get_extension("scope") or "")
         row = Row(resource, event.get_extension("namespace") or "", event.get_extension("name"), version, 0, data.get("after"), part)
 
-        key = (event.get_source(), event.get_extension("uid"))
+        key = (cluster_of(event), resource, event.get_extension("uid"))
         known = self.rows.get(key)
         shown = op != "r" or any(k[0] == key[0] and id == data["snapshot"] for k, (id, _) in self.reading.items())
         row.position = self.position if shown else known.position if known else 0
@@ -68,25 +67,26 @@ class Table:
         return [(event.get_type().rpartition(".")[2], row)]
 
     def _stream(self, event):
-        kind, data, source = event.get_type().removeprefix("dev.kubecdc."), event.get_data(), event.get_source()
-        if kind not in ("snapshot.started", "snapshot.completed", "gap") or (source, event.get_id()) in self.seen:
+        kind, data, cluster = event.get_type().removeprefix("dev.kubecdc."), event.get_data(), cluster_of(event)
+        if kind not in ("snapshot.started", "snapshot.completed", "gap") or (cluster, event.get_id()) in self.seen:
             return []
-        keep(self.seen, (source, event.get_id()), None)
+        keep(self.seen, (cluster, event.get_id()), None)
         if kind == "gap":
-            return self._letter(source, data["deadLetter"]) if "deadLetter" in data else []
-        scope = (source, event.get_extension("scope"))
+            return self._letter((cluster, resource_of(event)), data["deadLetter"]) if "deadLetter" in data else []
+        scope = (cluster, event.get_extension("scope"))
         if kind == "snapshot.started":
             self.reading[scope] = (data["snapshot"], self.position)
         elif kind == "snapshot.completed" and self.reading.get(scope, (None,))[0] == data["snapshot"]:
             return self._sweep(scope, self.reading.pop(scope)[1])
         return []
 
-    def _letter(self, source, id):
+    def _letter(self, resource, id):
         """Applies a gap for the dead letter with this id: the object exists, unless the event is its deletion."""
         _, uid, version = id.split("/")[:3]
-        row = self.rows.get((source, uid))
+        key = (*resource, uid)
+        row = self.rows.get(key)
         if row and version == "d":
-            keep(self.gone, (source, uid), self.rows.pop((source, uid)))
+            keep(self.gone, key, self.rows.pop(key))
             return [("deleted", row)]
         if row:
             row.position = self.position
@@ -98,6 +98,17 @@ class Table:
         for key in swept:
             keep(self.gone, key, self.rows.pop(key))
         return [("swept", self.gone[key]) for key in swept]
+
+
+def cluster_of(event):
+    """Returns the cluster of an event. One that is created again under the same name has the same source and another clusteruid."""
+    return (event.get_source(), event.get_extension("clusteruid") or "")
+
+
+def resource_of(event):
+    """Returns the resource of an event: "deployments.apps", "pods"."""
+    resource, group = event.get_extension("resource"), event.get_extension("apiversion").rpartition("/")[0]
+    return f"{resource}.{group}" if group else resource
 
 
 def version_of(event):

@@ -78,25 +78,10 @@ func (q *Question) neverCaptured(ctx context.Context) error {
 	if only := q.Record.Lacks(q.Wanted); only != "" {
 		return fmt.Errorf("%w; %s", e, only)
 	}
-	if q.Wanted.Cluster != "" && len(e.Known) > 0 {
-		return fmt.Errorf("%w; or it has no cluster %s (--cluster)", e, q.Wanted.Cluster)
+	if wanted := strings.TrimSpace(q.Wanted.Cluster + " " + q.Wanted.ClusterUID); wanted != "" && len(e.Known) > 0 {
+		return fmt.Errorf("%w; or it has no cluster %s (--cluster)", e, wanted)
 	}
 	return e
-}
-
-// oneCluster returns an error if the answer contains several clusters.
-func (q *Question) oneCluster(objects []*timeline.Version) error {
-	var clusters []string
-	for _, v := range objects {
-		if !slices.Contains(clusters, v.Cluster) {
-			clusters = append(clusters, v.Cluster)
-		}
-	}
-	if len(clusters) < 2 {
-		return nil
-	}
-	slices.Sort(clusters)
-	return UsageError{fmt.Errorf("the record has objects of several clusters: name one with --cluster: %s", strings.Join(clusters, ", "))}
 }
 
 // explainNone reports that there is no object, and when objects with the requested names existed.

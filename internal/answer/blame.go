@@ -26,7 +26,7 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 	var scopes []timeline.Scope
 	var reading *history.Reading
 	var last *timeline.Version
-	var places []string
+	clusters, places := Clusters{}, map[place]bool{}
 	versions := 0
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
 		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, nil, at, func(v *timeline.Version, _ *consume.Event) error {
@@ -35,9 +35,8 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 			}
 			versions++
 			last = v
-			if place := v.Cluster + " " + v.Namespace; !slices.Contains(places, place) {
-				places = append(places, place)
-			}
+			clusters[v.ClusterKey()] = v.Cluster
+			places[place{v.ClusterKey(), v.Namespace}] = true
 			return b.Add(v)
 		})
 		return err
@@ -49,9 +48,8 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 		return err
 	}
 	if len(places) > 1 {
-		slices.Sort(places)
-		return UsageError{fmt.Errorf("blame: the record has several objects of this name: add --namespace and --cluster for one of (cluster namespace): %s",
-			strings.Join(places, "; "))}
+		return UsageError{fmt.Errorf("blame: the record has several objects of this name: add --namespace and %s for one of (cluster namespace): %s",
+			clusters.flags("cluster"), strings.Join(clusters.places(places), "; "))}
 	}
 	lines, err := b.Lines()
 	if err != nil {
@@ -70,6 +68,22 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 		err = q.printBlame(lines)
 	}
 	return errors.Join(err, q.judge(&sure))
+}
+
+// place is where an object of a name is.
+type place struct {
+	cluster   consume.ClusterKey
+	namespace string
+}
+
+// places returns the texts for places, sorted.
+func (c Clusters) places(all map[place]bool) []string {
+	var out []string
+	for p := range all {
+		out = append(out, c.label(p.cluster)+" "+p.namespace)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // blamed is the JSON form of the answer.

@@ -93,12 +93,18 @@ func (q *Question) say(c *certainty) {
 		fmt.Fprintf(q.Stderr, "%s\n", q.Stderr.Paint(style, text))
 	}
 	var texts []string
+	clusters := Clusters{}
+	clusters.addScopes(c.Scopes)
 	of := map[string][]string{}
 	add := func(text string, s *timeline.Scope) {
 		if of[text] == nil {
 			texts = append(texts, text)
 		}
-		of[text] = append(of[text], cmp.Or(s.Name, s.Resource))
+		name := cmp.Or(s.Name, s.Resource)
+		if len(clusters) > 1 {
+			name = clusters.label(s.ClusterKey()) + " " + name
+		}
+		of[text] = append(of[text], strings.TrimSpace(name))
 	}
 	for i := range c.Scopes {
 		s := &c.Scopes[i]
@@ -176,9 +182,11 @@ func uncertainty(s *timeline.Scope) string {
 	return s.Certainty.String()
 }
 
-// otherHistory reports whether a resource has no answer at the moment, because its resourceVersions belong to another etcd.
-func (c *certainty) otherHistory(resource string) bool {
-	return slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return s.OtherHistory && s.Resource == resource })
+// otherHistory reports whether the resource of an object has no answer at the moment, because its resourceVersions belong to another etcd.
+func (c *certainty) otherHistory(v *timeline.Version) bool {
+	return slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool {
+		return s.OtherHistory && s.Resource == v.Resource && s.ClusterKey() == v.ClusterKey()
+	})
 }
 
 // knows reports whether the record can decide that an object existed. It cannot before the first snapshot of the object's scope, and at a
@@ -186,7 +194,7 @@ func (c *certainty) otherHistory(resource string) bool {
 func (c *certainty) knows(v *timeline.Version) bool {
 	return !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool {
 		later := s.Certainty == timeline.Unknown && s.To != timeline.Bound{}
-		return s.Resource == v.Resource && s.Covers(v.Namespace) && (later || s.OtherHistory)
+		return s.ClusterKey() == v.ClusterKey() && s.Resource == v.Resource && s.Covers(v.Namespace) && (later || s.OtherHistory)
 	})
 }
 

@@ -62,19 +62,17 @@ func (q *Question) states(ctx context.Context, moments ...timeline.Moment) ([]st
 	}); err != nil {
 		return nil, err
 	}
-	states := make([]state, len(read))
+	states, clusters := make([]state, len(read)), Clusters{}
 	for k, s := range read {
 		sure := newCertainty(moments[k], s.Scopes(), reading)
 		objects := q.objects(s, &sure)
 		if err := q.known(ctx, &sure, len(objects)); err != nil {
 			return nil, err
 		}
-		if err := q.oneCluster(objects); err != nil {
-			return nil, err
-		}
+		clusters.add(objects)
 		states[k] = state{s, objects, sure}
 	}
-	return states, nil
+	return states, clusters.One("objects", "cluster")
 }
 
 // objects returns the objects of a state that match the label selector. It records in c the objects whose content is missing, and omits
@@ -83,7 +81,7 @@ func (q *Question) objects(s *timeline.State, c *certainty) []*timeline.Version 
 	var out []*timeline.Version
 	for _, v := range s.Objects() {
 		switch {
-		case c.otherHistory(v.Resource):
+		case c.otherHistory(v):
 		case v.After == nil:
 			c.lacks(v)
 		case q.labelled(v.After):

@@ -29,8 +29,8 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	if s.Since != nil {
 		q.Record.Since = s.Since.Time()
 	}
-	h := &historian{q: q, Span: s, last: map[string]json.RawMessage{}, named: map[string]bool{}}
-	o := console.Options{Wide: q.Format.Wide(), Reads: true}
+	h := &historian{q: q, Span: s, last: map[objectKey]json.RawMessage{}, named: map[string]bool{}, clusters: Clusters{}}
+	o := console.Options{Wide: q.Format.Wide(), Reads: true, Cluster: h.clusterOf}
 	if q.Format.Name != printer.Table {
 		o.View = console.Diff
 	}
@@ -66,8 +66,8 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	q.say(&sure)
 	h.sayGaps()
 	if len(h.clusters) > 1 {
-		slices.Sort(h.clusters)
-		fmt.Fprintf(q.Stderr, "These are versions of several clusters; --cluster selects one of: %s\n", strings.Join(h.clusters, ", "))
+		fmt.Fprintf(q.Stderr, "These are versions of several clusters (lines without a cluster: %s); %s selects one of: %s\n",
+			h.clusters.label(h.first), h.clusters.flags("cluster"), strings.Join(h.clusters.labels(), ", "))
 	}
 	if h.shown == 0 {
 		if h.versions == 0 {
@@ -84,20 +84,29 @@ type historian struct {
 	q *Question
 
 	printer *console.Printer
-	last    map[string]json.RawMessage // the object after its last version, by cluster and uid
-	named   map[string]bool            // the objects printed so far, with -o name
+	last    map[objectKey]json.RawMessage // the object after its last version
+	named   map[string]bool               // the objects printed so far, with -o name
 	gaps    []gap
 
-	clusters []string
+	clusters Clusters           // of the versions so far
+	first    consume.ClusterKey // the first of them: lines name no cluster as long as there is no other
 
 	versions, shown int // all versions, and those printed
 }
 
+// objectKey identifies an object. Those of two resources, or of two clusters, may have the same UID.
+type objectKey struct {
+	cluster       consume.ClusterKey
+	resource, uid string
+}
+
 // gap is the JSON form of a gap.
 type gap struct {
-	Time  time.Time       `json:"time"`
-	Scope string          `json:"scope"`
-	Gap   *consume.Stream `json:"gap"`
+	Time       time.Time       `json:"time"`
+	Cluster    string          `json:"cluster,omitempty"`
+	ClusterUID string          `json:"clusterUID,omitempty"`
+	Scope      string          `json:"scope"`
+	Gap        *consume.Stream `json:"gap"`
 }
 
 // versionOfObject is the JSON form of a version.
@@ -105,6 +114,7 @@ type versionOfObject struct {
 	Time            time.Time        `json:"time"`
 	Op              consume.Op       `json:"op"`
 	Cluster         string           `json:"cluster,omitempty"`
+	ClusterUID      string           `json:"clusterUID,omitempty"`
 	Resource        string           `json:"resource"`
 	Namespace       string           `json:"namespace,omitempty"`
 	Name            string           `json:"name"`
@@ -141,10 +151,8 @@ func (h *historian) take(v *timeline.Version, e *consume.Event) error {
 		return h.takeGap(e, in)
 	}
 	h.versions++
-	if !slices.Contains(h.clusters, v.Cluster) {
-		h.clusters = append(h.clusters, v.Cluster)
-	}
-	key := v.Source + " " + v.UID
+	h.meet(e)
+	key := objectKey{v.ClusterKey(), v.Resource, v.UID}
 	before := v.Before
 	if before == nil {
 		before = h.last[key]
@@ -168,11 +176,28 @@ func (h *historian) take(v *timeline.Version, e *consume.Event) error {
 	return h.show(v, e, before, after)
 }
 
+// meet notes the cluster of an event.
+func (h *historian) meet(e *consume.Event) {
+	if len(h.clusters) == 0 {
+		h.first = e.ClusterKey()
+	}
+	h.clusters[e.ClusterKey()] = e.Cluster
+}
+
+// clusterOf returns what the line of an event says of its cluster: nothing if all lines so far are of one.
+func (h *historian) clusterOf(e *consume.Event) string {
+	if len(h.clusters) < 2 {
+		return ""
+	}
+	return h.clusters.label(e.ClusterKey())
+}
+
 func (h *historian) takeGap(e *consume.Event, in bool) error {
 	if !in {
 		return nil
 	}
-	h.gaps = append(h.gaps, gap{e.Time, e.Scope, e.Stream})
+	h.meet(e)
+	h.gaps = append(h.gaps, gap{e.Time, e.Cluster, e.ClusterUID, e.Scope, e.Stream})
 	if h.q.Format.Name == printer.JSON || h.gapsApart() {
 		return nil
 	}
@@ -194,7 +219,11 @@ func (h *historian) sayGaps() {
 		if g.Gap.Recovered {
 			recovered = ", recovered"
 		}
-		fmt.Fprintf(h.q.Stderr, "  %s: gap (%s%s) from %s to %s\n", g.Scope, g.Gap.Reason, recovered,
+		scope := g.Scope
+		if len(h.clusters) > 1 {
+			scope = g.Cluster + " " + strings.TrimSpace(g.ClusterUID+" "+scope)
+		}
+		fmt.Fprintf(h.q.Stderr, "  %s: gap (%s%s) from %s to %s\n", scope, g.Gap.Reason, recovered,
 			bound(timeline.Bound{Time: g.Gap.Since, ResourceVersion: g.Gap.FromResourceVersion}),
 			bound(timeline.Bound{Time: g.Time, ResourceVersion: g.Gap.ToResourceVersion}))
 	}
@@ -204,7 +233,7 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 	switch h.q.Format.Name {
 	case printer.JSON, printer.JSONPath:
 		shown := versionOfObject{
-			v.Time, v.Op, v.Cluster, v.Resource, v.Namespace, v.Name, v.UID, v.ResourceVersion, v.History, v.ID, v.ChangedBy, v.Inferred,
+			v.Time, v.Op, v.Cluster, v.ClusterUID, v.Resource, v.Namespace, v.Name, v.UID, v.ResourceVersion, v.History, v.ID, v.ChangedBy, v.Inferred,
 			v.Skipped, v.Truncated, before, after,
 		}
 		if h.q.Format.Name == printer.JSONPath {
@@ -226,9 +255,9 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 		_, err = h.q.Stdout.Write(append([]byte(head), raw...))
 		return err
 	case printer.YAML:
-		return h.document(v, after)
+		return h.document(v, e, after)
 	case printer.Name:
-		key := strings.Join([]string{v.Cluster, v.Resource, v.Namespace, v.Name}, " ")
+		key := strings.Join([]string{h.clusters.label(v.ClusterKey()), v.Resource, v.Namespace, v.Name}, " ")
 		if h.named[key] {
 			return nil
 		}
@@ -251,13 +280,17 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 }
 
 // document prints a version as a YAML document, after a comment that identifies it.
-func (h *historian) document(v *timeline.Version, after json.RawMessage) error {
+func (h *historian) document(v *timeline.Version, e *consume.Event, after json.RawMessage) error {
 	var b bytes.Buffer
 	if h.shown > 1 {
 		b.WriteString("---\n")
 	}
-	fmt.Fprintf(&b, "# %s %s %s %s rv:%s by %s\n", v.Time.Local().Format(time.RFC3339), opWord(v.Op), v.Resource, console.Printable(objectName(v)),
-		v.ResourceVersion, managers(v))
+	of := ""
+	if cluster := h.clusterOf(e); cluster != "" {
+		of = " in " + console.Printable(cluster)
+	}
+	fmt.Fprintf(&b, "# %s %s %s %s rv:%s by %s%s\n", v.Time.Local().Format(time.RFC3339), opWord(v.Op), v.Resource, console.Printable(objectName(v)),
+		v.ResourceVersion, managers(v), of)
 	if after != nil {
 		text, err := printer.ToYAML(after)
 		if err != nil {

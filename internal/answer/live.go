@@ -25,8 +25,10 @@ type Cluster struct {
 
 // compareLive compares a state with a running cluster.
 func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([]timeline.Difference, error) {
-	if sources := sourcesOf(from.sure.Scopes); len(sources) > 1 {
-		return nil, UsageError{fmt.Errorf("the record has several clusters: name one with --cluster: %s", strings.Join(sources, ", "))}
+	clusters := Clusters{}
+	clusters.addScopes(from.sure.Scopes)
+	if err := clusters.One("scopes", "cluster"); err != nil {
+		return nil, err
 	}
 	if only := q.Record.Lacks(q.Wanted); only != "" {
 		return nil, UsageError{fmt.Errorf("objects that the record lacks for this reader would be shown as new; name the namespace (--namespace) or the resources: %s", only)}
@@ -61,15 +63,6 @@ func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([
 			resource, strings.Join(answer.Unproven[resource], ", "))
 	}
 	return answer.Differences, nil
-}
-
-// sourcesOf returns the sources of scopes, sorted.
-func sourcesOf(scopes []timeline.Scope) []string {
-	all := map[string]bool{}
-	for i := range scopes {
-		all[scopes[i].Source] = true
-	}
-	return slices.Sorted(maps.Keys(all))
 }
 
 // isOwn reports whether a configuration names an object as the agent's own: the ConfigMap of its

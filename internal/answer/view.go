@@ -17,7 +17,8 @@ import (
 func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
 	var view *apiview.View
 	err := q.During(ctx, func(ctx context.Context) error {
-		s, log, scopes, reading, err := q.readView(ctx, at, to)
+		clusters := Clusters{}
+		s, log, scopes, reading, err := q.readView(ctx, at, to, clusters)
 		if err != nil {
 			return err
 		}
@@ -25,7 +26,9 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 		if err := q.known(ctx, &sure, s.Len()); err != nil {
 			return err
 		}
-		if err := q.oneCluster(s.Objects()); err != nil {
+		clusters.add(s.Objects())
+		clusters.addScopes(s.Scopes()) // their resourceVersions are those of the lists
+		if err := clusters.One("objects", "cluster"); err != nil {
 			return err
 		}
 		q.say(&sure)
@@ -70,8 +73,9 @@ func statusOf(err error) error {
 	return err
 }
 
-// readView returns the state of a moment and, unless to is nil, the versions up to it with the certainty of the end.
-func (q *Question) readView(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*timeline.State, *apiview.Log, []timeline.Scope, *history.Reading, error) {
+// readView returns the state of a moment and, unless to is nil, the versions up to it with the certainty of the end. It adds the clusters
+// of these versions.
+func (q *Question) readView(ctx context.Context, at timeline.Moment, to *timeline.Moment, clusters Clusters) (*timeline.State, *apiview.Log, []timeline.Scope, *history.Reading, error) {
 	if to == nil {
 		states, reading, err := q.Record.States(ctx, q.Wanted, at)
 		if err != nil {
@@ -80,7 +84,11 @@ func (q *Question) readView(ctx context.Context, at timeline.Moment, to *timelin
 		return states[0], nil, nil, reading, nil
 	}
 	var log apiview.Log
-	s, scopes, reading, err := q.Record.Span(ctx, q.Wanted, at, *to, log.Add)
+	s, scopes, reading, err := q.Record.Span(ctx, q.Wanted, at, *to, func(v *timeline.Version) {
+		clusters[v.ClusterKey()] = v.Cluster
+		log.Add(v)
+	})
+	clusters.addScopes(scopes)
 	return s, &log, scopes, reading, err
 }
 

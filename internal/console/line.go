@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -84,8 +85,11 @@ func (p *Printer) event(e *consume.Event) {
 	p.cell(nameStyle, clean(name), &p.names, 4)
 	if p.opts.Wide {
 		p.column(terminal.Dim, "rv="+orDash(e.ResourceVersion), 12)
-		p.column(terminal.Dim, "cluster="+orDash(e.Cluster), 8)
+		p.column(terminal.Dim, "cluster="+orDash(cmp.Or(p.cluster(e), e.Cluster)), 8)
 		p.column(terminal.Dim, "uid="+orDash(e.UID), 40)
+	}
+	if of := p.cluster(e); of != "" && !p.opts.Wide {
+		p.column(terminal.Dim, "cluster="+clean(of), 8)
 	}
 	change := p.change(e)
 	if p.opts.View == Diff {
@@ -104,6 +108,14 @@ func (p *Printer) event(e *consume.Event) {
 	text = p.remarks(e, text)
 	p.scratch = text
 	p.tail(text, e.Data.ChangedBy)
+}
+
+// cluster returns what Options.Cluster says of an event.
+func (p *Printer) cluster(e *consume.Event) string {
+	if p.opts.Cluster == nil {
+		return ""
+	}
+	return p.opts.Cluster(e)
 }
 
 func orDash(s string) string {

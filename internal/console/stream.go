@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -26,8 +27,10 @@ func (p *Printer) stream(e *consume.Event) {
 	p.cell(style, clean(p.streamResource(e)), &p.resources, 5)
 	if p.opts.Wide {
 		p.cell(style, clean(strings.TrimPrefix(e.Type, consume.TypePrefix)), &p.names, 4)
-		p.column(terminal.Dim, "cluster="+orDash(e.Cluster), 8)
+		p.column(terminal.Dim, "cluster="+orDash(cmp.Or(p.cluster(e), e.Cluster)), 8)
 		p.column(terminal.Dim, "scope="+orDash(e.Scope), 8)
+	} else if of := p.cluster(e); of != "" {
+		p.column(terminal.Dim, "cluster="+clean(of), 8)
 	}
 	if e.Stream == nil {
 		p.put(style, "of unknown type "+clean(e.Type))

@@ -17,7 +17,7 @@ func (r *Record) histories(ctx context.Context, s *Selection, moments ...timelin
 		return h, nil
 	}
 	all := s.all()
-	services := &Selection{Cluster: s.Cluster, Resources: []Resource{{Group: "apiregistration.k8s.io", Plural: "apiservices"}}}
+	services := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID, Resources: []Resource{{Group: "apiregistration.k8s.io", Plural: "apiservices"}}}
 	for _, q := range []struct {
 		of     *Selection
 		events consume.Events
@@ -39,7 +39,7 @@ func (r *Record) noting(h *timeline.Histories, s *Selection) func(*consume.Event
 		return s.Takes
 	}
 	return func(e *consume.Event) bool {
-		if s.Cluster == "" || s.Cluster == e.Cluster {
+		if s.takesCluster(e) {
 			h.Note(e)
 		}
 		return s.Takes(e)
@@ -57,7 +57,7 @@ func asksHistories(s *Selection, moments []timeline.Moment) bool {
 
 // all returns the selection of all objects of the resources of s, and of some resources in the common etcd.
 func (s *Selection) all() *Selection {
-	out := &Selection{Cluster: s.Cluster}
+	out := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID}
 	if s.Resources == nil {
 		return out
 	}

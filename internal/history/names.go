@@ -10,7 +10,7 @@ import (
 
 // CustomNames returns the words for the resources whose CRDs the record has, sorted: plurals, singulars and short names.
 func (r *Record) CustomNames(ctx context.Context) ([]string, error) {
-	crds, err := r.crds(ctx, "")
+	crds, err := r.crds(ctx, &Selection{})
 	all := map[string]bool{}
 	for i := range crds {
 		n := &crds[i].Spec.Names

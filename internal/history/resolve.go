@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,7 +39,7 @@ func (r *Record) Resolve(ctx context.Context, s *Selection) error {
 		}
 		if crds == nil {
 			var err error
-			if crds, err = r.crds(ctx, s.Cluster); err != nil {
+			if crds, err = r.crds(ctx, s); err != nil {
 				return err
 			}
 		}
@@ -126,25 +127,32 @@ func (c *crd) is(w *word) bool {
 		(slices.Contains([]string{n.Plural, n.Singular, strings.ToLower(n.Kind)}, w.name) || slices.Contains(n.ShortNames, w.name))
 }
 
-// crds returns the last version of each CRD that the record ever had of a cluster ("": of each), sorted by name.
-func (r *Record) crds(ctx context.Context, cluster string) ([]crd, error) {
-	definitions := &Selection{Cluster: cluster, Resources: []Resource{{Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"}}}
-	last := map[string]crd{}
+// crds returns the last version of each CRD that the record ever had of the clusters of a selection, sorted by name.
+func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
+	definitions := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID, Resources: []Resource{{Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"}}}
+	type key struct {
+		cluster consume.ClusterKey
+		name    string
+	}
+	last := map[key]crd{}
 	q := consume.Query{Objects: definitions.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
 	if r.Reads != nil {
-		if some, _ := r.Reads(q.Objects, q.Events, cluster); !some {
+		if some, _ := r.Reads(q.Objects, q.Events, s.Cluster); !some {
 			return []crd{}, nil
 		}
 	}
 	_, err := r.read(ctx, q, definitions.Takes, func(e *consume.Event) (bool, error) {
 		var c crd
 		if e.Data != nil && json.Unmarshal(e.Data.After, &c) == nil && c.Spec.Names.Plural != "" {
-			last[e.Name+" "+e.Cluster] = c
+			last[key{e.ClusterKey(), e.Name}] = c
 		}
 		return false, nil
 	})
 	out := []crd{}
-	for _, key := range slices.Sorted(maps.Keys(last)) {
+	byName := func(a, b key) int {
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.cluster.Source, b.cluster.Source), strings.Compare(a.cluster.UID, b.cluster.UID))
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(last), byName) {
 		out = append(out, last[key])
 	}
 	return out, err

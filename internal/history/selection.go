@@ -19,6 +19,8 @@ type Selection struct {
 	Namespace string     // a pattern; "": all
 	Selector  labels.Selector
 	Cluster   string // the name of the cluster; "": all in the record
+	// ClusterUID is the beginning of the cluster's uid, which tells clusters of one name apart; "": any.
+	ClusterUID string
 
 	words []word
 }
@@ -153,7 +155,7 @@ func literal(pattern string) string {
 
 // Takes reports whether an event is of an object of the selection (ignoring labels), or about the stream of a scope that may have one.
 func (s *Selection) Takes(e *consume.Event) bool {
-	if e.DeadLetterReason != "" || s.Cluster != "" && e.Cluster != s.Cluster {
+	if e.DeadLetterReason != "" || !s.takesCluster(e) {
 		return false
 	}
 	all := len(s.Resources) == 0
@@ -161,6 +163,11 @@ func (s *Selection) Takes(e *consume.Event) bool {
 		return (all || s.Has(e.GroupResource())) && (literal(s.Namespace) == "" || consume.ScopeCovers(e.Scope, s.Namespace))
 	}
 	return s.TakesObject(e.GroupResource(), e.Namespace, e.Name)
+}
+
+// takesCluster reports whether an event is of a cluster of the selection.
+func (s *Selection) takesCluster(e *consume.Event) bool {
+	return (s.Cluster == "" || e.Cluster == s.Cluster) && strings.HasPrefix(e.ClusterUID, s.ClusterUID)
 }
 
 // TakesObject reports whether an object of a resource ("deployments.apps") is in the selection, ignoring labels.

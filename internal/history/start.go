@@ -10,8 +10,9 @@ import (
 
 // scopeKey identifies a scope in a log.
 type scopeKey struct {
-	log          consume.Log
-	source, name string
+	log     consume.Log
+	cluster consume.ClusterKey
+	name    string
 }
 
 // snapshots has the snapshots of one scope.
@@ -41,7 +42,7 @@ func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Mom
 		if e.Stream == nil {
 			return false, nil
 		}
-		key := scopeKey{e.Position.Log, e.Source, e.Scope}
+		key := scopeKey{e.Position.Log, e.ClusterKey(), e.Scope}
 		if all[key] == nil {
 			all[key] = &snapshots{}
 		}
@@ -99,7 +100,7 @@ func earliest(all map[scopeKey]*snapshots) consume.Start {
 // isPart reports whether the key is that of a snapshot of a part of another scope.
 func isPart(key scopeKey, all map[scopeKey]*snapshots) bool {
 	for of := range all {
-		if of.log == key.log && of.source == key.source && consume.IsPartOf(key.name, of.name) {
+		if of.log == key.log && of.cluster == key.cluster && consume.IsPartOf(key.name, of.name) {
 			return true
 		}
 	}

@@ -262,7 +262,7 @@ func (k *comparison) list(ctx context.Context, r *object.Resource, first bool) e
 				}
 				return k.take(ctx, &timeline.Version{
 					Object: consume.Object{
-						Source: k.scopes[0].Source, Resource: k.resource, Namespace: string(m.Namespace), Name: string(m.Name), UID: string(m.UID),
+						Source: k.scopes[0].Source, ClusterUID: k.scopes[0].ClusterUID, Resource: k.resource, Namespace: string(m.Namespace), Name: string(m.Name), UID: string(m.UID),
 					},
 					APIVersion: r.APIVersion(), Kind: r.Kind, Op: consume.Updated, ResourceVersion: string(m.ResourceVersion), After: json,
 				}, first)

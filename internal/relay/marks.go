@@ -181,7 +181,10 @@ type copies struct {
 	held map[scopeID][]*held // oldest first
 }
 
-type scopeID struct{ source, scope string }
+type scopeID struct {
+	cluster consume.ClusterKey
+	scope   string
+}
 
 type held struct {
 	id         string
@@ -195,7 +198,7 @@ func (c *copies) come(r *driver.Record, s *slot) (slots, late []*slot, complete 
 	if r.Copies <= 1 || e.Type != consume.TypeSnapshotCompleted && e.Type != consume.TypeProgress {
 		return []*slot{s}, nil, true
 	}
-	key := scopeID{e.Source, e.Scope}
+	key := scopeID{e.ClusterKey(), e.Scope}
 	var h *held
 	if i := slices.IndexFunc(c.held[key], func(o *held) bool { return o.id == e.ID }); i >= 0 {
 		h = c.held[key][i]

@@ -287,7 +287,9 @@ func (r *Relay) take(ctx context.Context, rec *driver.Record, s *slot) error {
 	}
 }
 
-func resourceOf(e *consume.Event) string { return e.Source + " " + e.GroupResource() }
+func resourceOf(e *consume.Event) string {
+	return e.Source + " " + e.ClusterUID + " " + e.GroupResource()
+}
 
 func keyOf(e *consume.Event) string {
 	if e.PartitionKey != "" {

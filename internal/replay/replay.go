@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -67,7 +66,10 @@ type Replay struct {
 }
 
 // scopeKey names a scope.
-type scopeKey struct{ source, name string }
+type scopeKey struct {
+	cluster consume.ClusterKey
+	name    string
+}
 
 // scope is what the record says of a scope at From.
 type scope struct {
@@ -144,7 +146,7 @@ func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bo
 	if e.Stream == nil {
 		return e
 	}
-	key := scopeKey{e.Source, e.Scope}
+	key := scopeKey{e.ClusterKey(), e.Scope}
 	s := r.scopes[key]
 	if s == nil {
 		s = &scope{}
@@ -188,15 +190,15 @@ func (r *Replay) Logs() []consume.Log {
 func (r *Replay) matches(e *consume.Event) bool { return r.o.Match == nil || r.o.Match(e) }
 
 // Clusters returns the names of the clusters in the state at From.
-func (r *Replay) Clusters() []string {
-	names := map[string]bool{}
-	for _, s := range r.scopes {
-		names[s.last.Cluster] = true
+func (r *Replay) Clusters() map[consume.ClusterKey]string {
+	names := map[consume.ClusterKey]string{}
+	for key, s := range r.scopes {
+		names[key.cluster] = s.last.Cluster
 	}
 	for _, v := range r.state.Objects() {
-		names[v.Cluster] = true
+		names[v.ClusterKey()] = v.Cluster
 	}
-	return slices.Sorted(maps.Keys(names))
+	return names
 }
 
 // Sent returns how many events have been sent.

@@ -24,10 +24,14 @@ type part struct {
 
 // parts returns the snapshot at From, in an order that does not change.
 func (r *Replay) parts() (parts []part, events int) {
-	objects := map[[2]string][]*timeline.Version{}
+	type of struct {
+		cluster  consume.ClusterKey
+		resource string
+	}
+	objects := map[of][]*timeline.Version{}
 	for _, v := range r.state.Objects() {
 		if r.matches(r.read(v)) {
-			key := [2]string{v.Source, v.Resource}
+			key := of{v.ClusterKey(), v.Resource}
 			objects[key] = append(objects[key], v)
 		}
 	}
@@ -35,11 +39,11 @@ func (r *Replay) parts() (parts []part, events int) {
 	scopes := r.state.Scopes()
 	for i := range scopes {
 		s := &scopes[i]
-		p := part{scope: r.scopes[scopeKey{s.Source, s.Name}]}
+		p := part{scope: r.scopes[scopeKey{s.ClusterKey(), s.Name}]}
 		if p.scope == nil {
 			continue
 		}
-		for _, v := range objects[[2]string{s.Source, s.Resource}] {
+		for _, v := range objects[of{s.ClusterKey(), s.Resource}] {
 			if isOf(v, s) {
 				p.objects = append(p.objects, v)
 				covered[v] = true

@@ -33,29 +33,48 @@ type source struct {
 	ended   bool             // there are no more
 	deleted uint64           // deletions so far
 
-	known    map[string]bool      // uids of objects that the target has, or had
+	known    map[objectKey]bool   // objects that the target has, or had
 	underWay map[scopeKey]string  // the snapshots whose start the target has
-	once     map[string]bool      // ids of starts and gaps that are not to be sent, or not again
+	once     map[eventKey]bool    // starts and gaps that are not to be sent, or not again
 	later    map[resourceKey]bool // the record has events after To
 }
 
 // resourceKey names a resource in a log.
 type resourceKey struct {
-	log              consume.Log
-	source, resource string
+	log      consume.Log
+	cluster  consume.ClusterKey
+	resource string
+}
+
+// objectKey identifies an object. Those of two resources, or of two clusters, may have the same UID.
+type objectKey struct {
+	cluster       consume.ClusterKey
+	resource, uid string
+}
+
+func keyOf(o *consume.Object) objectKey {
+	return objectKey{
+		consume.ClusterKey{Source: strings.Clone(o.Source), UID: strings.Clone(o.ClusterUID)}, strings.Clone(o.Resource), strings.Clone(o.UID),
+	}
+}
+
+// eventKey identifies an event about the stream. Those of two clusters of one name may have the same id.
+type eventKey struct {
+	cluster consume.ClusterKey
+	id      string
 }
 
 func resourceOf(e *consume.Event) resourceKey {
-	return resourceKey{e.Position.Log, e.Source, e.GroupResource()}
+	return resourceKey{e.Position.Log, e.ClusterKey(), e.GroupResource()}
 }
 
 func (r *Replay) newSource() *source {
 	s := &source{
-		r: r, pace: pace{speed: r.o.Speed}, known: map[string]bool{}, underWay: map[scopeKey]string{}, once: map[string]bool{},
+		r: r, pace: pace{speed: r.o.Speed}, known: map[objectKey]bool{}, underWay: map[scopeKey]string{}, once: map[eventKey]bool{},
 		later: map[resourceKey]bool{},
 	}
 	for _, v := range r.state.Objects() {
-		s.known[strings.Clone(v.UID)] = true
+		s.known[keyOf(&v.Object)] = true
 	}
 	return s
 }
@@ -166,27 +185,28 @@ func (s *source) add(e *consume.Event) error {
 	}
 	if r.o.From.Includes(e) {
 		if e.Type == consume.TypeSnapshotStarted {
-			s.once[e.ID] = true // if the agent continues it, the target does not know the reads before
+			s.once[eventKey{e.ClusterKey(), e.ID}] = true // if the agent continues it, the target does not know the reads before
 		}
 		return nil // the snapshot says it
 	}
 	if e.Data != nil {
 		news := slices.ContainsFunc(versions, func(v *timeline.Version) bool { return v.ID == e.ID })
-		if !news && !s.known[e.UID] {
+		object := objectKey{resource.cluster, resource.resource, e.UID}
+		if !news && !s.known[object] {
 			return nil
 		}
 		if news {
-			s.known[strings.Clone(e.UID)] = true
+			s.known[keyOf(&consume.Object{Source: e.Source, ClusterUID: e.ClusterUID, Resource: resource.resource, UID: e.UID})] = true
 		}
 		return s.send(e)
 	}
-	key := scopeKey{e.Source, e.Scope}
+	key, id := scopeKey{e.ClusterKey(), e.Scope}, eventKey{e.ClusterKey(), e.ID}
 	switch e.Type {
 	case consume.TypeSnapshotStarted, consume.TypeGap:
-		if s.once[e.ID] {
+		if s.once[id] {
 			return nil
 		}
-		s.once[e.ID] = true
+		s.once[id] = true
 		if e.Type == consume.TypeSnapshotStarted {
 			s.underWay[key] = e.Stream.Snapshot
 		}

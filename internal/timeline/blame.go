@@ -54,9 +54,9 @@ type origins struct {
 	elements []*origins
 }
 
-// Add adds the next version of the object. An object of another UID replaces it: it had the name before.
+// Add adds the next version of the object. Another object replaces it: it had the name before.
 func (b *Blame) Add(v *Version) error {
-	if b.last != nil && (b.last.UID != v.UID || b.last.Op == consume.Deleted) {
+	if b.last != nil && (b.last.key() != v.key() || b.last.Op == consume.Deleted) {
 		*b = Blame{}
 	}
 	shown := *v

@@ -12,7 +12,7 @@ type Difference struct {
 	After *Version
 }
 
-// Diff returns the objects that are in one State alone, or in another version, sorted as State.Objects. A version is the same if uid,
+// Diff returns the objects that are in one State alone, or in another version, sorted as State.Objects. A version is the same if the object,
 // resourceVersion and history are.
 func Diff(from, to *State) []Difference {
 	var out []Difference

@@ -11,10 +11,10 @@ import (
 
 // Options of a Fold or a State.
 type Options struct {
-	// OtherHistory reports whether the resourceVersions of a resource ("events", "widgets.example.com") are not of the etcd that the
+	// OtherHistory reports whether the resourceVersions of a resource ("events", "widgets.example.com") of a cluster are not of the etcd that the
 	// moment is of: an aggregated API has its own, and so may Events. The answer for such a resource at a resourceVersion is Unknown.
 	// nil: there are none.
-	OtherHistory func(resource string) bool
+	OtherHistory func(cluster consume.ClusterKey, resource string) bool
 	// Joined: the events begin in the middle of the record. A progress event follows the first snapshot of its scope, so the first one shows
 	// that the scope has had a snapshot, although that was not read.
 	Joined bool
@@ -82,9 +82,9 @@ func (f *Fold) noteLack(v *Version) {
 	left := v.Op == consume.Left
 	switch {
 	case left || v.Redacted():
-		name.Source, name.Resource = strings.Clone(name.Source), strings.Clone(name.Resource)
+		name.Source, name.ClusterUID, name.Resource = strings.Clone(name.Source), strings.Clone(name.ClusterUID), strings.Clone(name.Resource)
 		name.Namespace, name.Name = strings.Clone(name.Namespace), strings.Clone(name.Name)
-		f.lacks[name] = lack{strings.Clone(v.UID), place{name.Source, name.Resource, strings.Clone(v.Scope), name.Namespace}, left}
+		f.lacks[name] = lack{strings.Clone(v.UID), place{name.ClusterKey(), name.Resource, strings.Clone(v.Scope), name.Namespace}, left}
 	case !v.Gone() || f.lacks[name].uid == v.UID:
 		delete(f.lacks, name)
 	}
@@ -109,13 +109,13 @@ func (f *Fold) Done() bool {
 	return scopes > 0
 }
 
-// Complete returns the moment up to which Add has returned all versions of a resource; false: that is not known yet. Scopes that were
+// Complete returns the moment up to which Add has returned all versions of a resource of a cluster; false: that is not known yet. Scopes that were
 // silent for longer than MaxSilence do not count: what they add later comes late.
-func (f *Fold) Complete(source, resource string) (Moment, bool) {
+func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bool) {
 	var scopes []*scope
 	for _, l := range f.logs {
 		for _, key := range l.listed() {
-			if s := l.scopes[key]; key.source == source && s.resource == resource {
+			if s := l.scopes[key]; key.cluster == cluster && s.resource == resource {
 				scopes = append(scopes, s)
 			}
 		}
@@ -133,14 +133,14 @@ func (f *Fold) Complete(source, resource string) (Moment, bool) {
 	return Moment{kind: atVersion, rv: least.reached.at}, least.reached.at.seq > 0
 }
 
-// Scopes says for each scope how certain the versions are that Add returned. They are sorted by source, resource and name. A resource of
+// Scopes says for each scope how certain the versions are that Add returned. They are sorted by cluster, resource and name. A resource of
 // which there are objects and no stream events has an entry without a name.
 func (f *Fold) Scopes() []Scope {
 	all := map[scopeKey]Scope{}
 	for _, l := range f.logs {
 		for _, key := range l.listed() {
-			s := l.scopes[key].judge(f.moment, f.opts)
-			s.Source, s.Name = key.source, key.name
+			s := l.scopes[key].judge(key.cluster, f.moment, f.opts)
+			s.Name = key.name
 			for p, skipped := range l.places {
 				if p.in(&s) {
 					s.Skipped += skipped
@@ -157,15 +157,16 @@ func (f *Fold) Scopes() []Scope {
 	}
 	for _, l := range f.logs {
 		for p := range l.places {
-			key := scopeKey{p.source, p.resource}
+			key := scopeKey{p.cluster, p.resource}
 			if _, ok := all[key]; !ok && !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(s Scope) bool { return s.Name != "" && p.in(&s) }) {
-				all[key] = Scope{Source: p.source, Resource: p.resource, Certainty: Unknown}
+				all[key] = Scope{Source: p.cluster.Source, ClusterUID: p.cluster.UID, Resource: p.resource, Certainty: Unknown}
 			}
 		}
 	}
 	f.addLetters(all)
 	scopes := slices.SortedFunc(maps.Values(all), func(a, b Scope) int {
-		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
+		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.ClusterUID, b.ClusterUID),
+			strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
 	})
 	for _, lack := range f.lacks {
 		for i := range scopes {
@@ -185,8 +186,8 @@ func (f *Fold) log(e *consume.Event) *logFold {
 	l := f.logs[e.Position.Log]
 	if l == nil {
 		l = &logFold{
-			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[uidKey]bool{}, letters: map[string]*letter{},
-			joined: f.opts.Joined,
+			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[objectKey]bool{},
+			letters: map[letterKey]*letter{}, joined: f.opts.Joined,
 		}
 		f.logs[e.Position.Log] = l
 	}
@@ -199,23 +200,45 @@ type logFold struct {
 	stream  consume.Tracker // of events about the stream alone, also after the moment
 	scopes  map[scopeKey]*scope
 	places  map[place]int      // of objects: how many versions were withheld
-	later   map[uidKey]bool    // objects of the moment that have an event after it
-	letters map[string]*letter // by the id of the event that is among the dead letters
-	joined  bool               // see Options
+	later   map[objectKey]bool // objects of the moment that have an event after it
+	letters map[letterKey]*letter
+	joined  bool // see Options
 }
 
-type scopeKey struct{ source, name string }
+type scopeKey struct {
+	cluster consume.ClusterKey
+	name    string
+}
 
-type uidKey struct{ source, uid string }
+func scopeOf(e *consume.Event) scopeKey { return scopeKey{e.ClusterKey(), e.Scope} }
+
+// objectKey identifies an object. Objects of two resources may have the same UID, and so may those of two clusters.
+type objectKey struct {
+	cluster       consume.ClusterKey
+	resource, uid string
+}
+
+func (v *Version) key() objectKey { return objectKey{v.ClusterKey(), v.Resource, v.UID} }
+
+// letterKey identifies an event that is among the dead letters of a cluster.
+type letterKey struct {
+	cluster consume.ClusterKey
+	id      string
+}
 
 // place is the part of an object's identity from which its scope follows.
-type place struct{ source, resource, scope, namespace string }
+type place struct {
+	cluster                    consume.ClusterKey
+	resource, scope, namespace string
+}
 
-func placeOf(e *consume.Event) place { return place{e.Source, e.GroupResource(), e.Scope, e.Namespace} }
+func placeOf(e *consume.Event) place {
+	return place{e.ClusterKey(), e.GroupResource(), e.Scope, e.Namespace}
+}
 
 // in reports whether objects of the place belong to a scope. An event names its scope if that has selectors.
 func (p place) in(s *Scope) bool {
-	if p.source != s.Source || p.resource != s.Resource {
+	if p.cluster != s.ClusterKey() || p.resource != s.Resource {
 		return false
 	}
 	if p.scope != "" {
@@ -225,10 +248,10 @@ func (p place) in(s *Scope) bool {
 }
 
 func (l *logFold) scope(e *consume.Event) *scope {
-	s := l.scopes[scopeKey{e.Source, e.Scope}]
+	s := l.scopes[scopeOf(e)]
 	if s == nil {
 		s = &scope{resource: e.GroupResource(), joined: l.joined}
-		l.scopes[scopeKey{e.Source, e.Scope}] = s
+		l.scopes[scopeOf(e)] = s
 	}
 	return s
 }
@@ -246,7 +269,7 @@ func (l *logFold) listed() []scopeKey {
 
 func (l *logFold) hasPart(part scopeKey) bool {
 	for key := range l.scopes {
-		if key.source == part.source && consume.IsPartOf(part.name, key.name) {
+		if key.cluster == part.cluster && consume.IsPartOf(part.name, key.name) {
 			return true
 		}
 	}
@@ -256,22 +279,25 @@ func (l *logFold) hasPart(part scopeKey) bool {
 // noteLater counts the versions that were withheld before the first event of an object after the moment. Those before a later event
 // are after the moment too.
 func (l *logFold) noteLater(e *consume.Event) {
-	key := uidKey{e.Source, e.UID}
+	key := objectKey{e.ClusterKey(), e.GroupResource(), e.UID}
 	if e.Data == nil || l.later[key] {
 		return
 	}
-	history, seq := l.objects.Highest(e.Source, e.GroupResource(), e.UID)
+	history, seq := l.objects.Highest(key.cluster, key.resource, key.uid)
 	if known := (point{history, seq}); known == (point{}) || !known.below(pointOf(e)) {
 		return // the state never had the object, its resourceVersions are no numbers, or e is a late copy
 	}
-	l.later[uidKey{strings.Clone(key.source), strings.Clone(key.uid)}] = true // they may share the memory of e
+	key = objectKey{ // e may own the memory
+		consume.ClusterKey{Source: strings.Clone(e.Source), UID: strings.Clone(e.ClusterUID)}, strings.Clone(key.resource), strings.Clone(e.UID),
+	}
+	l.later[key] = true
 	l.places[placeOf(e)] += e.Data.Skipped
 }
 
 // letter is an event among the dead letters.
 type letter struct {
 	scope    scopeKey
-	object   uidKey
+	object   objectKey
 	at       point
 	from, to Bound
 	resolved bool // the log has the event, or one after it
@@ -279,18 +305,18 @@ type letter struct {
 
 // noteLetter notes the dead letter that a gap names.
 func (l *logFold) noteLetter(e *consume.Event, included bool) {
-	id := e.Stream.DeadLetter
-	if id == "" || !included || l.letters[id] != nil {
+	id := letterKey{e.ClusterKey(), e.Stream.DeadLetter}
+	if id.id == "" || !included || l.letters[id] != nil {
 		return
 	}
-	_, rest, _ := strings.Cut(id, "/")
+	_, rest, _ := strings.Cut(id.id, "/")
 	uid, version, _ := strings.Cut(rest, "/")
 	if version == "d" || strings.HasPrefix(version, "d/") {
 		return // that is all there is to say of a deletion
 	}
-	history, seq := l.objects.Highest(e.Source, e.GroupResource(), uid)
+	history, seq := l.objects.Highest(id.cluster, e.GroupResource(), uid)
 	l.letters[id] = &letter{
-		scope: scopeKey{e.Source, e.Scope}, object: uidKey{e.Source, uid}, at: pointOf(e),
+		scope: scopeOf(e), object: objectKey{id.cluster, e.GroupResource(), uid}, at: pointOf(e),
 		from: Bound{e.Stream.Since, e.Stream.FromResourceVersion, e.History()}, to: Bound{e.Time, e.Stream.ToResourceVersion, e.History()},
 		resolved: !(point{history, seq}).below(pointOf(e)), // a copy was refused
 	}
@@ -298,7 +324,7 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 
 func (l *logFold) resolveLetter(v *Version) {
 	for _, letter := range l.letters {
-		if letter.object == (uidKey{v.Source, v.UID}) && !(point{v.History, number(v.ResourceVersion)}).below(letter.at) {
+		if letter.object == v.key() && !(point{v.History, number(v.ResourceVersion)}).below(letter.at) {
 			letter.resolved = true
 		}
 	}
@@ -306,20 +332,21 @@ func (l *logFold) resolveLetter(v *Version) {
 
 // addLetters adds the dead letters that the state lacks. The gap that names one is in all logs, the events of its object are in one.
 func (f *Fold) addLetters(all map[scopeKey]Scope) {
-	missing := map[string]*letter{}
+	missing := map[letterKey]*letter{}
 	for _, l := range f.logs {
 		maps.Copy(missing, l.letters)
 	}
 	for _, l := range f.logs {
-		maps.DeleteFunc(missing, func(id string, _ *letter) bool { return l.letters[id] != nil && l.letters[id].resolved })
+		maps.DeleteFunc(missing, func(id letterKey, _ *letter) bool { return l.letters[id] != nil && l.letters[id].resolved })
 	}
-	for _, id := range slices.Sorted(maps.Keys(missing)) {
+	byID := func(a, b letterKey) int { return strings.Compare(a.id, b.id) }
+	for _, id := range slices.SortedFunc(maps.Keys(missing), byID) {
 		letter := missing[id]
 		s, ok := all[letter.scope]
 		if !ok {
 			continue
 		}
-		s.DeadLetters = append(s.DeadLetters, id)
+		s.DeadLetters = append(s.DeadLetters, id.id)
 		if s.Certainty < Uncertain {
 			s.Certainty, s.From, s.To, s.Reason = Uncertain, letter.from, letter.to, consume.ReasonDeadLetter
 		}

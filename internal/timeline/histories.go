@@ -14,12 +14,17 @@ import (
 // historySlack is how much earlier or later other scopes of the same etcd may have reached the resourceVersion of a progress event.
 const historySlack = 5 * time.Minute
 
-// Histories finds the resources whose resourceVersions are of another etcd than those of most resources. Aggregated APIs have their own, and
+// Histories finds the resources whose resourceVersions are of another etcd than those of most resources of their cluster. Aggregated APIs have their own, and
 // Events may. The zero value is ready for use. It is not safe for concurrent use.
 //
 // A record shows this in two ways. An APIService with a service says that its group is aggregated. And the progress events of scopes of one
 // etcd, sent at about the same time, have about the same resourceVersion.
 type Histories struct {
+	clusters map[consume.ClusterKey]*clusterHistories
+}
+
+// clusterHistories are the Histories of one cluster.
+type clusterHistories struct {
 	aggregated map[string]bool      // by group
 	events     map[string]time.Time // the last event of each APIService
 	progress   map[string][]mark    // of each other resource, at least historySlack apart
@@ -36,10 +41,26 @@ func InCommonHistory(resource string) bool {
 
 // Note takes an event of the record.
 func (h *Histories) Note(e *consume.Event) {
+	service := e.Data != nil && e.Resource == "apiservices" && e.Group() == "apiregistration.k8s.io"
+	if !service && e.Type != consume.TypeProgress {
+		return
+	}
+	of := h.clusters[e.ClusterKey()]
+	if of == nil {
+		of = &clusterHistories{}
+		if h.clusters == nil {
+			h.clusters = map[consume.ClusterKey]*clusterHistories{}
+		}
+		h.clusters[e.ClusterKey()] = of
+	}
+	of.note(e)
+}
+
+func (h *clusterHistories) note(e *consume.Event) {
 	switch {
-	case e.Data != nil && e.Resource == "apiservices" && e.Group() == "apiregistration.k8s.io":
+	case e.Data != nil:
 		h.noteService(e)
-	case e.Stream != nil && e.Type == consume.TypeProgress:
+	case e.Stream != nil:
 		m, resource := mark{e.Time, pointOf(e)}, e.GroupResource()
 		if m.at.seq == 0 {
 			return
@@ -56,7 +77,7 @@ func (h *Histories) Note(e *consume.Event) {
 	}
 }
 
-func (h *Histories) noteOther(resource string, m mark) {
+func (h *clusterHistories) noteOther(resource string, m mark) {
 	if h.progress == nil {
 		h.progress = map[string][]mark{}
 	}
@@ -65,7 +86,7 @@ func (h *Histories) noteOther(resource string, m mark) {
 	}
 }
 
-func (h *Histories) noteService(e *consume.Event) {
+func (h *clusterHistories) noteService(e *consume.Event) {
 	if h.aggregated == nil {
 		h.aggregated, h.events = map[string]bool{}, map[string]time.Time{}
 	}
@@ -83,7 +104,12 @@ func (h *Histories) noteService(e *consume.Event) {
 }
 
 // Other reports whether the resourceVersions of a resource are of another etcd than those of most resources, as Options.OtherHistory.
-func (h *Histories) Other(resource string) bool {
+func (h *Histories) Other(cluster consume.ClusterKey, resource string) bool {
+	of := h.clusters[cluster]
+	return of != nil && of.other(resource)
+}
+
+func (h *clusterHistories) other(resource string) bool {
 	_, group, _ := strings.Cut(resource, ".")
 	if InCommonHistory(resource) {
 		return false
@@ -108,7 +134,7 @@ func (h *Histories) Other(resource string) bool {
 // around returns between which resourceVersions the common etcd was at a time: what it had reached a while before, and what it has reached a while
 // after. If the record ends sooner, other scopes may not have sent their next progress, and high is no bound. It returns false if the record shows
 // neither.
-func (h *Histories) around(t time.Time) (low, high point, ok bool) {
+func (h *clusterHistories) around(t time.Time) (low, high point, ok bool) {
 	if h.sorted == nil {
 		h.sorted = slices.SortedFunc(maps.Values(h.common), func(a, b mark) int { return a.time.Compare(b.time) })
 		for i := range h.sorted {

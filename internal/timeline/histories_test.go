@@ -10,6 +10,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
+var prod = consume.ClusterKey{Source: "/kubernetes/prod"}
+
 // progressOf returns a progress event of a resource.
 func progressOf(resource string, at time.Time, rv, history int) *consume.Event {
 	plural, group, _ := strings.Cut(resource, ".")
@@ -44,20 +46,20 @@ func TestHistories(t *testing.T) {
 				h.Note(progressOf("namespaces", noon.Add(time.Duration(m)*time.Minute), 1000+100*m, 0))
 				h.Note(progressOf(c.resource, noon.Add(time.Duration(m)*time.Minute+time.Second), c.rv(m), 0))
 			}
-			if got := h.Other(c.resource); got != c.want {
+			if got := h.Other(prod, c.resource); got != c.want {
 				t.Errorf("got %t", got)
 			}
 		})
 	}
 	var alone timeline.Histories
 	alone.Note(progressOf("events", noon, 10, 0))
-	if alone.Other("events") || alone.Other("widgets.example.com") {
+	if alone.Other(prod, "events") || alone.Other(prod, "widgets.example.com") {
 		t.Error("a record with nothing to compare with shows another etcd")
 	}
 	var young timeline.Histories
 	young.Note(progressOf("namespaces", noon, 1000, 0))
 	young.Note(progressOf("widgets.example.com", noon.Add(20*time.Second), 1100, 0))
-	if young.Other("widgets.example.com") {
+	if young.Other(prod, "widgets.example.com") {
 		t.Error("the first resource of a young record whose progress is ahead of the others is in another etcd")
 	}
 }
@@ -66,7 +68,7 @@ func TestHistories(t *testing.T) {
 func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 	service := func(after string, minute int) *consume.Event {
 		return &consume.Event{
-			APIVersion: "apiregistration.k8s.io/v1", Resource: "apiservices", Name: "v1.demo.example.com", Time: noon.Add(time.Duration(minute) * time.Minute),
+			Source: prod.Source, APIVersion: "apiregistration.k8s.io/v1", Resource: "apiservices", Name: "v1.demo.example.com", Time: noon.Add(time.Duration(minute) * time.Minute),
 			Data: &consume.Data{After: []byte(after)},
 		}
 	}
@@ -83,8 +85,28 @@ func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 		{`{"spec":{"group":"demo.example.com"}}`, 4, false},
 	} {
 		h.Note(service(step.after, step.minute))
-		if got := h.Other("widgets.demo.example.com"); got != step.want {
+		if got := h.Other(prod, "widgets.demo.example.com"); got != step.want {
 			t.Errorf("after %s: got %t", step.after, got)
+		}
+	}
+}
+
+// An aggregated API of one cluster, or an etcd of its own, says nothing about another cluster of the same name.
+func TestHistoriesOfTwoClusters(t *testing.T) {
+	var h timeline.Histories
+	for m := range 60 {
+		at := noon.Add(time.Duration(m) * time.Minute)
+		for cluster, rv := range map[string]int{"uid-of-a": 50_000 + m, "uid-of-b": 1000 + 100*m} {
+			for resource, rv := range map[string]int{"namespaces": 1000 + 100*m, "events": rv} {
+				e := progressOf(resource, at, rv, 0)
+				e.ClusterUID = cluster
+				h.Note(e)
+			}
+		}
+	}
+	for cluster, want := range map[string]bool{"uid-of-a": true, "uid-of-b": false, "": false} {
+		if got := h.Other(consume.ClusterKey{Source: prod.Source, UID: cluster}, "events"); got != want {
+			t.Errorf("%q: %t, want %t", cluster, got, want)
 		}
 	}
 }

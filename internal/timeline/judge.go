@@ -282,9 +282,9 @@ func (s *scope) passed(m Moment) bool {
 	return false
 }
 
-// judge returns the certainty of the scope at a moment.
-func (s *scope) judge(m Moment, o Options) Scope {
-	out := Scope{Resource: s.resource}
+// judge returns the certainty of the scope of a cluster at a moment.
+func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) Scope {
+	out := Scope{Source: of.Source, ClusterUID: of.UID, Resource: s.resource}
 	seen := *s
 	for _, g := range s.open {
 		seen.meet(g, m)
@@ -294,7 +294,7 @@ func (s *scope) judge(m Moment, o Options) Scope {
 		return out
 	}
 	switch {
-	case m.kind == atVersion && (s.unordered || o.OtherHistory != nil && o.OtherHistory(s.resource)):
+	case m.kind == atVersion && (s.unordered || o.OtherHistory != nil && o.OtherHistory(of, s.resource)):
 		out.OtherHistory = true
 		return say(Unknown, mark{}, mark{})
 	case s.first.isZero(), s.first.after(m):

@@ -53,10 +53,11 @@ type Bound struct {
 
 // Scope says how certain the state of one scope is at a moment, and counts what the record lacks.
 type Scope struct {
-	Source    string    `json:"source"`
-	Resource  string    `json:"resource"` // "deployments.apps"
-	Name      string    `json:"scope"`    // as in consume.Event.Scope
-	Certainty Certainty `json:"certainty"`
+	Source     string    `json:"source"`
+	ClusterUID string    `json:"clusterUID,omitempty"`
+	Resource   string    `json:"resource"` // "deployments.apps"
+	Name       string    `json:"scope"`    // as in consume.Event.Scope
+	Certainty  Certainty `json:"certainty"`
 
 	// From and To are the ends of the span in which the moment lies.
 	//	Exact      From is the last stream event at or before the moment, To the next one; by resourceVersion, the last complete one
@@ -91,6 +92,11 @@ type Scope struct {
 	Redacted int `json:"redacted,omitempty"`
 	// DeadLetters are the ids of events among the dead letters that the state lacks.
 	DeadLetters []string `json:"deadLetters,omitempty"`
+}
+
+// ClusterKey returns the cluster of the scope.
+func (s *Scope) ClusterKey() consume.ClusterKey {
+	return consume.ClusterKey{Source: s.Source, UID: s.ClusterUID}
 }
 
 // Covers reports whether objects in a namespace ("": cluster-scoped) may belong to the scope.

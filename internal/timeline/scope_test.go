@@ -30,6 +30,10 @@ func record(lines string) []*consume.Event {
 				e.Scope = value
 			case key == "resource":
 				e.Resource = value
+			case key == "cluster":
+				e.Cluster, e.ClusterUID = "x", value
+			case key == "group":
+				e.APIVersion = value + "/v1"
 			case key == "ns":
 				e.Namespace = value
 			case key == "since":
@@ -75,7 +79,7 @@ func record(lines string) []*consume.Event {
 		if e.Stream != nil {
 			e.Namespace = ""
 			if e.Scope == "" {
-				e.Scope = e.Resource
+				e.Scope = e.GroupResource()
 			}
 		}
 		out = append(out, e)
@@ -369,7 +373,7 @@ func TestScopes(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := timeline.NewState(parse(t, c.at), timeline.Options{OtherHistory: func(resource string) bool { return resource == "events" }})
+			s := timeline.NewState(parse(t, c.at), timeline.Options{OtherHistory: func(_ consume.ClusterKey, resource string) bool { return resource == "events" }})
 			for _, e := range record(c.record) {
 				s.Add(e)
 			}
@@ -502,12 +506,12 @@ func TestComplete(t *testing.T) {
 		2 progress @30 scope=pods/a
 		4 progress @40 scope=pods/a`) {
 		f.Add(e)
-		m, ok := f.Complete(source, "pods")
+		m, ok := f.Complete(consume.ClusterKey{Source: source}, "pods")
 		if got, want := fmt.Sprint(m, ok), strings.Split("now false|rv:10 true|now false|rv:10 true|rv:12 true|rv:15 true|rv:15 true|rv:40 true", "|")[n]; got != want && ok {
 			t.Errorf("after record %d: complete up to %s, want %s", n, got, want)
 		}
 	}
-	if _, ok := f.Complete(source, "nodes"); ok {
+	if _, ok := f.Complete(consume.ClusterKey{Source: source}, "nodes"); ok {
 		t.Error("complete, and nothing is known of it")
 	}
 }

@@ -13,7 +13,7 @@ import (
 // State is the objects of a moment.
 type State struct {
 	fold    *Fold
-	objects map[uidKey]*Version
+	objects map[objectKey]*Version
 	left    map[consume.Object]*Version // by name: without the uid
 	interns map[string]string
 }
@@ -21,7 +21,7 @@ type State struct {
 // NewState returns the State of a moment, to which events are to be added.
 func NewState(m Moment, o Options) *State {
 	return &State{
-		fold: NewFold(m, o), objects: map[uidKey]*Version{}, left: map[consume.Object]*Version{}, interns: map[string]string{},
+		fold: NewFold(m, o), objects: map[objectKey]*Version{}, left: map[consume.Object]*Version{}, interns: map[string]string{},
 	}
 }
 
@@ -37,7 +37,7 @@ func (s *State) Done() bool { return s.fold.Done() }
 // Len returns the number of objects.
 func (s *State) Len() int { return len(s.objects) }
 
-// Objects returns the last version of each object that exists, sorted by source, resource, namespace and name. They must not be
+// Objects returns the last version of each object that exists, sorted by cluster, resource, namespace and name. They must not be
 // changed.
 func (s *State) Objects() []*Version { return sorted(s.objects) }
 
@@ -57,7 +57,7 @@ func (all States) Add(e *consume.Event) {
 	var shared *Version
 	for _, s := range all {
 		for _, v := range s.fold.Add(e) {
-			key := uidKey{s.intern(v.Source), v.UID}
+			key := v.key()
 			if v.Gone() {
 				delete(s.objects, key)
 				if s.leftOf(v) != nil {
@@ -72,8 +72,8 @@ func (all States) Add(e *consume.Event) {
 			if shared == nil { // an event adds one version that is not the end of an object
 				shared = v.compact(s.intern)
 			}
-			delete(s.left, nameOf(v)) // also another object: a name belongs to one at a time
-			s.objects[key] = shared
+			delete(s.left, nameOf(v))        // also another object: a name belongs to one at a time
+			s.objects[shared.key()] = shared // its texts are copies
 		}
 	}
 }
@@ -116,8 +116,8 @@ func sorted[K comparable](all map[K]*Version) []*Version {
 }
 
 func compareVersions(a, b *Version) int {
-	return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace),
-		strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+	return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.ClusterUID, b.ClusterUID), strings.Compare(a.Resource, b.Resource),
+		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 
 // Redacted reports whether a redacted value shows in the object, or it is a Secret without values. Values that are left out

@@ -14,8 +14,7 @@ type Version struct {
 	consume.Object
 	APIVersion string
 	Kind       string
-	Cluster    string
-	ClusterUID string
+	Cluster    string // its name
 	Scope      string // the informer's, if that has a selector; else ""
 
 	// ID is that of the event. "": no event says that the object is gone, Op is Deleted and Inferred is true. A snapshot does not have
@@ -53,8 +52,10 @@ func isNull(raw json.RawMessage) bool { return len(raw) == 0 || raw[0] == 'n' }
 func versionOf(e *consume.Event) *Version {
 	d := e.Data
 	v := &Version{
-		Object:     consume.Object{Source: e.Source, Resource: e.GroupResource(), Namespace: e.Namespace, Name: e.Name, UID: e.UID},
-		APIVersion: e.APIVersion, Kind: e.Kind, Cluster: e.Cluster, ClusterUID: e.ClusterUID, Scope: e.Scope,
+		Object: consume.Object{
+			Source: e.Source, ClusterUID: e.ClusterUID, Resource: e.GroupResource(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
+		},
+		APIVersion: e.APIVersion, Kind: e.Kind, Cluster: e.Cluster, Scope: e.Scope,
 		ID: e.ID, Op: e.Op, Time: e.Time, ResourceVersion: e.ResourceVersion, History: e.History(),
 		ChangedBy: d.ChangedBy, Inferred: d.Inferred, Skipped: d.Skipped, Truncated: d.Truncated, DataRef: e.DataRef,
 		Patch: d.Patch, PreviousResourceVersion: d.PreviousResourceVersion,
@@ -71,7 +72,7 @@ func versionOf(e *consume.Event) *Version {
 // goneOf returns the version of an object that e shows to be gone, although no event says so.
 func goneOf(o consume.Object, e *consume.Event) *Version {
 	v := &Version{
-		Object: o, APIVersion: e.APIVersion, Kind: e.Kind, Cluster: e.Cluster, ClusterUID: e.ClusterUID,
+		Object: o, APIVersion: e.APIVersion, Kind: e.Kind, Cluster: e.Cluster,
 		Op: consume.Deleted, Inferred: true, Time: e.Time, ResourceVersion: e.ResourceVersion, History: e.History(),
 	}
 	if s := e.Stream; s != nil {

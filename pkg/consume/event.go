@@ -148,6 +148,16 @@ type Stream struct {
 	Recovered bool `json:"recovered,omitempty"`
 }
 
+// ClusterKey identifies a cluster. A cluster that is created again under the same name has the same source and another UID: it has
+// other objects, and resourceVersions and histories of its own.
+type ClusterKey struct {
+	Source string // as in Event.Source
+	UID    string // as in Event.ClusterUID; "": the record does not say it, and Source alone stands for the cluster
+}
+
+// ClusterKey returns the cluster of the event.
+func (e *Event) ClusterKey() ClusterKey { return ClusterKey{e.Source, e.ClusterUID} }
+
 // History returns the number of restores of etcd before the event. It is the end of the ID, "/h1". A restore makes resourceVersions start over
 // at a lower number. To find the later of two versions of an object, compare History, then Sequence.
 func (e *Event) History() uint32 {

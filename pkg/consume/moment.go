@@ -8,7 +8,7 @@ func (t *Tracker) Touch(e *Event) {
 	if e.DeadLetterReason != "" || e.Data == nil {
 		return
 	}
-	r := t.resources[resourceKey{e.Source, e.GroupResource()}]
+	r := t.resources[resourceOf(e)]
 	if r == nil || r.live[e.UID] == nil {
 		return
 	}
@@ -21,8 +21,8 @@ func (t *Tracker) Touch(e *Event) {
 }
 
 // Highest returns the highest History and sequence seen of an object, zero if the object is unknown.
-func (t *Tracker) Highest(source, resource, uid string) (history uint32, sequence uint64) {
-	r := t.resources[resourceKey{source, resource}]
+func (t *Tracker) Highest(cluster ClusterKey, resource, uid string) (history uint32, sequence uint64) {
+	r := t.resources[resourceKey{cluster, resource}]
 	if r == nil {
 		return 0, 0
 	}

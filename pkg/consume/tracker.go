@@ -9,14 +9,18 @@ import (
 	"time"
 )
 
-// Object names one object of one cluster.
+// Object names one object of one cluster. Its key is the cluster, Resource and UID: objects of two resources may have the same UID.
 type Object struct {
-	Source    string `json:"source"`   // the cluster, as in Event.Source
-	Resource  string `json:"resource"` // "deployments.apps", "pods"
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-	UID       string `json:"uid"`
+	Source     string `json:"source"`               // as in Event.Source
+	ClusterUID string `json:"clusterUID,omitempty"` // as in Event.ClusterUID
+	Resource   string `json:"resource"`             // "deployments.apps", "pods"
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
 }
+
+// ClusterKey returns the cluster of the object.
+func (o *Object) ClusterKey() ClusterKey { return ClusterKey{o.Source, o.ClusterUID} }
 
 // Verdict is the result of the rules for one event.
 type Verdict struct {
@@ -32,10 +36,11 @@ const DefaultForget = time.Hour
 
 // Tracker applies the rules of the stream to events in the order in which they are read:
 //
-//   - A record may come more than once, and late. An event of an object (uid) is news if its History and sequence are above the highest
+//   - A cluster is a source and a clusteruid: a cluster that is created again under the same name is another one. The key of an object is
+//     its cluster, resource and uid.
+//   - A record may come more than once, and late. An event of an object is news if its History and sequence are above the highest
 //     ones seen. After a restore of etcd, sequences start over at a lower number and History is higher. A new snapshot may have a lower
-//     History or resourceVersion than all earlier ones: then etcd was restored, or the cluster was created again, while no agent watched.
-//     Sequences start over there too.
+//     History or resourceVersion than all earlier ones: then etcd was restored while no agent watched. Sequences start over there too.
 //   - Sweep: when a snapshot is completed, delete each object of its scope that was neither read nor changed since the snapshot was
 //     started. A snapshot whose start the Tracker has not seen sweeps nothing. Neither does a snapshot that was interrupted for good; the
 //     agent takes another. If the agent continues a snapshot after a restart, it starts the snapshot again under the same id. A snapshot
@@ -63,7 +68,12 @@ type Tracker struct {
 	resources map[resourceKey]*resource
 }
 
-type resourceKey struct{ source, resource string }
+type resourceKey struct {
+	cluster  ClusterKey
+	resource string
+}
+
+func resourceOf(e *Event) resourceKey { return resourceKey{e.ClusterKey(), e.GroupResource()} }
 
 // resource is the state of one resource of one cluster. Its API versions (apps/v1, apps/v1beta1) share objects and resourceVersions.
 type resource struct {
@@ -180,15 +190,15 @@ func (t *Tracker) All() iter.Seq[Object] {
 	}
 }
 
-// Progress returns the last progress of a scope, named as in Event.Source and Event.Scope; false if there was none yet. It distinguishes an
+// Progress returns the last progress of a scope of a cluster, named as in Event.Scope; false if there was none yet. It distinguishes an
 // idle cluster from a dead agent: if a few minutes of wall time pass without progress, the agent or the connection to it is down. For
 // a topic of one namespace on Kafka, wait 65 minutes.
-func (t *Tracker) Progress(source, scope string) (Progress, bool) {
+func (t *Tracker) Progress(cluster ClusterKey, scope string) (Progress, bool) {
 	resource := scope
 	if i := strings.IndexAny(scope, "/?"); i >= 0 {
 		resource = scope[:i]
 	}
-	r := t.resources[resourceKey{source, resource}]
+	r := t.resources[resourceKey{cluster, resource}]
 	if r == nil || r.scopes[scope] == nil {
 		return Progress{}, false
 	}
@@ -197,18 +207,21 @@ func (t *Tracker) Progress(source, scope string) (Progress, bool) {
 }
 
 func (k resourceKey) object(uid string, n name) Object {
-	return Object{Source: k.source, Resource: k.resource, Namespace: n.namespace, Name: n.name, UID: uid}
+	return Object{
+		Source: k.cluster.Source, ClusterUID: k.cluster.UID, Resource: k.resource, Namespace: n.namespace, Name: n.name, UID: uid,
+	}
 }
 
 func (t *Tracker) resource(e *Event) (resourceKey, *resource) {
-	key := resourceKey{e.Source, e.GroupResource()}
+	key := resourceOf(e)
 	r := t.resources[key]
 	if r == nil {
 		r = newResource()
 		if t.resources == nil {
 			t.resources = map[resourceKey]*resource{}
 		}
-		t.resources[resourceKey{strings.Clone(key.source), strings.Clone(key.resource)}] = r
+		key = resourceKey{ClusterKey{strings.Clone(key.cluster.Source), strings.Clone(key.cluster.UID)}, strings.Clone(key.resource)}
+		t.resources[key] = r
 	}
 	if e.Time.After(r.now) {
 		r.now = e.Time

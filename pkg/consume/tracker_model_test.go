@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -20,19 +21,25 @@ import (
 // takes snapshots on demand, of a scope or a part of one. Records are duplicated, delayed and reordered among objects. After each
 // record, the Tracker must agree with a model that keeps the whole log and follows the contract literally. After a snapshot of all
 // scopes, the Tracker must hold exactly the objects that exist.
+//
+// The stream has three such worlds: two clusters of one name, and another resource of the first cluster. Their objects have the same uids.
 func TestTrackerModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, truth: map[string]thing{}, tracker: &consume.Tracker{Forget: time.Hour}, queued: map[string][]*consume.Event{}}
-		w.model = &model{highest: map[string]version{}, alive: map[string]consume.Object{}, swept: map[string]bool{}}
-		w.agent.restart(w)
+		read := &reading{&consume.Tracker{Forget: time.Hour}}
+		worlds := []*world{
+			newWorld(t, read, "uid-of-a", ""), newWorld(t, read, "uid-of-b", ""), newWorld(t, read, "uid-of-a", "twins.example.com"),
+		}
+		of := func(f func(*world)) func(*rapid.T) {
+			return func(t *rapid.T) { f(rapid.SampledFrom(worlds).Draw(t, "world")) }
+		}
 		t.Repeat(map[string]func(*rapid.T){
-			"create": func(*rapid.T) { w.change(true) },
-			"change": func(*rapid.T) { w.change(false) },
-			"delete": func(*rapid.T) { w.remove() },
-			"work":   func(*rapid.T) { w.agent.work(w) },
-			"send":   func(*rapid.T) { w.send() },
-			"again":  func(*rapid.T) { w.again() },
-			"crash": func(t *rapid.T) {
+			"create": of(func(w *world) { w.change(true) }),
+			"change": of(func(w *world) { w.change(false) }),
+			"delete": of(func(w *world) { w.remove() }),
+			"work":   of(func(w *world) { w.agent.work(w) }),
+			"send":   of(func(w *world) { w.send() }),
+			"again":  of(func(w *world) { w.again() }),
+			"crash": of(func(w *world) {
 				w.agent = agent{}
 				clear(w.queued)
 				for range rapid.IntRange(0, 3).Draw(t, "unseen changes") {
@@ -40,38 +47,75 @@ func TestTrackerModel(t *testing.T) {
 					w.remove()
 				}
 				w.agent.restart(w)
-			},
-			"resume": func(*rapid.T) { w.agent.resume(w) },
-			"snapshot": func(t *rapid.T) {
+			}),
+			"resume": of(func(w *world) { w.agent.resume(w) }),
+			"snapshot": of(func(w *world) {
 				w.agent.snapshot(w, rapid.SampledFrom([]string{"pods/a,b", "pods/c", "pods/a", "pods/b"}).Draw(t, "scope"))
-			},
-			"progress": func(t *rapid.T) { w.agent.progress(w, rapid.SampledFrom(scopes).Draw(t, "scope")) },
-			"backup":   func(*rapid.T) { w.backup, w.backupRV = maps.Clone(w.truth), w.rv },
-			"restore":  func(t *rapid.T) { w.restore(rapid.Bool().Draw(t, "crash")) },
+			}),
+			"progress": of(func(w *world) { w.agent.progress(w, rapid.SampledFrom(scopes).Draw(t, "scope")) }),
+			"backup":   of(func(w *world) { w.backup, w.backupRV = maps.Clone(w.truth), w.rv }),
+			"restore":  of(func(w *world) { w.restore(rapid.Bool().Draw(t, "crash")) }),
 			"save": func(t *rapid.T) {
-				saved, err := json.Marshal(w.tracker)
+				saved, err := json.Marshal(read.tracker)
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.tracker = &consume.Tracker{Forget: time.Hour}
-				if err := json.Unmarshal(saved, w.tracker); err != nil {
+				read.tracker = &consume.Tracker{Forget: time.Hour}
+				if err := json.Unmarshal(saved, read.tracker); err != nil {
 					t.Fatal(err)
 				}
 			},
 		})
-		w.agent = agent{}
-		clear(w.queued)
-		w.agent.restart(w)
-		for len(w.agent.snapshots) > 0 {
-			w.agent.work(w)
-			w.flush()
-		}
-		want := slices.SortedFunc(maps.Values(w.objects()), byName)
-		got := slices.SortedFunc(w.tracker.All(), byName)
-		if diff := gocmp.Diff(want, got); diff != "" {
-			t.Fatalf("after a snapshot of all: -there is +known\n%s", diff)
+		for _, w := range worlds {
+			w.agent = agent{}
+			clear(w.queued)
+			w.agent.restart(w)
+			for len(w.agent.snapshots) > 0 {
+				w.agent.work(w)
+				w.flush()
+			}
+			want := slices.SortedFunc(maps.Values(w.objects()), byName)
+			if diff := gocmp.Diff(want, w.known()); diff != "" {
+				t.Fatalf("after a snapshot of all: -there is +known\n%s", diff)
+			}
 		}
 	})
+}
+
+// reading is the reader of the stream of all worlds.
+type reading struct{ tracker *consume.Tracker }
+
+func newWorld(t *rapid.T, read *reading, clusterUID, group string) *world {
+	w := &world{
+		t: t, read: read, clusterUID: clusterUID, group: group, truth: map[string]thing{}, queued: map[string][]*consume.Event{},
+		model: &model{highest: map[string]version{}, alive: map[string]consume.Object{}, swept: map[string]bool{}},
+	}
+	w.agent.restart(w)
+	return w
+}
+
+// known returns what the Tracker knows of this world, by name.
+func (w *world) known() []consume.Object {
+	var all []consume.Object
+	for o := range w.read.tracker.All() {
+		if o.ClusterUID == w.clusterUID && o.Resource == w.event().GroupResource() {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, byName)
+	return all
+}
+
+// event returns the attributes that all events of the world have.
+func (w *world) event() *consume.Event {
+	return &consume.Event{Source: "/kubernetes/x", ClusterUID: w.clusterUID, APIVersion: path.Join(w.group, "v1"), Resource: "pods"}
+}
+
+// objectOf returns the object of an event.
+func objectOf(e *consume.Event) consume.Object {
+	return consume.Object{
+		Source: e.Source, ClusterUID: e.ClusterUID, Resource: e.GroupResource(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
+	}
 }
 
 // thing is an object of the cluster.
@@ -90,8 +134,10 @@ type world struct {
 	agent   agent
 	queued  map[string][]*consume.Event // by object: on its way to the bus, each object's in order
 	log     []*consume.Event            // the bus
-	tracker *consume.Tracker
 	model   *model
+	read    *reading
+
+	clusterUID, group string
 
 	backup   map[string]thing // of etcd
 	backupRV uint64
@@ -102,13 +148,16 @@ var scopes = []string{"pods/a,b", "pods/c"}
 
 // within reports whether a namespace belongs to a scope.
 func within(scope, namespace string) bool {
-	return strings.Contains(strings.TrimPrefix(scope, "pods/"), namespace)
+	_, namespaces, _ := strings.Cut(scope, "/")
+	return strings.Contains(namespaces, namespace)
 }
 
 func (w *world) objects() map[string]consume.Object {
 	out := map[string]consume.Object{}
 	for key, o := range w.truth {
-		out[key] = consume.Object{Source: "/kubernetes/x", Resource: "pods", Namespace: o.namespace, Name: o.name, UID: o.uid}
+		e := w.event()
+		e.Namespace, e.Name, e.UID = o.namespace, o.name, o.uid
+		out[key] = objectOf(e)
 	}
 	return out
 }
@@ -224,10 +273,11 @@ func (w *world) restore(crash bool) {
 }
 
 func (w *world) marker(typ, scope string, s *snapshot) *consume.Event {
-	return &consume.Event{
-		ID: fmt.Sprint(scope, "/", s.id, typ, w.suffix()), Type: typ, Source: "/kubernetes/x", APIVersion: "v1", Resource: "pods", Scope: scope,
-		Sequence: fmt.Sprintf("%020d", s.rv), Stream: &consume.Stream{Snapshot: s.id},
-	}
+	e := w.event()
+	e.Type, e.Scope = typ, strings.Replace(scope, "pods", e.GroupResource(), 1)
+	e.ID, e.Sequence = fmt.Sprint(e.Scope, "/", s.id, typ, w.suffix()), fmt.Sprintf("%020d", s.rv)
+	e.Stream = &consume.Stream{Snapshot: s.id}
+	return e
 }
 
 // suffix is how ids end.
@@ -278,11 +328,11 @@ func (a *agent) work(w *world) {
 
 func (w *world) enqueue(op consume.Op, o thing, snapshot string) {
 	key := o.namespace + "/" + o.name
-	w.queued[key] = append(w.queued[key], &consume.Event{
-		ID: fmt.Sprint(o.uid, "/", o.rv, "/", op, "/", snapshot, w.suffix()), Source: "/kubernetes/x", APIVersion: "v1", Resource: "pods",
-		Op: op, Namespace: o.namespace, Name: o.name, UID: o.uid, Sequence: fmt.Sprintf("%020d", o.rv),
-		Data: &consume.Data{Op: op, Snapshot: snapshot},
-	})
+	e := w.event()
+	e.ID, e.Sequence = fmt.Sprint(o.uid, "/", o.rv, "/", op, "/", snapshot, w.suffix()), fmt.Sprintf("%020d", o.rv)
+	e.Op, e.Namespace, e.Name, e.UID = op, o.namespace, o.name, o.uid
+	e.Data = &consume.Data{Op: op, Snapshot: snapshot}
+	w.queued[key] = append(w.queued[key], e)
 }
 
 func (w *world) send() {
@@ -316,14 +366,14 @@ func (w *world) deliver(e *consume.Event) {
 	if e.Time.IsZero() { // else it is a duplicate
 		e.Time = noon.Add(time.Duration(len(w.log)) * time.Second)
 	}
-	got, want := w.tracker.Apply(e), w.model.apply(e)
+	got, want := w.read.tracker.Apply(e), w.model.apply(e)
 	if diff := gocmp.Diff(want, got); diff != "" {
 		for i, e := range w.log {
 			w.t.Logf("%d %s %s/%s news: %t", i+1, e.ID, e.Namespace, e.Name, w.model.news[i])
 		}
 		w.t.Fatalf("record %d, %s: -model +tracker\n%s", len(w.log), e.ID, diff)
 	}
-	if diff := gocmp.Diff(slices.SortedFunc(maps.Values(w.model.alive), byName), slices.SortedFunc(w.tracker.All(), byName)); diff != "" {
+	if diff := gocmp.Diff(slices.SortedFunc(maps.Values(w.model.alive), byName), w.known()); diff != "" {
 		w.t.Fatalf("record %d, %s: -model +tracker\n%s", len(w.log), e.ID, diff)
 	}
 }
@@ -364,7 +414,7 @@ func (m *model) apply(e *consume.Event) consume.Verdict {
 			}
 		}
 		delete(m.swept, e.UID)
-		m.alive[e.UID] = consume.Object{Source: e.Source, Resource: "pods", Namespace: e.Namespace, Name: e.Name, UID: e.UID}
+		m.alive[e.UID] = objectOf(e)
 	}
 	if v.News && e.Data != nil {
 		m.highest[e.UID] = versionOf(e)

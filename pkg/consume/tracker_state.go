@@ -11,7 +11,7 @@ import (
 )
 
 // stateVersion is the version of a Tracker's JSON.
-const stateVersion = 2
+const stateVersion = 3
 
 type trackerState struct {
 	Version   int             `json:"version"`
@@ -21,6 +21,7 @@ type trackerState struct {
 
 type resourceState struct {
 	Source   string       `json:"source"`
+	Cluster  string       `json:"clusterUID,omitempty"`
 	Resource string       `json:"resource"`
 	Now      time.Time    `json:"now"`
 	Pruned   time.Time    `json:"pruned"`
@@ -77,7 +78,7 @@ func (s pointState) point() point { return point{s.History, s.Sequence} }
 func (t Tracker) MarshalJSON() ([]byte, error) {
 	st := trackerState{Version: stateVersion, Clock: t.clock, Resources: []resourceState{}}
 	for key, r := range t.resources {
-		rs := resourceState{Source: key.source, Resource: key.resource, Now: r.now, Pruned: r.pruned}
+		rs := resourceState{Source: key.cluster.Source, Cluster: key.cluster.UID, Resource: key.resource, Now: r.now, Pruned: r.pruned}
 		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
 			o := r.live[uid]
 			rs.Live = append(rs.Live, liveState{o.at.state(), uid, o.name.namespace, o.name.name, o.touched, o.part})
@@ -97,7 +98,7 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 		st.Resources = append(st.Resources, rs)
 	}
 	slices.SortFunc(st.Resources, func(a, b resourceState) int {
-		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Resource, b.Resource))
+		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Resource, b.Resource))
 	})
 	return json.Marshal(&st)
 }
@@ -135,7 +136,7 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 			}
 			r.scope(s.Scope, known)
 		}
-		resources[resourceKey{rs.Source, rs.Resource}] = r
+		resources[resourceKey{ClusterKey{rs.Source, rs.Cluster}, rs.Resource}] = r
 	}
 	t.clock, t.resources = st.Clock, resources
 	return nil

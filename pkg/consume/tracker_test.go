@@ -39,6 +39,8 @@ func script(t *testing.T, tr *consume.Tracker, lines string) {
 				e.Sequence = fmt.Sprintf("%020s", x[1:])
 			case strings.HasPrefix(x, "source="):
 				e.Source = x[len("source="):]
+			case strings.HasPrefix(x, "cluster="):
+				e.ClusterUID = x[len("cluster="):]
 			case strings.HasPrefix(x, "scope="):
 				e.Scope = x[len("scope="):]
 			case strings.HasPrefix(x, "ns="):
@@ -335,7 +337,7 @@ func TestTracker(t *testing.T) {
 			u a/1 h1 => news
 			u a/1 => -
 			u a/1 h1 => news`,
-		"restored, or made anew under the old name, while no agent knew": `
+		"restored while no agent knew": `
 			c a/1 @50 => news
 			started S1 @60 => news
 			r a/1 @50 S1 => -
@@ -347,6 +349,26 @@ func TestTracker(t *testing.T) {
 			completed S2 @20 => gone b/2
 			u a/1 @25 => news
 			started S1 @60 => -`,
+		"two clusters of one name": `
+			c a/1 @50 cluster=A => news
+			started S1 @60 cluster=A => news
+			r a/1 @50 S1 cluster=A => -
+			c a/1 @10 cluster=B => news
+			started S1 @20 cluster=B => news
+			r a/1 @10 S1 cluster=B => -
+			c a/2 @21 cluster=B => gone a/1
+			completed S1 @20 cluster=B => news
+			completed S1 @60 cluster=A => news
+			u a/1 @61 cluster=A => news
+			gap rewound h1 cluster=B => news
+			started S2 @30 cluster=B h1 => news
+			completed S2 @30 cluster=B h1 => gone a/2
+			u a/1 @62 cluster=A => news`,
+		"one uid in two resources": `
+			c a/1 @50 => news
+			c a/1 @50 api=metrics.example.com/v1 scope=pods.metrics.example.com => news
+			d a/1 @51 api=metrics.example.com/v1 scope=pods.metrics.example.com => news
+			u a/1 @51 => news`,
 		"by an agent that has forgotten how often etcd was restored": `
 			started S1 @60 h2 => news
 			r a/1 @50 S1 h2 => news
@@ -414,9 +436,9 @@ func TestTrackerState(t *testing.T) {
 		t.Errorf("%d objects in %s: %v", back.Rules.Len(), saved, err)
 	}
 	for saved, want := range map[string]string{
-		`{"version":1}`: "read the state of a tracker: its version is 1, want 2: start over from a snapshot",
+		`{"version":1}`: "read the state of a tracker: its version is 1, want 3: start over from a snapshot",
 		`[]`:            "read the state of a tracker: json: cannot unmarshal array",
-		`{"version":2,"resources":[{"resource":"pods","live":[{"uid":"1","name":"a"},{"uid":"2","name":"a"}]}]}`: "two objects of pods have one name",
+		`{"version":3,"resources":[{"resource":"pods","live":[{"uid":"1","name":"a"},{"uid":"2","name":"a"}]}]}`: "two objects of pods have one name",
 	} {
 		var tr consume.Tracker
 		if err := json.Unmarshal([]byte(saved), &tr); err == nil || !strings.Contains(err.Error(), want) {
@@ -430,7 +452,7 @@ func TestTrackerProgress(t *testing.T) {
 	expect := func(scope, want string) {
 		t.Helper()
 		got := "none"
-		if p, ok := tr.Progress("/kubernetes/a", scope); ok {
+		if p, ok := tr.Progress(consume.ClusterKey{Source: "/kubernetes/a"}, scope); ok {
 			got = fmt.Sprintf("%s @%s h%d", p.Time.Format("04:05"), p.ResourceVersion, p.History)
 		}
 		if got != want {

@@ -22,6 +22,7 @@ type cluster struct {
 	t      testing.TB
 	rng    *rand.Rand
 	name   string
+	uid    string
 	scopes []*scope
 
 	history uint32 // restores of etcd
@@ -81,9 +82,8 @@ func newCluster(t testing.TB, name string, rng *rand.Rand) *cluster {
 		t.Fatal(err)
 	}
 	return &cluster{
-		t: t, rng: rng, name: name, scopes: scopes(), rv: 90, objects: map[string]*fact{}, told: map[string]*fact{}, subjects: subjects,
-		encoder: encode.New(encode.Options{Cluster: name, ClusterUID: "uid-of-" + name, Before: true, Patch: true}),
-		clock:   1_795_186_800e9, // 2026-11-20T15:00:00Z
+		t: t, rng: rng, name: name, uid: "uid-of-" + name, scopes: scopes(), rv: 90, objects: map[string]*fact{}, told: map[string]*fact{}, subjects: subjects,
+		clock: 1_795_186_800e9, // 2026-11-20T15:00:00Z
 	}
 }
 
@@ -173,6 +173,9 @@ func (c *cluster) send(d *object.Delta) {
 	c.clock += 1e6
 	d.Observed, d.History = c.clock, c.history
 	var ev encode.Event
+	if c.encoder == nil {
+		c.encoder = encode.New(encode.Options{Cluster: c.name, ClusterUID: c.uid, Before: true, Patch: true})
+	}
 	if err := c.encoder.Encode(&ev, d); err != nil {
 		c.t.Fatal(err)
 	}

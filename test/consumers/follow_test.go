@@ -105,6 +105,7 @@ func TestTable(t *testing.T) {
 		add(history(t, seed+100, true))
 	}
 	add(widened(t))
+	add(twins(t))
 	all := merged(rand.New(rand.NewPCG(1, 0)), histories...)
 	full, empty := startBus(t), startBus(t)
 	full.createStream(t)
@@ -141,7 +142,7 @@ func once(t testing.TB, argv []string, b *bus) map[string]row {
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
-		if key := r.Source + " " + r.UID; rows[key] == (row{}) {
+		if key := r.key(); rows[key] == (row{}) {
 			rows[key] = r
 		} else {
 			t.Errorf("twice: %s", key)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -12,10 +13,16 @@ import (
 
 // row is an object as the example programs print it.
 type row struct {
-	Source   string `json:"source"`
-	UID      string `json:"uid"`
-	Resource string `json:"resource"`
-	Object   any    `json:"object"`
+	Source     string `json:"source"`
+	ClusterUID string `json:"clusteruid"`
+	Resource   string `json:"resource"`
+	UID        string `json:"uid"`
+	Object     any    `json:"object"`
+}
+
+// key identifies the object.
+func (r *row) key() string {
+	return strings.Join([]string{r.Source, r.ClusterUID, r.Resource, r.UID}, " ")
 }
 
 // history returns the stream of two clusters, and the objects that exist in them at its end, as their API servers would
@@ -23,7 +30,29 @@ type row struct {
 func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	clusters := []*cluster{newCluster(t, fmt.Sprintf("prod-eu-%d", seed), rng), newCluster(t, fmt.Sprintf("dev.local.%d", seed), rng)}
+	return live(t, rng, cut, newCluster(t, fmt.Sprintf("prod-eu-%d", seed), rng), newCluster(t, fmt.Sprintf("dev.local.%d", seed), rng))
+}
+
+// twins returns the stream of two clusters of one name, and of an aggregated API of the first one, which serves each of its resources in
+// a group of its own. Objects of all three have the same uids.
+func twins(t testing.TB) ([]record, map[string]row) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(3, 3))
+	one, other, projected := newCluster(t, "twins", rng), newCluster(t, "twins", rng), newCluster(t, "twins", rng)
+	other.uid = "uid-of-the-other"
+	for _, s := range projected.scopes {
+		r := *s.resource
+		r.Group = "projected.example.com"
+		s.name = strings.Replace(s.name, s.resource.String(), r.String(), 1)
+		s.resource = &r
+	}
+	return live(t, rng, false, one, other, projected)
+}
+
+// live returns the stream of clusters whose histories have everything that may happen to a stream, and the objects that exist at its end.
+func live(t testing.TB, rng *rand.Rand, cut bool, clusters ...*cluster) ([]record, map[string]row) {
+	t.Helper()
+	var streams [][]record
 	for _, c := range clusters {
 		for range 20 {
 			c.change(c.scopes[rng.IntN(len(c.scopes))]) // before the agent starts
@@ -38,9 +67,9 @@ func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 			c.records = c.records[n:]
 			c.snapshots()
 		}
+		streams = append(streams, c.records)
 	}
-
-	return merged(rng, clusters[0].records, clusters[1].records), exist(t, clusters...)
+	return merged(rng, streams...), exist(t, clusters...)
 }
 
 // merged merges the records of several streams and keeps the order of each.
@@ -59,7 +88,7 @@ func merged(rng *rand.Rand, streams ...[]record) []record {
 	return records
 }
 
-// exist returns the objects that match their selectors, by source and uid.
+// exist returns the objects that match their selectors, by key.
 func exist(t testing.TB, clusters ...*cluster) map[string]row {
 	t.Helper()
 	rows := map[string]row{}
@@ -68,11 +97,11 @@ func exist(t testing.TB, clusters ...*cluster) map[string]row {
 			if !f.shown {
 				continue
 			}
-			r := row{Source: "/kubernetes/" + c.name, UID: uid, Resource: f.scope.resource.String()}
+			r := row{Source: "/kubernetes/" + c.name, ClusterUID: c.uid, UID: uid, Resource: f.scope.resource.String()}
 			if err := json.Unmarshal([]byte(f.json), &r.Object); err != nil {
 				t.Fatal(err)
 			}
-			rows[r.Source+" "+uid] = r
+			rows[r.key()] = r
 		}
 	}
 	return rows

@@ -34,6 +34,12 @@ func main() {
 	}
 }
 
+// key identifies an object.
+type key struct {
+	cluster       consume.ClusterKey
+	resource, uid string
+}
+
 // follow prints changes to w, or, once, the objects that exist at the end of the stream.
 func follow(ctx context.Context, bus consume.Source, once bool, w io.Writer) error {
 	events, err := bus.Read(ctx, consume.Query{Start: consume.Beginning(), StopAtEnd: once})
@@ -43,7 +49,7 @@ func follow(ctx context.Context, bus consume.Source, once bool, w io.Writer) err
 	defer func() { _ = events.Close() }() // only read
 
 	var tracker consume.Tracker
-	objects := map[string]json.RawMessage{} // by source and uid
+	objects := map[key]json.RawMessage{}
 	for {
 		e, err := events.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -54,10 +60,10 @@ func follow(ctx context.Context, bus consume.Source, once bool, w io.Writer) err
 		}
 		verdict := tracker.Apply(e)
 		if verdict.News && e.Data != nil {
-			if key := e.Source + " " + e.UID; e.Op == consume.Deleted || e.Op == consume.Left {
-				delete(objects, key)
+			if k := (key{e.ClusterKey(), e.GroupResource(), e.UID}); e.Op == consume.Deleted || e.Op == consume.Left {
+				delete(objects, k)
 			} else {
-				objects[key] = e.Data.After
+				objects[k] = e.Data.After
 			}
 			if !once {
 				what := strings.TrimPrefix(e.Type, consume.TypePrefix+"object.")
@@ -65,7 +71,7 @@ func follow(ctx context.Context, bus consume.Source, once bool, w io.Writer) err
 			}
 		}
 		for _, o := range verdict.Gone {
-			delete(objects, o.Source+" "+o.UID)
+			delete(objects, key{o.ClusterKey(), o.Resource, o.UID})
 			if !once {
 				fmt.Fprintln(w, "swept", o.Resource, name(o.Namespace, o.Name))
 			}
@@ -75,7 +81,8 @@ func follow(ctx context.Context, bus consume.Source, once bool, w io.Writer) err
 	out := json.NewEncoder(w)
 	for o := range tracker.All() {
 		err := out.Encode(map[string]any{
-			"source": o.Source, "uid": o.UID, "resource": o.Resource, "object": objects[o.Source+" "+o.UID],
+			"source": o.Source, "clusteruid": o.ClusterUID, "resource": o.Resource, "uid": o.UID,
+			"object": objects[key{o.ClusterKey(), o.Resource, o.UID}],
 		})
 		if err != nil {
 			return err
