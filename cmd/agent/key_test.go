@@ -34,7 +34,7 @@ func writeLines(t *testing.T, lines []string) (file string) {
 	return file
 }
 
-// A cluster that is created again under the same name is another cluster, also if a backup has brought objects with their uids: no answer
+// A cluster that is created again under the same name is another cluster, also if a backup has brought objects with their uids. No answer
 // mixes the two, and --cluster-uid names one.
 func TestTwoClustersOfOneNameAreNotMixed(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 // Clusters are the names of the clusters of an answer.
 type Clusters map[consume.ClusterKey]string
 
-// shortUID is how much of a uid tells clusters of one name apart, unless they share it.
+// shortUID is how much of a uid distinguishes clusters of one name, unless they share it.
 const shortUID = 8
 
 // label returns the text for a cluster: its name, and the beginning of its uid if another cluster has the same name. It is as long as
@@ -55,7 +55,7 @@ func (c Clusters) flags(name string) string {
 	return "--" + name + " and --" + name + "-uid"
 }
 
-// One returns an error if there are several clusters. What they have is said in words. flag is that which selects a cluster by name.
+// One returns an error if there are several clusters. what is the word for their content, flag is the name of the flag that selects a cluster.
 func (c Clusters) One(what, flag string) error {
 	if len(c) < 2 {
 		return nil

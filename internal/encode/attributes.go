@@ -85,7 +85,7 @@ func (e *Encoder) putCommon(ev *Event, d *object.Delta, res *object.Resource, sc
 	ev.put("datacontenttype", append(ev.values, dataType...))
 	ev.put("dataschema", append(ev.values, schema...))
 	ev.putText("cluster", e.o.Cluster)
-	ev.putText("clusteruid", e.o.ClusterUID)
+	ev.ClusterUID = ev.put("clusteruid", appendText(ev.values, e.o.ClusterUID))
 	v := ev.values
 	if res.Group != "" {
 		v = append(appendText(v, res.Group), '/')

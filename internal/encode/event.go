@@ -20,6 +20,7 @@ type Event struct {
 
 	ID           []byte // unique together with Source; a duplicate has the same ID
 	Source       []byte
+	ClusterUID   []byte // distinguishes clusters of one Source
 	Type         []byte
 	PartitionKey []byte // the same for all events of one object, or of one scope
 

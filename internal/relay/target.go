@@ -65,6 +65,7 @@ func (encoder) Encode(ev *encode.Event, d *object.Delta) error {
 		Delta:        d,
 		ID:           []byte(e.ID),
 		Source:       []byte(e.Source),
+		ClusterUID:   []byte(e.ClusterUID),
 		Type:         []byte(e.Type),
 		PartitionKey: []byte(e.PartitionKey),
 		ContentType:  structuredType,

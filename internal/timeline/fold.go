@@ -12,7 +12,7 @@ import (
 // Options of a Fold or a State.
 type Options struct {
 	// OtherHistory reports whether the resourceVersions of a resource ("events", "widgets.example.com") of a cluster are not of the etcd that the
-	// moment is of: an aggregated API has its own, and so may Events. The answer for such a resource at a resourceVersion is Unknown.
+	// moment is of. An aggregated API has its own, and so may Events. The answer for such a resource at a resourceVersion is Unknown.
 	// nil: there are none.
 	OtherHistory func(cluster consume.ClusterKey, resource string) bool
 	// Joined: the events begin in the middle of the record. A progress event follows the first snapshot of its scope, so the first one shows

@@ -108,7 +108,7 @@ func TestObjectsOfOneUID(t *testing.T) {
 	}
 }
 
-// What one cluster lacks, another one of its name does not: gaps, withheld versions, dead letters and objects that left.
+// Gaps, withheld versions, dead letters and objects that left are those of one cluster, not of another one of its name.
 func TestCertaintyOfTwoClustersOfOneName(t *testing.T) {
 	s := timeline.NewState(timeline.At(minute("2")), timeline.Options{})
 	for _, e := range record(reborn + `

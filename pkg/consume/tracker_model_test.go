@@ -94,7 +94,7 @@ func newWorld(t *rapid.T, read *reading, clusterUID, group string) *world {
 	return w
 }
 
-// known returns what the Tracker knows of this world, by name.
+// known returns the objects of this world that the Tracker has, by name.
 func (w *world) known() []consume.Object {
 	var all []consume.Object
 	for o := range w.read.tracker.All() {

@@ -267,10 +267,10 @@ const (
 // ledger tracks the progress of scopes that a topic does not have yet.
 type ledger struct {
 	mu sync.Mutex
-	// behind has, by source and scope, the version of the topic's last event, until all partitions have a progress at or above it. It is
+	// behind has, by cluster and scope, the version of the topic's last event, until all partitions have a progress at or above it. It is
 	// used only with {namespace} in the template: other topics get each progress.
 	behind map[string]historyVersion
-	// waiting has the partitions that were handed a progress but have not stored it, by source and scope.
+	// waiting has the partitions that were handed a progress but have not stored it, by cluster and scope.
 	waiting map[string][]*partition
 }
 
@@ -283,7 +283,9 @@ func (v historyVersion) compare(o historyVersion) int {
 	return cmp.Or(cmp.Compare(v.history, o.history), cmp.Compare(v.version, o.version))
 }
 
-func scopeKey(ev *encode.Event, scope string) string { return string(ev.Source) + " " + scope }
+func scopeKey(ev *encode.Event, scope string) string {
+	return string(ev.Source) + " " + string(ev.ClusterUID) + " " + scope
+}
 
 // anyScope is the key for all scopes of a resource, for events without a scope, such as those of a relay.
 func anyScope(ev *encode.Event, r *object.Resource) string { return scopeKey(ev, "any "+r.String()) }

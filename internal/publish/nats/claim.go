@@ -195,14 +195,16 @@ func newSecret() (s [32]byte) {
 }
 
 // is reports whether a record is the event of the flight. event is the record's; nil if it is none.
-// A stream with a subject_transform stores records under other subjects.
+// A stream with a subject_transform stores records under other subjects. Events about the streams of two clusters of one name
+// may have one id: what is missing between two versions of one cluster is not missing in the other.
 func (f *flight) is(record *nats.Msg, event *consume.Event, transformed bool) bool {
 	e := f.event
 	switch {
 	case record.Subject != f.msg.Subject && !transformed:
 		return false
 	case event != nil:
-		return event.Source == string(e.Source) && event.ID == string(e.ID) && sameChange(event.Type, string(e.Type))
+		same := event.Source == string(e.Source) && event.ClusterUID == string(e.ClusterUID) && event.ID == string(e.ID)
+		return same && sameChange(event.Type, string(e.Type))
 	}
 	return len(e.Attributes) == 0 && bytes.Equal(record.Data, f.msg.Data)
 }

@@ -32,7 +32,7 @@ func podEvent(t *testing.T, name string, rv int, mode encode.Mode) *encode.Event
 		Observed:        time.Now().UnixNano(),
 	}
 	ev := new(encode.Event)
-	if err := encode.New(encode.Options{Cluster: "prod-eu-1", Mode: mode}).Encode(ev, d); err != nil {
+	if err := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode}).Encode(ev, d); err != nil {
 		t.Fatal(err)
 	}
 	return ev
@@ -74,6 +74,9 @@ func TestRecordWithTheIDOfTheNextChangeDoesNotReplaceIt(t *testing.T) {
 		},
 		"with an event of another": func(js jetstream.JetStream, ev *encode.Event) {
 			send(t, js, subject+"web-1", publishedID(ev), []byte(strings.Replace(string(ev.Body), "/kubernetes/prod-eu-1", "/kubernetes/prod-eu-2", 1)))
+		},
+		"with an event of another cluster of this name": func(js jetstream.JetStream, ev *encode.Event) {
+			send(t, js, subject+"web-1", publishedID(ev), []byte(strings.Replace(string(ev.Body), `"clusteruid":"11e0"`, `"clusteruid":"22f1"`, 1)))
 		},
 		"with another type": func(js jetstream.JetStream, ev *encode.Event) {
 			send(t, js, subject+"web-1", publishedID(ev), []byte(strings.Replace(string(ev.Body), ".created", ".read", 1)))
