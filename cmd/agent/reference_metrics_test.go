@@ -133,6 +133,7 @@ func everyMetric(t *testing.T) map[string]metric {
 		t.Fatal(err)
 	}
 	relay.NewMetrics(reg)
+	agent.NewClock(log, reg)
 	return reg.all
 }
 
@@ -167,6 +168,7 @@ func advice() map[string]string {
 		"kubecdc_config_last_reload_successful":         "Alert if it is 0 for minutes: the file differs from the configuration in force, and a restart would fail, or change more than a reload may. `kubecdc status` says why.",
 		"kubecdc_config_reload_pending_seconds":         "Alert above 60: `kubecdc status` shows whether the previous configuration still sends what the changed one redacts.",
 		"kubecdc_config_info":                           "`count(count by (sha256) (…)) > 1`: agents that should have the same configuration do not.",
+		"kubecdc_clock_ahead_seconds":                   "Events of minutes can have one time while it is above 60: synchronize the clock, and wait.",
 		"kubecdc_build_info":                            "Join it to see the release of a graph.",
 		"kubecdc_informer_silence_seconds":              "Below 70 if the API server sends bookmarks (for nearly all resources). Above 180 the scope is stale, and consumers' state may be out of date. A scope whose list is not answered is stale too: alert on the health, `kubecdc_informer_scopes{health=\"stale\"} > 0`.",
 		"kubecdc_informer_lag_seconds":                  "The delay that the agent and the bus add for consumers of a resource. It grows while the bus is unreachable, or while it does not accept the events of one object.",
@@ -200,6 +202,7 @@ func metricGroups() [][2]string {
 	return [][2]string{
 		{"agent", "The agent"},
 		{"build", ""},
+		{"clock", "The times of events"},
 		{"config", "The configuration file, if there is one"},
 		{"informer", "Informers: reading from the API server"},
 		{"filter", "Filters: changes that are withheld on purpose"},

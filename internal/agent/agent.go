@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/agent/reload"
+	"github.com/kubecdc/kubecdc/internal/clock"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/filter"
@@ -59,7 +60,7 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a := &agent{
 		cfg: cfg, options: o, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg),
-		relays: NewRelayHost(cfg.Relays, log),
+		relays: NewRelayHost(cfg.Relays, log), clock: NewClock(log, reg),
 	}
 	if o.Config != "" {
 		hup := make(chan os.Signal, 1) // if full, a reload is already pending
@@ -101,6 +102,10 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
 	g.Go(func() error { return server.Run(serving, listener, socket) })
+	g.Go(func() error {
+		a.clock.Run(serving)
+		return nil
+	})
 	g.Go(func() error {
 		defer stopServing()
 		capturing, stop := context.WithCancel(ctx)
@@ -160,6 +165,7 @@ type agent struct {
 	startup   *startupUI // nil without a terminal
 	relays    *RelayHost // nil without relays
 	report    *reporter
+	clock     *clock.Clock
 	reload    *reload.Reloader // nil without a file
 	elector   *leader.Elector  // nil without an election
 	keeper    *deferredKeeper  // nil without a checkpoint
@@ -191,7 +197,7 @@ func (a *agent) prepare(first *reload.Loaded) error {
 		return ConfigError{err}
 	}
 	o := informers.Options{
-		Config: a.cluster.REST, Log: a.log, Registerer: a.reg, Ignore: ignored(a.options, a.cfg, a.cluster), Replaced: a.replaced,
+		Config: a.cluster.REST, Log: a.log, Now: a.clock.Now, Registerer: a.reg, Ignore: ignored(a.options, a.cfg, a.cluster), Replaced: a.replaced,
 		Lane: func(name string) store.Lane { return a.queue.Lane(name) }, ReleaseLane: a.queue.Release,
 	}
 	if KeepsCheckpoint(a.cfg) {

@@ -103,6 +103,9 @@ func New(o Options) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	if o.Match == nil {
 		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
 	}
@@ -116,7 +119,7 @@ func New(o Options) (*Manager, error) {
 	}
 	s.namespaces = newNamespaces(s)
 	s.deps = scope.Deps{
-		Client: c, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
+		Client: c, Now: o.Now, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
 		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
 		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
 		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps, MaxUnpaged: o.MaxUnpaged, Replaced: o.Replaced,
@@ -281,6 +284,7 @@ type Options struct {
 	// also returns when the previous log was last known to be whole, zero if unknown. It does not block; Rebase must be called when the number
 	// has changed. nil: the bus cannot distinguish one log from another.
 	Replaced   func(r *object.Resource, namespace string) (number uint64, since time.Time)
+	Now        func() time.Time // time of the run, which events carry and which never goes back; nil: that of the wall clock
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	maxSteps   int // see store.Options; 0 except in tests

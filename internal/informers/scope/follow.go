@@ -327,7 +327,7 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 		}
 		break
 	}
-	i.seen(b.read)
+	i.seen(b.read, b.observed)
 	clear(b.events)
 }
 

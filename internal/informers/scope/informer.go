@@ -75,7 +75,7 @@ func New(d *Deps, spec *Spec) *Informer {
 		i.lastEvents = nil
 	}
 	o := store.Options{
-		Resource: of.Resource, Scope: of.Name, Lane: spec.Lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(),
+		Resource: of.Resource, Scope: of.Name, Lane: spec.Lane, Now: d.Now, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(),
 		Snapshots: spec.Snapshots != SnapshotNever, Progressed: d.Progressed, Gate: i.state.gate, Log: d.Log, Metrics: i.metrics.store, Save: d.Save, MaxSteps: d.MaxSteps,
 	}
 	if d.Replaced != nil {
@@ -221,16 +221,16 @@ func (i *Informer) Silence(now time.Time) (time.Duration, bool) {
 	return i.state.silence(now), i.state.unread || !i.state.life.IsZero()
 }
 
-// seen records that the watch, or a list, has received something.
-func (i *Informer) seen(at time.Time) {
+// seen records that the watch, or a list, has received something. observed is the time of the run then.
+func (i *Informer) seen(at, observed time.Time) {
 	s := &i.state
 	s.mu.Lock()
-	s.last, s.waits = at, time.Time{}
+	s.last, s.waits = observed, time.Time{}
 	if at.After(s.life) {
 		s.life = at
 	}
 	s.mu.Unlock()
-	i.metrics.lastSeen.Set(float64(at.UnixMilli()) / 1e3)
+	i.metrics.lastSeen.Set(float64(observed.UnixMilli()) / 1e3)
 }
 
 // Position returns the store's position, with the description of the scope.
@@ -361,6 +361,7 @@ type Deps struct {
 	Denials    *Denials
 	Metrics    *Vectors
 	Log        *slog.Logger
+	Now        func() time.Time // time of the run; it never goes back
 
 	Ignored      func(*object.Ref) bool                       // reports whether an object is never captured
 	DefinitionOf func(*object.Resource) (uid string)          // "" if it has none now

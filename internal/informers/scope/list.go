@@ -45,7 +45,7 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 			if !i.broken {
 				i.recovered()
 			}
-			i.seen(time.Now())
+			i.seen(time.Now(), i.deps.Now())
 			i.listing = listing{}
 			return rv, nil
 		}

@@ -75,7 +75,7 @@ type state struct {
 
 // contact has the times of the API server's last responses.
 type contact struct {
-	last   time.Time // event, bookmark or list
+	last   time.Time // event, bookmark or list; a time of the run, as in events
 	life   time.Time // last response: also the opening of a watch, or a page of a list
 	waits  time.Time // time since which a list waits for the API server, including attempts without an answer; zero if none waits
 	unread bool      // the watch is ended because the queue is full: no response is possible

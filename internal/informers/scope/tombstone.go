@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -106,7 +105,7 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 	}
 	if err := s.SendStream(ctx, &object.StreamEvent{
 		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.View().History, From: t.resume.ResourceVersion, To: now,
-		Since: store.Past(t.resume.LastSeen), Reason: reason,
+		Since: t.Store().Past(t.resume.LastSeen), Reason: reason,
 	}); err != nil {
 		return err
 	}

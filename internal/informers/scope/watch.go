@@ -37,6 +37,7 @@ type batch struct {
 	objects   int           // frames other than bookmarks
 	bookmarks int
 	read      time.Time
+	observed  time.Time // time of the run at read
 }
 
 // stream reads one HTTP watch in its own goroutine, and hands its events to the informer's owner.
@@ -126,6 +127,7 @@ func (s *stream) fill(b *batch) error {
 		}
 		if len(b.events) == 0 {
 			b.read = time.Now()
+			b.observed = s.informer.deps.Now()
 			s.informer.state.answered(b.read, 0)
 		}
 		if err := s.add(b, typ, raw); err != nil {
@@ -181,7 +183,7 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 		typ = watch.Bookmark
 	}
 	b.events = append(b.events, store.Event{
-		Type: typ, Version: o.rv, Object: o.object, Outside: o.outside, ChangedBy: o.changedBy, Observed: b.read.UnixNano(),
+		Type: typ, Version: o.rv, Object: o.object, Outside: o.outside, ChangedBy: o.changedBy, Observed: b.observed.UnixNano(),
 	})
 	b.objects++
 	return nil

@@ -180,7 +180,7 @@ func (s *Store) SendStream(ctx context.Context, ev *object.StreamEvent) error {
 
 func (s *Store) putStream(ctx context.Context, ev *object.StreamEvent) (acknowledged, error) {
 	acked := make(acknowledged)
-	d := &object.Delta{Stream: ev, Observed: time.Now().UnixNano(), Acker: acked}
+	d := &object.Delta{Stream: ev, Observed: s.o.Now().UnixNano(), Acker: acked}
 	s.o.Metrics.count(d)
 	// No object has such a key: resource names have no colon.
 	if err := s.o.Lane.Put(ctx, "stream:"+s.o.Scope, deltaOverhead, d); err != nil {
@@ -211,7 +211,7 @@ func (s *Store) SendLeft(ctx context.Context, rv uint64, end func()) error {
 	for key, e := range s.known.objects {
 		d := &object.Delta{
 			Op: object.Left, Inferred: true, Ref: e.last.Ref, Before: e.last, ResourceVersion: rv, Previous: e.last.ResourceVersion,
-			History: s.pos.history, Observed: time.Now().UnixNano(), Scope: s.o.Scope, Acker: all.Add(struct{}{}),
+			History: s.pos.history, Observed: s.o.Now().UnixNano(), Scope: s.o.Scope, Acker: all.Add(struct{}{}),
 		}
 		s.o.Metrics.count(d)
 		if err := s.o.Lane.Put(ctx, key, heldBytes(d), d); err != nil {

@@ -176,7 +176,7 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 			s.pos.barrier = &barrier{due: newCount()}
 			s.pos.barrier.due.Notify(s.mu.Notify)
 		}
-		s.pos.barrier.receipts = append(s.pos.barrier.receipts, s.pos.ledger.Add(mark{rv: rv, state: s.known.state ^ s.list.stateBefore, since: time.Now().UnixNano()}))
+		s.pos.barrier.receipts = append(s.pos.barrier.receipts, s.pos.ledger.Add(mark{rv: rv, state: s.known.state ^ s.list.stateBefore, since: s.o.Now().UnixNano()}))
 		if s.list.lost != nil {
 			s.list.lost.Unrecoverable = s.list.lost.Unrecoverable || s.list.unread
 			s.collapseLocked()
@@ -211,7 +211,7 @@ func (s *Store) startReadsLocked(snap *snapshot) {
 	if snap.resumed {
 		return
 	}
-	snap.objects, s.snaps.lastAsked = len(s.known.order), snap.began
+	snap.objects, s.snaps.lastAsked = len(s.known.order), snap.named
 	if snap.namespace == "" {
 		s.snaps.due, s.snaps.began = false, snap.began
 	}
@@ -307,7 +307,7 @@ func (s *Store) Gap(rv uint64, find func(ctx context.Context, to uint64) (whole,
 		}
 		s.snaps.due = s.snaps.due || n.Sweeps
 		return &object.StreamEvent{
-			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: l.From, To: rv, Since: Past(l.Since), Reason: l.Reason,
+			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: l.From, To: rv, Since: s.Past(l.Since), Reason: l.Reason,
 			Recovered: recovered && !l.Unrecoverable,
 		}
 	}

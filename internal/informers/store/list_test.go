@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -58,7 +59,7 @@ func TestFoundAll(t *testing.T) {
 		"a deletion that no revision has": {known: []*object.Object{at("a", "1", 5)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics()})
+			s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics(), Now: time.Now})
 			s.BeginList(Fresh)
 			for _, o := range c.known {
 				s.Load(o, nil)
@@ -102,7 +103,7 @@ func TestFoundAll(t *testing.T) {
 
 // A search that ends after etcd was found to be restored adds none of its steps to the new list.
 func TestStepsOfAnotherListAreNotAdded(t *testing.T) {
-	s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics()})
+	s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics(), Now: time.Now})
 	s.BeginList(Fresh)
 	s.EndList(10)
 	s.BeginList(Relist)

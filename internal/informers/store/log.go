@@ -86,7 +86,7 @@ func (s *Store) announceReplacementLocked() {
 		number = s.log.owed
 		// Every delta that was put into the lane so far is at or below rv, and may have gone to the old log. Etcd begins at 1.
 		return &object.StreamEvent{
-			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: 1, To: s.known.rv, Since: Past(s.log.since), Reason: object.CheckpointLost,
+			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: 1, To: s.known.rv, Since: s.Past(s.log.since), Reason: object.CheckpointLost,
 		}
 	}
 	n.done = func() {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
@@ -67,7 +66,7 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 	case pendingRead:
 		return &object.Delta{
 			Op: object.Read, Ref: e.last.Ref, After: e.last, ResourceVersion: e.last.ResourceVersion, Snapshot: s.snaps.current.id,
-			History: s.pos.history, Observed: time.Now().UnixNano(), Scope: s.o.Scope,
+			History: s.pos.history, Observed: s.o.Now().UnixNano(), Scope: s.o.Scope,
 		}, nil
 	case pendingInferred:
 	}
@@ -98,7 +97,7 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone object.Op) (d *object.Delta, arrived bool) {
 	d = &object.Delta{
 		Inferred: !to.linked, ResourceVersion: to.ResourceVersion, ChangedBy: to.ChangedBy, Scope: s.o.Scope, History: s.pos.history,
-		Observed: time.Now().UnixNano(),
+		Observed: s.o.Now().UnixNano(),
 	}
 	if from != nil {
 		d.Ref, d.Before, d.Previous = from.Ref, from, from.ResourceVersion

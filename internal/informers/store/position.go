@@ -84,7 +84,7 @@ func (s *Store) Lag() time.Duration {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if at := s.pos.oldest(); !at.IsZero() {
-		return max(0, time.Since(at))
+		return max(0, s.o.Now().Sub(at))
 	}
 	return 0
 }
@@ -98,8 +98,8 @@ func (p *position) oldest() (at time.Time) {
 }
 
 // Past returns t, or now if t is in the future: the clock of an earlier run was ahead.
-func Past(t time.Time) time.Time {
-	if now := time.Now(); t.After(now) {
+func (s *Store) Past(t time.Time) time.Time {
+	if now := s.o.Now(); t.After(now) {
 		return now
 	}
 	return t
@@ -111,7 +111,7 @@ func (s *Store) Continue(c *checkpoint.Scope) {
 	defer s.mu.Unlock()
 	s.pos.previous = &checkpoint.Position{Scope: *c}
 	s.pos.history, s.snaps.initial = c.History, c.Initial
-	s.snaps.began = Past(c.SnapshotBegan)
+	s.snaps.began = s.Past(c.SnapshotBegan)
 	s.snaps.lastAsked = s.snaps.began
 }
 

@@ -20,6 +20,7 @@ type snapshot struct {
 	scope     string
 	namespace string // the only one, "" for the whole scope
 	rv        uint64
+	named     time.Time // time in the id
 	began     time.Time
 	initial   bool                       // see snapshots
 	objects   int                        // total number to read; guarded by the store's mu
@@ -53,7 +54,7 @@ type snapshots struct {
 
 // NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList. initial: the scope has no position.
 func (s *Store) NewSnapshot(rv uint64, initial bool) *Notice {
-	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
+	snap := newSnapshot(s.o.Scope, "", rv, time.Now(), s.o.Now())
 	snap.initial = initial
 	s.o.Log.Debug("snapshot started", "scope", s.o.Scope, "snapshot", snap.id, "rv", rv)
 	return s.started(snap)
@@ -88,10 +89,10 @@ func (s *Store) RequireSnapshot() {
 }
 
 // newSnapshot returns a snapshot with a unique id, because the bus drops reads with known ids. Another scope of the resource may begin a
-// snapshot at the same resourceVersion within the same second.
-func newSnapshot(scope, namespace string, rv uint64, began time.Time) *snapshot {
+// snapshot at the same resourceVersion within the same second. The id has the time of the wall clock: that of the run may stand still.
+func newSnapshot(scope, namespace string, rv uint64, named, began time.Time) *snapshot {
 	return &snapshot{
-		id: began.UTC().Format("20060102T150405.000Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, began: began,
+		id: named.UTC().Format("20060102T150405.000Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, named: named, began: began,
 		phase: snapshotBound, reads: newCursor(""),
 	}
 }
@@ -165,7 +166,7 @@ func (s *Store) complete(ctx context.Context) error {
 
 // SendEmptySnapshot sends a snapshot without objects at rv, and waits for acknowledgements. The only error is the cause of ctx.
 func (s *Store) SendEmptySnapshot(ctx context.Context, rv uint64) error {
-	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
+	snap := newSnapshot(s.o.Scope, "", rv, time.Now(), s.o.Now())
 	for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
 		ev := snap.event(kind, s.o.Resource)
 		ev.History = s.View().History
@@ -322,11 +323,11 @@ func (s *Store) begin(ctx context.Context, r *request) {
 		return
 	}
 	// Ids of one scope differ by at least a second, even if nothing changed in between.
-	began := time.Now()
-	if next := s.snaps.lastAsked.Add(time.Second); began.Before(next) {
-		began = next
+	named := time.Now()
+	if next := s.snaps.lastAsked.Add(time.Second); named.Before(next) {
+		named = next
 	}
-	snap := newSnapshot(r.scope, r.namespace, s.known.rv, began)
+	snap := newSnapshot(r.scope, r.namespace, s.known.rv, named, s.o.Now())
 	snap.phase, snap.request = snapshotOffered, r
 	snap.before.began, snap.before.sweep = s.snaps.began, s.snaps.due
 	s.startReadsLocked(snap)
@@ -394,7 +395,7 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 		_, began := s.due()
 		if every > 0 && !began.IsZero() && (again == nil || !began.Equal(last)) {
 			// An overdue snapshot, as at a start, or one that could not begin, waits up to a minute.
-			last, again = began, time.After(max(time.Until(began.Add(every)), min(every, time.Minute)))
+			last, again = began, time.After(max(began.Add(every).Sub(s.o.Now()), min(every, time.Minute)))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -18,7 +19,7 @@ func TestTakeoverAndLogIsReplaced(t *testing.T) {
 
 func staysWhileItOwes(t *testing.T, ends func(*Store) bool) {
 	t.Helper()
-	s := New(Options{Resource: &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}, Scope: "configmaps"})
+	s := New(Options{Resource: &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}, Scope: "configmaps", Now: time.Now})
 	s.gone, s.pos.own, s.caughtUp = true, true, true
 	asIs := ends(s)
 	s.log.owed++

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -11,7 +12,7 @@ import (
 // Lists that follow each other while catch-up has no room keep a bounded number of objects and of their versions.
 func TestPendingStepsAreBounded(t *testing.T) {
 	const most, lists = 12, 30
-	s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics(), MaxSteps: most})
+	s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics(), Now: time.Now, MaxSteps: most})
 	s.BeginList(Fresh)
 	s.Load(at("a", "1", 1), nil)
 	s.EndList(1)

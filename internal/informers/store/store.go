@@ -34,6 +34,7 @@ type Options struct {
 	Several  bool     // the agent applies selectors: it sees objects that no rule takes
 	// Replaced returns the number of the last replacement of the scope's log, and until when the previous log was known to be whole.
 	Replaced func() (number uint64, since time.Time)
+	Now      func() time.Time // time of the run; it never goes back
 	// Gate is called when a list begins (loading), or when changes start or stop waiting for a gap or the start of a snapshot (closed).
 	Gate       func(loading, closed bool)
 	MaxSteps   int                             // limit of pending steps of earlier gaps, besides one per object; 0: 10,000
@@ -124,7 +125,7 @@ func New(o Options) *Store {
 	}
 	s.filters.Store(&filtering{})
 	s.forgetLocked() // no other goroutine has s yet
-	s.log.since = time.Now()
+	s.log.since = o.Now()
 	s.noteReplacementLocked()
 	s.log.announced = s.log.owed // replacements before now do not count
 	return s
