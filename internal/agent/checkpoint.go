@@ -171,9 +171,21 @@ func (a *agent) loadCheckpoint(ctx context.Context, id *identity, epoch uint64) 
 		return 0, err // names the location
 	}
 	a.keeper.Keeper = keeper
+	a.beginTime(keeper)
 	a.report.keeper.Store(keeper)
 	logResumption(a.log, store, keeper, a.cfg.Snapshot.Mode)
 	return epoch, nil
+}
+
+// beginTime makes the times of this run begin no earlier than the last one of the run before it.
+func (a *agent) beginTime(keeper *checkpoint.Keeper) {
+	last := keeper.Time()
+	a.clock.Begin(last)
+	keeper.TrackTime(a.clock.Now)
+	if ahead := a.clock.Ahead(); ahead >= time.Second {
+		a.log.Warn("the times of the previous run are ahead of the wall clock: those of this run stand still until it has passed them",
+			"last_time", last, "ahead", ahead, "advice", "check that the clocks of the machines are synchronized")
+	}
 }
 
 // trackLogs compares the logs of the bus with those of the last run, and saves them with the checkpoint. logs is nil if the bus has none.

@@ -19,6 +19,7 @@ type Document struct {
 	Writer string           `json:"writer"`
 	Save   uint64           `json:"save"`
 	Saved  time.Time        `json:"saved"`
+	Time   time.Time        `json:"time,omitzero"` // the last time of the run's events; zero if an older release wrote the document
 	Logs   []Log            `json:"logs,omitempty"`
 	Scopes map[string]Scope `json:"scopes"` // by name
 }

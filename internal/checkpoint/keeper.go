@@ -49,6 +49,7 @@ type Keeper struct {
 	loadedLogs  []Log
 	loadedEpoch uint64
 	saved       time.Time // when the loaded document was saved
+	loadedTime  time.Time
 
 	saving chan struct{} // a semaphore of one: its holder saves, and may use the fields of saver
 	saver  saver
@@ -60,7 +61,8 @@ type Keeper struct {
 	failing   atomic.Int64 // start of the first attempt to save since the last success, in nanoseconds since began; 0 if there is none
 
 	mu        sync.Mutex
-	logs      func() []Log // nil if the bus has none, or TrackLogs was not called yet
+	logs      func() []Log     // nil if the bus has none, or TrackLogs was not called yet
+	now       func() time.Time // nil: TrackTime was not called yet
 	tracks    map[string]*track
 	positions map[string]Position // loaded, or last reported
 	pulls     uint64              // numbers the pulls of positions
@@ -133,6 +135,7 @@ func (k *Keeper) load(ctx context.Context) (err error) {
 	}
 	k.loaded, k.loadedEpoch, k.saved, k.saver.base = d.Scopes, d.Epoch, d.Saved, version{d.Writer, d.Save}
 	k.loadedLogs, k.saver.logs = d.Logs, d.Logs
+	k.loadedTime = d.Time
 	k.metrics.lastSave.Set(float64(d.Saved.Unix()))
 	k.lastSaved.Store(d.Saved.UnixNano())
 	for name, scope := range d.Scopes {
@@ -175,6 +178,27 @@ func (k *Keeper) Scopes() map[string]Scope { return maps.Clone(k.loaded) }
 
 // Saved returns when the loaded checkpoint was saved; zero if there was none.
 func (k *Keeper) Saved() time.Time { return k.saved }
+
+// Time returns the last time of the run that saved the loaded checkpoint; zero if that is not known.
+func (k *Keeper) Time() time.Time { return k.loadedTime }
+
+// TrackTime registers the clock of the run, whose time each save has. now must not block.
+func (k *Keeper) TrackTime(now func() time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.now = now
+}
+
+// pullTime returns the time of the run, or of the one before it.
+func (k *Keeper) pullTime() time.Time {
+	k.mu.Lock()
+	now := k.now
+	k.mu.Unlock()
+	if now == nil {
+		return k.loadedTime
+	}
+	return now().UTC()
+}
 
 // Track registers the source of a scope's position, which each save calls; ok is false while there is nothing to resume
 // from. position must not block, and its results must not change. A later Track of the same scope replaces an earlier one. A
@@ -399,7 +423,7 @@ func (k *Keeper) write(ctx context.Context, positions map[string]Position, logs 
 		s.attempts++
 		d := Document{
 			FormatVersion: FormatVersion, Identity: k.id, Writer: k.writer, Save: s.attempts,
-			Saved: time.Now().UTC().Truncate(time.Second), Logs: logs, Scopes: make(map[string]Scope, len(positions)),
+			Saved: time.Now().UTC().Truncate(time.Second), Time: k.pullTime(), Logs: logs, Scopes: make(map[string]Scope, len(positions)),
 		}
 		for name, p := range positions {
 			d.Scopes[name] = p.Scope

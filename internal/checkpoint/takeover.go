@@ -29,6 +29,7 @@ func (k *Keeper) TakeOver(ctx context.Context, epoch uint64, pass func(context.C
 	b := newBackoff()
 	for {
 		k.loaded, k.loadedLogs, k.loadedEpoch, k.saved, k.positions = nil, nil, 0, time.Time{}, map[string]Position{}
+		k.loadedTime = time.Time{}
 		if err := k.load(ctx); err != nil {
 			return 0, err
 		}
@@ -57,7 +58,7 @@ func (k *Keeper) claim(ctx context.Context) error {
 		k.saver.attempts++
 		d := Document{
 			FormatVersion: FormatVersion, Identity: k.id, Writer: k.writer, Save: k.saver.attempts,
-			Saved: time.Now().UTC().Truncate(time.Second), Logs: k.loadedLogs, Scopes: k.loaded,
+			Saved: time.Now().UTC().Truncate(time.Second), Time: k.pullTime(), Logs: k.loadedLogs, Scopes: k.loaded,
 		}
 		if d.Scopes == nil {
 			d.Scopes = map[string]Scope{}
