@@ -72,6 +72,7 @@ type Record struct {
 	Skipped  uint64    // The number of versions withheld since the object's last record.
 	History  uint64    // The number of restores of etcd so far, from the id.
 	Stored   time.Time // Zero if the bus does not report it.
+	Time     time.Time // When the agent observed it, by its own clock.
 	Epoch    uint64    // That of the leader that wrote the record; 0 without an election.
 
 	Before, After             Presence
@@ -237,6 +238,7 @@ func (r *Reader) Read(m Message) Record {
 		return rec
 	}
 	rec.ID = e.ID
+	rec.Time, _ = time.Parse(time.RFC3339Nano, e.Time) // Its form is checked below.
 	if i := strings.LastIndex(e.ID, "/h"); i >= 0 {
 		rec.History, _ = strconv.ParseUint(e.ID[i+2:], 10, 64) // 0 if it is not a number.
 	}
