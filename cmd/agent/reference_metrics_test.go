@@ -133,7 +133,7 @@ func everyMetric(t *testing.T) map[string]metric {
 		t.Fatal(err)
 	}
 	relay.NewMetrics(reg)
-	agent.NewClock(log, reg)
+	agent.NewOffset(agent.NewClock(log, reg), log, reg)
 	return reg.all
 }
 
@@ -169,6 +169,7 @@ func advice() map[string]string {
 		"kubecdc_config_reload_pending_seconds":         "Alert above 60: `kubecdc status` shows whether the previous configuration still sends what the changed one redacts.",
 		"kubecdc_config_info":                           "`count(count by (sha256) (…)) > 1`: agents that should have the same configuration do not.",
 		"kubecdc_clock_ahead_seconds":                   "Events of minutes can have one time while it is above 60: synchronize the clock, and wait.",
+		"kubecdc_clock_offset_seconds":                  "Alert beyond 2: moments by time are those of the agent's clock.",
 		"kubecdc_build_info":                            "Join it to see the release of a graph.",
 		"kubecdc_informer_silence_seconds":              "Below 70 if the API server sends bookmarks (for nearly all resources). Above 180 the scope is stale, and consumers' state may be out of date. A scope whose list is not answered is stale too: alert on the health, `kubecdc_informer_scopes{health=\"stale\"} > 0`.",
 		"kubecdc_informer_lag_seconds":                  "The delay that the agent and the bus add for consumers of a resource. It grows while the bus is unreachable, or while it does not accept the events of one object.",

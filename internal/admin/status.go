@@ -26,6 +26,7 @@ type Status struct {
 	Checks     []Check           `json:"checks"`  // as in /readyz
 	Leader     *LeaderStatus     `json:"leader,omitempty"`
 	Config     *ConfigStatus     `json:"config,omitempty"` // absent without a file
+	Clock      ClockStatus       `json:"clock"`
 	Bus        BusStatus         `json:"bus"`
 	Queue      QueueStatus       `json:"queue"`
 	Checkpoint *CheckpointStatus `json:"checkpoint,omitempty"`
@@ -52,6 +53,13 @@ type ConfigStatus struct {
 	Taking   *time.Time `json:"taking,omitempty"`   // since when a changed file is being applied
 	Problems []string   `json:"problems,omitempty"` // why the current file is not in force
 	Refused  *time.Time `json:"refused,omitempty"`  // when the problems were found
+}
+
+// ClockStatus is the state of the agent's clock.
+type ClockStatus struct {
+	OffsetSeconds float64 `json:"offsetSeconds"`          // how far it is ahead of the API server's, by the last response; negative: behind
+	Differs       bool    `json:"differs,omitempty"`      // the offset is certainly above 2 s
+	AheadSeconds  float64 `json:"aheadSeconds,omitempty"` // how far the times of events are ahead of the clock: they stand still
 }
 
 // BusStatus is the state of the connection to the bus.

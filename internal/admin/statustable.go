@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,6 +27,9 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 			}
 			out = append(out, terminal.Line{{Style: look, Text: fmt.Sprintf("! %s: %s (for %s)", k.Name, k.Detail, terminal.Duration(s.Now.Sub(k.Since)))}})
 		}
+	}
+	for _, text := range s.Clock.problems() {
+		out = append(out, terminal.Line{{Style: terminal.Yellow, Text: "! clock: " + text}})
 	}
 	add := func(name, text string) {
 		out = append(out, terminal.Line{{Style: terminal.Dim, Text: fmt.Sprintf("%-12s", name)}, {Text: text}})
@@ -62,6 +66,23 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	}
 	return out
 }
+
+// problems returns what is wrong with the clock.
+func (c *ClockStatus) problems() (out []string) {
+	if c.Differs {
+		where := "ahead of"
+		if c.OffsetSeconds < 0 {
+			where = "behind"
+		}
+		out = append(out, fmt.Sprintf("it is %s %s the API server's: synchronize both", terminal.Duration(ofSeconds(math.Abs(c.OffsetSeconds))), where))
+	}
+	if c.AheadSeconds >= 1 {
+		out = append(out, fmt.Sprintf("it was ahead, or was set back: the times of events stand still for %s", terminal.Duration(ofSeconds(c.AheadSeconds))))
+	}
+	return out
+}
+
+func ofSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func (s *Status) headline() terminal.Line {
 	state, look := "ready", terminal.Green

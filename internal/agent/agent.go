@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
@@ -26,6 +27,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/leader"
@@ -70,6 +72,7 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 			File: o.Config, First: first, Parse: o.parse, Apply: a.apply, Unapplied: a.unapplied, Standby: a.standby, HUP: hup, Log: log, Level: level, Registerer: reg,
 		})
 	}
+	a.offset = NewOffset(a.clock, log, reg)
 	if err := a.prepare(first); err != nil {
 		return err
 	}
@@ -166,9 +169,10 @@ type agent struct {
 	relays    *RelayHost // nil without relays
 	report    *reporter
 	clock     *clock.Clock
-	reload    *reload.Reloader // nil without a file
-	elector   *leader.Elector  // nil without an election
-	keeper    *deferredKeeper  // nil without a checkpoint
+	offset    *apiserver.Offset // of clock to the API server's
+	reload    *reload.Reloader  // nil without a file
+	elector   *leader.Elector   // nil without an election
+	keeper    *deferredKeeper   // nil without a checkpoint
 
 	bus        atomic.Pointer[bus]                                            // nil until the uid of the cluster is known
 	dispatcher atomic.Pointer[publish.Dispatcher[*queue.Item[*object.Delta]]] // nil until this agent leads
@@ -196,8 +200,10 @@ func (a *agent) prepare(first *reload.Loaded) error {
 	if a.elector, err = a.newElector(); err != nil {
 		return ConfigError{err}
 	}
+	compared := rest.CopyConfig(a.cluster.REST)
+	compared.Wrap(a.offset.Wrap)
 	o := informers.Options{
-		Config: a.cluster.REST, Log: a.log, Now: a.clock.Now, Registerer: a.reg, Ignore: ignored(a.options, a.cfg, a.cluster), Replaced: a.replaced,
+		Config: compared, Log: a.log, Now: a.clock.Now, Registerer: a.reg, Ignore: ignored(a.options, a.cfg, a.cluster), Replaced: a.replaced,
 		Lane: func(name string) store.Lane { return a.queue.Lane(name) }, ReleaseLane: a.queue.Release,
 	}
 	if KeepsCheckpoint(a.cfg) {

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/kubecdc/kubecdc/internal/clock"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 )
 
 // NewClock returns the clock of the run. It logs and counts what the clock notices.
@@ -36,4 +37,17 @@ func NewClock(log *slog.Logger, reg prometheus.Registerer) *clock.Clock {
 		Help: "How far the times of events are ahead of the wall clock, which was set back, or was ahead in the previous run. Above 0 they stand still.",
 	}, func() float64 { return c.Ahead().Seconds() })
 	return c
+}
+
+// NewOffset returns the comparison of the clock with that of the API server.
+func NewOffset(c *clock.Clock, log *slog.Logger, reg prometheus.Registerer) *apiserver.Offset {
+	o := apiserver.NewOffset(c.Wall, log)
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubecdc_clock_offset_seconds",
+		Help: "How far the agent's clock is ahead of the API server's, by the last response; negative: behind. Exact to half a second, and half of the time of the response.",
+	}, func() float64 {
+		offset, _, _ := o.Look()
+		return offset.Seconds()
+	})
+	return o
 }

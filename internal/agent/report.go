@@ -191,6 +191,7 @@ func (r *reporter) status() admin.Status {
 			s.Checkpoint.Problem = state.Trouble.Error()
 		}
 	}
+	s.Clock = clockStatusOf(a)
 	if a.reload != nil {
 		s.Config = a.reload.Status()
 	}
@@ -202,6 +203,14 @@ func (r *reporter) status() admin.Status {
 		}
 	}
 	return s
+}
+
+func clockStatusOf(a *agent) admin.ClockStatus {
+	if a.clock == nil {
+		return admin.ClockStatus{}
+	}
+	offset, beyond, _ := a.offset.Look()
+	return admin.ClockStatus{OffsetSeconds: offset.Seconds(), Differs: beyond, AheadSeconds: a.clock.Ahead().Seconds()}
 }
 
 func logStatusOf(s publish.LogsState) *admin.LogStatus {
