@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 )
 
-// NewClock returns the clock of the run. It logs and counts what the clock notices.
+// NewClock returns the clock of the run. It logs and counts what the clock detects.
 func NewClock(log *slog.Logger, reg prometheus.Registerer) *clock.Clock {
 	f := promauto.With(reg)
 	count := f.NewCounterVec(prometheus.CounterOpts{

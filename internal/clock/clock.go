@@ -18,10 +18,10 @@ const (
 	readEvery = 500 * time.Millisecond
 )
 
-// Why tells what an Interruption was.
+// Why is the cause of an Interruption.
 type Why string
 
-// Causes of an Interruption.
+// The causes.
 const (
 	Stepped Why = "stepped" // the wall clock was set, or the machine was suspended
 	Stopped Why = "stopped" // the process stood still
@@ -36,8 +36,8 @@ type Interruption struct {
 
 // Clock gives the times of a run. It is safe for concurrent use.
 type Clock struct {
-	source  func() reading
-	noticed func(Interruption)
+	source func() reading
+	report func(Interruption)
 
 	mu       sync.Mutex
 	watched  bool    // Run takes readings
@@ -53,13 +53,13 @@ type reading struct {
 	mono int64 // since any moment
 }
 
-// New returns a clock at the current time. It calls noticed for each interruption, without a lock held; noticed must not block. nil: nobody
+// New returns a clock at the current time. It calls report for each interruption, without a lock held; report must not block. nil: nobody
 // asks.
-func New(noticed func(Interruption)) *Clock { return newClock(systemClock(), noticed) }
+func New(report func(Interruption)) *Clock { return newClock(systemClock(), report) }
 
-func newClock(source func() reading, noticed func(Interruption)) *Clock {
+func newClock(source func() reading, report func(Interruption)) *Clock {
 	now := source()
-	return &Clock{source: source, noticed: noticed, previous: now, last: now.wall, offset: now.wall - now.mono, since: now.mono}
+	return &Clock{source: source, report: report, previous: now, last: now.wall, offset: now.wall - now.mono, since: now.mono}
 }
 
 // Now returns the current time of the run. It is never before an earlier result.
@@ -83,7 +83,7 @@ func (c *Clock) Begin(t time.Time) {
 	}
 }
 
-// Run notices interruptions until ctx ends, also if nobody asks for the time.
+// Run detects interruptions until ctx ends, also if nobody asks for the time.
 func (c *Clock) Run(ctx context.Context) {
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
@@ -112,8 +112,8 @@ func (c *Clock) read(watching bool) time.Time {
 	c.watched = c.watched || watching
 	now := c.last
 	c.mu.Unlock()
-	if found != nil && c.noticed != nil {
-		c.noticed(*found)
+	if found != nil && c.report != nil {
+		c.report(*found)
 	}
 	return time.Unix(0, now)
 }

@@ -17,7 +17,7 @@ import (
 // seconds formats a time as seconds since 1970.
 func seconds(t time.Time) string { return fmt.Sprintf("%.1f", float64(t.UnixMilli())/1000) }
 
-// story is a machine with a clock, and what the clock has noticed.
+// story is a machine with a clock, and what the clock has report.
 type story struct {
 	*clock.Machine
 	clock *clock.Clock
@@ -60,7 +60,7 @@ func TestTimesStandStillAfterAStepBack(t *testing.T) {
 	s := begin()
 	s.live(10 * time.Second)
 	s.Set(-30 * time.Second)
-	s.wantTime(t, "1010.0", seconds(s.clock.Now())) // the step is noticed when a time is asked for
+	s.wantTime(t, "1010.0", seconds(s.clock.Now())) // the step is detected when a time is asked for
 	s.wantTime(t, "1010.0", s.live(29*time.Second))
 	s.wantTime(t, "1015.0", s.live(6*time.Second))
 	s.want(t, "stepped 980.0 to 1010.0")
@@ -104,7 +104,7 @@ func TestAStoppedProcess(t *testing.T) {
 	s.live(500 * time.Millisecond)
 	s.want(t)
 	s.Pass(2 * time.Second)
-	s.wantTime(t, "1013.9", seconds(s.clock.Now())) // the first to ask notices it
+	s.wantTime(t, "1013.9", seconds(s.clock.Now())) // the first to ask detects it
 	s.live(10 * time.Second)
 	s.want(t, "stopped 1011.9 to 1013.9")
 }
@@ -180,7 +180,7 @@ func TestRunNoticesInAQuietCluster(t *testing.T) {
 		began := time.Now()
 		i := <-found
 		if d := time.Since(began); i.Why != clock.Stepped || i.Step != time.Minute || d > time.Second {
-			t.Errorf("noticed %+v after %v", i, d)
+			t.Errorf("report %+v after %v", i, d)
 		}
 		cancel()
 		running.Wait()

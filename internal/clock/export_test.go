@@ -12,8 +12,8 @@ type Machine struct{ now reading }
 func NewMachine() *Machine { return &Machine{reading{wall: int64(1000 * time.Second)}} }
 
 // Clock returns a clock of the machine.
-func (m *Machine) Clock(noticed func(Interruption)) *Clock {
-	return newClock(func() reading { return m.now }, noticed)
+func (m *Machine) Clock(report func(Interruption)) *Clock {
+	return newClock(func() reading { return m.now }, report)
 }
 
 // Pass lets time pass on both clocks.
@@ -29,10 +29,10 @@ func (m *Machine) Set(d time.Duration) { m.now.wall += int64(d) }
 func (c *Clock) Tick() { c.read(true) }
 
 // Locked is Clock for a machine that several goroutines use.
-func (m *Machine) Locked(mu *sync.Mutex, noticed func(Interruption)) *Clock {
+func (m *Machine) Locked(mu *sync.Mutex, report func(Interruption)) *Clock {
 	return newClock(func() reading {
 		mu.Lock()
 		defer mu.Unlock()
 		return m.now
-	}, noticed)
+	}, report)
 }
