@@ -22,7 +22,9 @@ var questions = [][]string{
 }
 
 // stable returns the output without what differs between two runs, and between the words of two questions.
-func (p printed) stable() string { return regexp.MustCompile("replay-rv:[0-9]+-[0-9a-f]{8}").ReplaceAllString(p.Out, "replay-ID") }
+func (p printed) stable() string {
+	return regexp.MustCompile("replay-rv:[0-9]+-[0-9a-f]{8}").ReplaceAllString(p.Out, "replay-ID")
+}
 
 // writeLines writes a record to a file of its own.
 func writeLines(t *testing.T, lines []string) (file string) {

@@ -33,8 +33,8 @@ func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 	return live(t, rng, cut, newCluster(t, fmt.Sprintf("prod-eu-%d", seed), rng), newCluster(t, fmt.Sprintf("dev.local.%d", seed), rng))
 }
 
-// twins returns the stream of two clusters of one name, and of an aggregated API of the first one, which serves each of its resources in
-// a group of its own. Objects of all three have the same uids.
+// twins returns the stream of two clusters of one name, and of an aggregated API of the first one.
+// That serves each resource in a group of its own. Objects of all three have the same uids.
 func twins(t testing.TB) ([]record, map[string]row) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 3))

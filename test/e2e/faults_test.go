@@ -71,7 +71,7 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 	namespaces := []string{"faults-a", "faults-b"}
 
 	var faults []oracle.Fault
-	t.Cleanup(func() { // last: behind the agent's log, where the end of a long output shows it
+	t.Cleanup(func() { // last: after the agent's log, where the end of a long output shows it
 		for _, f := range faults[:min(5, len(faults))] {
 			t.Logf("%.600s", f)
 		}

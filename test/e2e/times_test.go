@@ -57,7 +57,7 @@ func TestTheClockIsSet(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if want := fmt.Sprintf(`kubecdc_clock_interruptions_total{why="stepped"} %d`, n+1); !strings.Contains(string(text), want) {
+			if want := fmt.Sprintf(`kubecdc_clock_interruptions_total{why="stepped"} %d`, n+1); !strings.Contains(text, want) {
 				return fmt.Errorf("no %s", want)
 			}
 			return nil
