@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 )
 
@@ -237,16 +236,10 @@ func (l *livesJudgement) wasAsked(started *Record) bool {
 }
 
 // wasRestarted reports whether an agent was started after a snapshot began, and before the next
-// one.
+// one. The times in their ids do not show that: ids of one scope are a second apart, so an id may
+// have a time that has not come yet.
 func (l *livesJudgement) wasRestarted(last, next *Record) bool {
-	return l.outside.Restarted != nil && l.outside.Restarted(beganAt(last), beganAt(next))
-}
-
-// beganAt returns the time in the id of a snapshot, zero if it has none.
-func beganAt(started *Record) time.Time {
-	text, _, _ := strings.Cut(started.Snapshot, "-")
-	at, _ := time.Parse("20060102T150405.000Z", text)
-	return at
+	return l.outside.Restarted != nil && l.outside.Restarted(last.Time, next.Time)
 }
 
 func (l *livesJudgement) completed(rec *Record) {

@@ -341,11 +341,14 @@ func TestOracleJudgesWhatFollowsAGap(t *testing.T) {
 }
 
 // TestOracleKnowsWhichSnapshotsAreReplaced judges a snapshot that follows another one. Snapshot n
-// begins in minute n of an hour.
+// begins in minute n of an hour, and its id has the time of the next minute.
 func TestOracleKnowsWhichSnapshotsAreReplaced(t *testing.T) {
 	scope := Scope{Text: "secrets"}
 	of := func(kind string, n int) Record {
-		return Record{Stream: kind, Scope: scope, Snapshot: fmt.Sprintf("20261129T00%02d00.000Z-7", n)}
+		return Record{
+			Stream: kind, Scope: scope, Snapshot: fmt.Sprintf("20261129T00%02d00.000Z-7", n+1),
+			Time: time.Date(2026, 11, 29, 0, n, 0, 0, time.UTC),
+		}
 	}
 	started := func(n int) Record { return of(SnapshotStarted, n) }
 	completed := func(n int) Record { return of(SnapshotCompleted, n) }
