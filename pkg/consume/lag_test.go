@@ -73,11 +73,14 @@ func (c *cluster) stop(i int) {
 	c.servers[i].WaitForShutdown()
 }
 
-// url has the addresses of the servers.
-func (c *cluster) url() string {
+// url has the addresses of the servers, except for the one that a test stops: what is in flight to
+// that one is lost.
+func (c *cluster) url(except int) string {
 	var all []string
-	for _, o := range c.options {
-		all = append(all, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
+	for i, o := range c.options {
+		if i != except {
+			all = append(all, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
+		}
 	}
 	return strings.Join(all, ",")
 }
@@ -93,7 +96,6 @@ func (c *cluster) fill(js jetstream.JetStream, away, n int) {
 	})
 	put(c.tb, js, 1, 10)
 	c.stop(away)
-	failures := 0
 	for from := 11; from <= n; {
 		var last jetstream.PubAckFuture
 		for range min(2000, n-from+1) {
@@ -101,12 +103,8 @@ func (c *cluster) fill(js jetstream.JetStream, away, n int) {
 				Subject: fmt.Sprintf("kubecdc.x.object.core.pods.shop.web-%d", from%3), Data: pod(from),
 				Header: nats.Header{"content-type": {"application/cloudevents+json"}, "Nats-Msg-Id": {fmt.Sprint(from)}},
 			}, jetstream.WithStallWait(time.Minute))
-			if err != nil { // it was connected to the stopped server; the id makes a copy harmless
-				if failures++; failures > 10 {
-					c.tb.Fatal(err)
-				}
-				until(c.tb, "the client is connected to another server", js.Conn().IsConnected)
-				continue
+			if err != nil {
+				c.tb.Fatal(err)
 			}
 			last = f
 			from++
@@ -132,7 +130,7 @@ func TestLaggingServerEndsNoRead(t *testing.T) {
 	t.Parallel()
 	const records, wanted, away, reads, eachOf = 150_000, 1_000, 2, 1_000, 40
 	c := startCluster(t)
-	nc, err := nats.Connect(c.url(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	nc, err := nats.Connect(c.url(away), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
