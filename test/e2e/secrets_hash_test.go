@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,9 +88,16 @@ func TestRedactionHash(t *testing.T) {
 			if now == one || keyID(now) == keyID(one) {
 				oracle.Fail(t, "under another key, the hash of the value is %s, and was %s", now, one)
 			}
-			records := h.stream.All()[n:]
-			change := slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Stream == oracle.Gap && rec.Reason == oracle.ContentChanged })
-			first := slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Op != "" })
+			change, first := -1, -1
+			wait.Eventually(t, time.Minute, func() error { // The value is known before its record is added.
+				records := h.stream.All()[n:]
+				change = slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Stream == oracle.Gap && rec.Reason == oracle.ContentChanged })
+				first = slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Op != "" })
+				if first < 0 {
+					return errors.New("no record of an object since the restart")
+				}
+				return nil
+			})
 			if change < 0 || first < change {
 				oracle.Fail(t, "the change of the key is record %d after the restart, the first object's is %d", change, first)
 			}
