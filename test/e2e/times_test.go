@@ -31,7 +31,7 @@ func shiftedAgent(t *testing.T) string {
 // each step within a second.
 func TestTheClockIsSet(t *testing.T) {
 	p := world.SharedPlane(t)
-	const namespace = "clock-is-set"
+	const namespace, objects = "clock-is-set", 3
 	p.NewNamespace(t, namespace)
 	bus := world.StartBus(t)
 	shift := filepath.Join(t.TempDir(), "shift")
@@ -43,7 +43,7 @@ func TestTheClockIsSet(t *testing.T) {
 	})
 	s := world.ReadStream(t, bus, p.Reader())
 	a.Ready(t)
-	p.MakeConfigMaps(t, namespace, "before", 3)
+	p.MakeConfigMaps(t, namespace, "before", objects)
 	for n, by := range []string{"-30s", "0s"} {
 		if err := os.WriteFile(shift+".new", []byte(by), 0o600); err != nil {
 			t.Fatal(err)
@@ -66,7 +66,20 @@ func TestTheClockIsSet(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("set to %s: noticed after %v", by, time.Since(set))
-		p.MakeConfigMaps(t, namespace, "after-"+strings.Trim(by, "-"), 3)
+		phase := "after-" + strings.Trim(by, "-")
+		p.MakeConfigMaps(t, namespace, phase, objects)
+		wait.Eventually(t, time.Minute, func() error { // The next step must not come before the agent observes them.
+			n := 0
+			for _, r := range s.All() {
+				if r.Key.Namespace == namespace && r.Op != "" && strings.HasPrefix(r.Key.Name, phase) {
+					n++
+				}
+			}
+			if n < objects {
+				return fmt.Errorf("%d of %d objects of phase %s are on the bus", n, objects, phase)
+			}
+			return nil
+		})
 	}
 	world.Check(t, p, s, world.ViewOf(s.Completed(t, "configmaps")), "configmaps")
 	spans := map[string]*[2]time.Time{} // The first and the last time, by the objects of a phase.
