@@ -21,7 +21,8 @@ var questions = [][]string{
 	{"replay", "--from", "rv:120", "--to", "rv:200", "--target", "stdout:"},
 }
 
-// stable returns the output without what differs between two runs, and between the words of two questions.
+// stable returns the output without what differs between two runs, and between the words of two
+// questions.
 func (p printed) stable() string {
 	out := regexp.MustCompile("replay-rv:[0-9]+-[0-9a-f]{8}").ReplaceAllString(p.Out, "replay-ID")
 	return regexp.MustCompile(`"moment":"[^"]+"`).ReplaceAllString(out, `"moment":"TIME"`) // it may be now
@@ -37,8 +38,8 @@ func writeLines(t *testing.T, lines []string) (file string) {
 	return file
 }
 
-// A cluster that is created again under the same name is another cluster, also if a backup has brought objects with their uids. No answer
-// mixes the two, and --cluster-uid names one.
+// A cluster that is created again under the same name is another cluster, also if a backup has
+// brought objects with their uids. No answer mixes the two, and --cluster-uid names one.
 func TestTwoClustersOfOneNameAreNotMixed(t *testing.T) {
 	t.Parallel()
 	_, lines := recorded(t)
@@ -82,7 +83,8 @@ func TestTwoClustersOfOneNameAreNotMixed(t *testing.T) {
 	}
 }
 
-// An extension API server may serve projections of objects, with the uids of the originals: each has its own versions.
+// An extension API server may serve projections of objects, with the uids of the originals: each
+// has its own versions.
 func TestObjectsOfOneUIDInTwoResources(t *testing.T) {
 	t.Parallel()
 	file, lines := recorded(t)

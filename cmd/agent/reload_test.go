@@ -114,8 +114,8 @@ func TestRunRefusesAKey(t *testing.T) {
 	}
 }
 
-// A value of ${NAME} may be a password. Nothing that the agent logs or serves has a part of it, at the start and at a reload. The
-// path of a file that cannot be read is shown.
+// A value of ${NAME} may be a password. Nothing that the agent logs or serves has a part of it, at
+// the start and at a reload. The path of a file that cannot be read is shown.
 func TestRunConcealsWhatCameFromTheEnvironment(t *testing.T) {
 	const value = "Xq7hunterTwo9Zk"
 	t.Setenv("KUBECDC_TEST_VALUE", value)

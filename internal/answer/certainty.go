@@ -182,7 +182,8 @@ func uncertainty(s *timeline.Scope) string {
 	return s.Certainty.String()
 }
 
-// otherHistory reports whether the resource of an object has no answer at the moment, because its resourceVersions belong to another etcd.
+// otherHistory reports whether the resource of an object has no answer at the moment, because its
+// resourceVersions belong to another etcd.
 func (c *certainty) otherHistory(v *timeline.Version) bool {
 	return slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool {
 		return s.OtherHistory && s.Resource == v.Resource && s.ClusterKey() == v.ClusterKey()

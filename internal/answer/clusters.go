@@ -17,20 +17,21 @@ type Clusters map[consume.ClusterKey]string
 // shortUID is how much of a uid distinguishes clusters of one name, unless they share it.
 const shortUID = 8
 
-// label returns the text for a cluster: its name, and the beginning of its uid if another cluster has the same name. It is as long as
-// --cluster-uid needs it.
+// label returns the text for a cluster: its name, and the beginning of its uid if another cluster
+// has the same name. It is as long as --cluster-uid needs it.
 func (c Clusters) label(key consume.ClusterKey) string {
 	name, short := c[key], key.UID[:min(shortUID, len(key.UID))]
-	twice := false
+	shared := false // the name
 	for other, otherName := range c {
 		if other == key || otherName != name {
 			continue
 		}
-		if twice = true; strings.HasPrefix(other.UID, short) {
+		shared = true
+		if strings.HasPrefix(other.UID, short) {
 			short = key.UID
 		}
 	}
-	if !twice {
+	if !shared {
 		return name
 	}
 	return strings.TrimSuffix(name+" "+short, " ")
@@ -55,7 +56,8 @@ func (c Clusters) flags(name string) string {
 	return "--" + name + " and --" + name + "-uid"
 }
 
-// One returns an error if there are several clusters. what is the word for their content, flag is the name of the flag that selects a cluster.
+// One returns an error if there are several clusters. what is the word for their content, flag is
+// the name of the flag that selects a cluster.
 func (c Clusters) One(what, flag string) error {
 	if len(c) < 2 {
 		return nil

@@ -94,7 +94,8 @@ type historian struct {
 	versions, shown int // all versions, and those printed
 }
 
-// objectKey identifies an object. Those of two resources, or of two clusters, may have the same UID.
+// objectKey identifies an object. Those of two resources, or of two clusters, may have the same
+// UID.
 type objectKey struct {
 	cluster       consume.ClusterKey
 	resource, uid string
@@ -184,7 +185,8 @@ func (h *historian) meet(e *consume.Event) {
 	h.clusters[e.ClusterKey()] = e.Cluster
 }
 
-// clusterOf returns what the line of an event says of its cluster: nothing if all lines so far are of one.
+// clusterOf returns what the line of an event says of its cluster: nothing if all lines so far are
+// of one.
 func (h *historian) clusterOf(e *consume.Event) string {
 	if len(h.clusters) < 2 {
 		return ""

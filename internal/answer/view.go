@@ -73,8 +73,8 @@ func statusOf(err error) error {
 	return err
 }
 
-// readView returns the state of a moment and, unless to is nil, the versions up to it with the certainty of the end. It adds the clusters
-// of these versions.
+// readView returns the state of a moment and, unless to is nil, the versions up to it with the
+// certainty of the end. It adds the clusters of these versions.
 func (q *Question) readView(ctx context.Context, at timeline.Moment, to *timeline.Moment, clusters Clusters) (*timeline.State, *apiview.Log, []timeline.Scope, *history.Reading, error) {
 	if to == nil {
 		states, reading, err := q.Record.States(ctx, q.Wanted, at)

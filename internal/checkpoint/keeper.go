@@ -179,7 +179,8 @@ func (k *Keeper) Scopes() map[string]Scope { return maps.Clone(k.loaded) }
 // Saved returns when the loaded checkpoint was saved; zero if there was none.
 func (k *Keeper) Saved() time.Time { return k.saved }
 
-// Time returns the last time of the run that saved the loaded checkpoint; zero if that is not known.
+// Time returns the last time of the run that saved the loaded checkpoint; zero if that is not
+// known.
 func (k *Keeper) Time() time.Time { return k.loadedTime }
 
 // TrackTime registers the clock of the run, whose time each save has. now must not block.

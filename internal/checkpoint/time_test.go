@@ -8,8 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// TestTheLastTimeIsKept shows that a run, and each later one, knows the last time of the run before it: also a leader that takes over and
-// ends before its first save.
+// TestTheLastTimeIsKept shows that a run, and each later one, knows the last time of the run before
+// it: also a leader that takes over and ends before its first save.
 func TestTheLastTimeIsKept(t *testing.T) {
 	s := newAPIServer(t)
 	at := time.Date(2026, 11, 20, 15, 0, 0, 123, time.UTC)

@@ -14,7 +14,8 @@ const (
 	slewFor = time.Minute
 	// leastStop is the time between two readings after which the process stood still.
 	leastStop = 2 * time.Second
-	// readEvery is the interval of readings. It is short against leastStop: a stop of that length always shows.
+	// readEvery is the interval of readings. It is short against leastStop: a stop of that length
+	// always shows.
 	readEvery = 500 * time.Millisecond
 )
 
@@ -53,8 +54,8 @@ type reading struct {
 	mono int64 // since any moment
 }
 
-// New returns a clock at the current time. It calls report for each interruption, without a lock held; report must not block. nil: nobody
-// asks.
+// New returns a clock at the current time. It calls report for each interruption, without a lock
+// held; report must not block. nil: nobody asks.
 func New(report func(Interruption)) *Clock { return newClock(systemClock(), report) }
 
 func newClock(source func() reading, report func(Interruption)) *Clock {
@@ -118,8 +119,8 @@ func (c *Clock) read(watching bool) time.Time {
 	return time.Unix(0, now)
 }
 
-// takeLocked compares a reading with the previous one, and moves the time of the run. It returns an interruption between them, nil if
-// there was none.
+// takeLocked compares a reading with the previous one, and moves the time of the run. It returns an
+// interruption between them, nil if there was none.
 func (c *Clock) takeLocked(now reading) *Interruption {
 	before := c.last
 	passed := now.mono - c.previous.mono
@@ -144,8 +145,9 @@ func (c *Clock) takeLocked(now reading) *Interruption {
 	return nil
 }
 
-// shiftVariable names an environment variable with the name of a file. The duration in that file is added to the wall clock. Only tests
-// set it, when they link the agent: other builds cannot be shifted.
+// shiftVariable names an environment variable with the name of a file. The duration in that file is
+// added to the wall clock. Only tests set it, when they link the agent: other builds cannot be
+// shifted.
 var shiftVariable string //nolint:gochecknoglobals // the linker can set nothing else
 
 // systemClock returns the clocks of the machine.
@@ -161,7 +163,8 @@ func systemClock() func() reading {
 	return shifted(clock, os.Getenv(shiftVariable))
 }
 
-// shifted returns a clock whose wall time is shifted by the duration in a file, if that can be read.
+// shifted returns a clock whose wall time is shifted by the duration in a file, if that can be
+// read.
 func shifted(clock func() reading, file string) func() reading {
 	return func() reading {
 		now := clock()

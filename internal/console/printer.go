@@ -30,7 +30,8 @@ type Options struct {
 	// Wide shows everything: resourceVersion, uid, cluster and full times on the line, all fields in a difference, and
 	// whole objects if they were created or deleted. It cuts nothing.
 	Wide bool
-	// Cluster returns what the line of an event says of its cluster, "" for nothing (if Wide, its name). nil: nothing.
+	// Cluster returns what the line of an event says of its cluster, "" for nothing (if Wide, its
+	// name). nil: nothing.
 	Cluster func(*consume.Event) string
 	// Timeless omits the times of events.
 	Timeless bool

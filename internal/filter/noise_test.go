@@ -250,8 +250,8 @@ func TestNoiseSparesRemovedValues(t *testing.T) {
 	}
 }
 
-// A scan removes copies of Secrets. An update that changes only such a copy looks unchanged. It must
-// be sent.
+// A scan removes copies of Secrets. An update that changes only such a copy looks unchanged. It
+// must be sent.
 func TestNoiseSparesHiddenCopies(t *testing.T) {
 	x := resourced(t, filter.Options{Noise: []string{"managed-fields-only", "status-only"}}, deployments)
 	d := deltaOf(deployments, "a", "x", object.Updated, `{"metadata":{"name":"x"}}`, `{"metadata":{"name":"x"}}`)

@@ -127,7 +127,8 @@ func (c *crd) is(w *word) bool {
 		(slices.Contains([]string{n.Plural, n.Singular, strings.ToLower(n.Kind)}, w.name) || slices.Contains(n.ShortNames, w.name))
 }
 
-// crds returns the last version of each CRD that the record ever had of the clusters of a selection, sorted by name.
+// crds returns the last version of each CRD that the record ever had of the clusters of a
+// selection, sorted by name.
 func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
 	definitions := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID, Resources: []Resource{{Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"}}}
 	type key struct {

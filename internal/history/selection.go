@@ -19,7 +19,8 @@ type Selection struct {
 	Namespace string     // a pattern; "": all
 	Selector  labels.Selector
 	Cluster   string // the name of the cluster; "": all in the record
-	// ClusterUID is the beginning of the cluster's uid, which distinguishes clusters of one name; "": any.
+	// ClusterUID is the beginning of the cluster's uid, which distinguishes clusters of one name;
+	// "": any.
 	ClusterUID string
 
 	words []word

@@ -8,7 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers"
 )
 
-// TestTimesAreThoseOfTheRun gives the manager a clock that stands still: every event, of an object or of the stream, has its time.
+// TestTimesAreThoseOfTheRun gives the manager a clock that stands still: every event, of an object
+// or of the stream, has its time.
 func TestTimesAreThoseOfTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

@@ -10,7 +10,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
-// Credentials of 300 MB took 1.2 GB and 41 seconds: a file that is too large is not read whole. The error names the file and the limit.
+// Credentials of 300 MB took 1.2 GB and 41 seconds: a file that is too large is not read whole. The
+// error names the file and the limit.
 func TestLargeFilesOfSecretsAreNotRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "large")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

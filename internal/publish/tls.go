@@ -170,10 +170,12 @@ func (t *TLS) Dialer(dial func(ctx context.Context, network, addr string) (net.C
 // ErrPlaintext means that a password, a token or a client secret would have left this machine unencrypted.
 var ErrPlaintext = errors.New("the password or token would be sent unencrypted: use TLS, or set insecure: true beside it")
 
-// maxFile limits a file of secrets or certificates, in bytes. The bundle of all public authorities has a tenth of that.
+// maxFile limits a file of secrets or certificates, in bytes. The bundle of all public authorities
+// has a tenth of that.
 const maxFile = 4 << 20
 
-// ReadFile reads a file of secrets or certificates, which may be the wrong one: a disk image, or a device that never ends.
+// ReadFile reads a file of secrets or certificates, which may be the wrong one: a disk image, or a
+// device that never ends.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -46,7 +46,8 @@ type resourceKey struct {
 	resource string
 }
 
-// objectKey identifies an object. Those of two resources, or of two clusters, may have the same UID.
+// objectKey identifies an object. Those of two resources, or of two clusters, may have the same
+// UID.
 type objectKey struct {
 	cluster       consume.ClusterKey
 	resource, uid string
@@ -58,7 +59,8 @@ func keyOf(o *consume.Object) objectKey {
 	}
 }
 
-// eventKey identifies an event about the stream. Those of two clusters of one name may have the same id.
+// eventKey identifies an event about the stream. Those of two clusters of one name may have the
+// same id.
 type eventKey struct {
 	cluster consume.ClusterKey
 	id      string

@@ -12,8 +12,8 @@ type Difference struct {
 	After *Version
 }
 
-// Diff returns the objects that are in one State alone, or in another version, sorted as State.Objects. A version is the same if the object,
-// resourceVersion and history are.
+// Diff returns the objects that are in one State alone, or in another version, sorted as
+// State.Objects. A version is the same if the object, resourceVersion and history are.
 func Diff(from, to *State) []Difference {
 	var out []Difference
 	for key, b := range from.objects {

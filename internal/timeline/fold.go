@@ -11,9 +11,10 @@ import (
 
 // Options of a Fold or a State.
 type Options struct {
-	// OtherHistory reports whether the resourceVersions of a resource ("events", "widgets.example.com") of a cluster are not of the etcd that the
-	// moment is of. An aggregated API has its own, and so may Events. The answer for such a resource at a resourceVersion is Unknown.
-	// nil: there are none.
+	// OtherHistory reports whether the resourceVersions of a resource ("events",
+	// "widgets.example.com") of a cluster are not of the etcd that the moment is of. An aggregated
+	// API has its own, and so may Events. The answer for such a resource at a resourceVersion is
+	// Unknown. nil: there are none.
 	OtherHistory func(cluster consume.ClusterKey, resource string) bool
 	// Joined: the events begin in the middle of the record. A progress event follows the first snapshot of its scope, so the first one shows
 	// that the scope has had a snapshot, although that was not read.
@@ -109,8 +110,9 @@ func (f *Fold) Done() bool {
 	return scopes > 0
 }
 
-// Complete returns the moment up to which Add has returned all versions of a resource of a cluster; false: that is not known yet. Scopes that were
-// silent for longer than MaxSilence do not count: what they add later comes late.
+// Complete returns the moment up to which Add has returned all versions of a resource of a cluster;
+// false: that is not known yet. Scopes that were silent for longer than MaxSilence do not count:
+// what they add later comes late.
 func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bool) {
 	var scopes []*scope
 	for _, l := range f.logs {
@@ -133,8 +135,9 @@ func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bo
 	return Moment{kind: atVersion, rv: least.reached.at}, least.reached.at.seq > 0
 }
 
-// Scopes says for each scope how certain the versions are that Add returned. They are sorted by cluster, resource and name. A resource of
-// which there are objects and no stream events has an entry without a name.
+// Scopes says for each scope how certain the versions are that Add returned. They are sorted by
+// cluster, resource and name. A resource of which there are objects and no stream events has an
+// entry without a name.
 func (f *Fold) Scopes() []Scope {
 	all := map[scopeKey]Scope{}
 	for _, l := range f.logs {
@@ -212,7 +215,8 @@ type scopeKey struct {
 
 func scopeOf(e *consume.Event) scopeKey { return scopeKey{e.ClusterKey(), e.Scope} }
 
-// objectKey identifies an object. Objects of two resources may have the same UID, and so may those of two clusters.
+// objectKey identifies an object. Objects of two resources may have the same UID, and so may those
+// of two clusters.
 type objectKey struct {
 	cluster       consume.ClusterKey
 	resource, uid string

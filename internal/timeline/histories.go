@@ -14,11 +14,13 @@ import (
 // historySlack is how much earlier or later other scopes of the same etcd may have reached the resourceVersion of a progress event.
 const historySlack = 5 * time.Minute
 
-// Histories finds the resources whose resourceVersions are of another etcd than those of most resources of their cluster. Aggregated APIs have their own, and
-// Events may. The zero value is ready for use. It is not safe for concurrent use.
+// Histories finds the resources whose resourceVersions are of another etcd than those of most
+// resources of their cluster. Aggregated APIs have their own, and Events may. The zero value is
+// ready for use. It is not safe for concurrent use.
 //
-// A record shows this in two ways. An APIService with a service says that its group is aggregated. And the progress events of scopes of one
-// etcd, sent at about the same time, have about the same resourceVersion.
+// A record shows this in two ways. An APIService with a service says that its group is aggregated.
+// And the progress events of scopes of one etcd, sent at about the same time, have about the same
+// resourceVersion.
 type Histories struct {
 	clusters map[consume.ClusterKey]*clusterHistories
 }

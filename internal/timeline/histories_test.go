@@ -91,7 +91,8 @@ func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 	}
 }
 
-// An aggregated API of one cluster, or an etcd of its own, says nothing about another cluster of the same name.
+// An aggregated API of one cluster, or an etcd of its own, says nothing about another cluster of
+// the same name.
 func TestHistoriesOfTwoClusters(t *testing.T) {
 	var h timeline.Histories
 	for m := range 60 {

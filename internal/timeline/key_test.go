@@ -29,8 +29,8 @@ const (
 		3 progress @22 group=twins.example.com
 		4 progress @22
 		4 progress @22 group=twins.example.com`
-	// reborn is a cluster, and another one that was created under its name. Its API server keeps resourceVersions of its own. A backup may
-	// bring objects with their uids.
+	// reborn is a cluster, and another one that was created under its name. Its API server keeps
+	// resourceVersions of its own. A backup may bring objects with their uids.
 	reborn = `
 		0 started S1 @50 cluster=A
 		0 r web/1 @40 S1 cluster=A
@@ -58,7 +58,8 @@ func keyed(v *timeline.Version) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s/%s @%s", v.ClusterUID, v.Resource, v.Name, v.UID, v.ResourceVersion))
 }
 
-// Objects of two resources may have one uid, and so may objects of two clusters of one name: each is there, and changes on its own.
+// Objects of two resources may have one uid, and so may objects of two clusters of one name: each
+// is there, and changes on its own.
 func TestObjectsOfOneUID(t *testing.T) {
 	for name, c := range map[string]struct {
 		lines         string
@@ -108,7 +109,8 @@ func TestObjectsOfOneUID(t *testing.T) {
 	}
 }
 
-// Gaps, withheld versions, dead letters and objects that left are those of one cluster, not of another one of its name.
+// Gaps, withheld versions, dead letters and objects that left are those of one cluster, not of
+// another one of its name.
 func TestCertaintyOfTwoClustersOfOneName(t *testing.T) {
 	s := timeline.NewState(timeline.At(minute("2")), timeline.Options{})
 	for _, e := range record(reborn + `

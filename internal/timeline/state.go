@@ -37,8 +37,8 @@ func (s *State) Done() bool { return s.fold.Done() }
 // Len returns the number of objects.
 func (s *State) Len() int { return len(s.objects) }
 
-// Objects returns the last version of each object that exists, sorted by cluster, resource, namespace and name. They must not be
-// changed.
+// Objects returns the last version of each object that exists, sorted by cluster, resource,
+// namespace and name. They must not be changed.
 func (s *State) Objects() []*Version { return sorted(s.objects) }
 
 // Left returns the last version, of Op Left, of each object that left the selection and did not come back, in the same order. Such an

@@ -148,8 +148,8 @@ type Stream struct {
 	Recovered bool `json:"recovered,omitempty"`
 }
 
-// ClusterKey identifies a cluster. A cluster that is created again under the same name has the same source and another UID: it has
-// other objects, and resourceVersions and histories of its own.
+// ClusterKey identifies a cluster. A cluster that is created again under the same name has the same
+// source and another UID: it has other objects, and resourceVersions and histories of its own.
 type ClusterKey struct {
 	Source string // as in Event.Source
 	UID    string // as in Event.ClusterUID; "": the record does not say it, and Source alone stands for the cluster

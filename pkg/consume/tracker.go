@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Object names one object of one cluster. Its key is the cluster, Resource and UID: objects of two resources may have the same UID.
+// Object names one object of one cluster. Its key is the cluster, Resource and UID: objects of two
+// resources may have the same UID.
 type Object struct {
 	Source     string `json:"source"`               // as in Event.Source
 	ClusterUID string `json:"clusterUID,omitempty"` // as in Event.ClusterUID
@@ -36,29 +37,38 @@ const DefaultForget = time.Hour
 
 // Tracker applies the rules of the stream to events in the order in which they are read:
 //
-//   - A cluster is a source and a clusteruid: a cluster that is created again under the same name is another one. The key of an object is
-//     its cluster, resource and uid.
-//   - A record may come more than once, and late. An event of an object is news if its History and sequence are above the highest
-//     ones seen. After a restore of etcd, sequences start over at a lower number and History is higher. A new snapshot may have a lower
-//     History or resourceVersion than all earlier ones: then etcd was restored while no agent watched. Sequences start over there too.
-//   - Sweep: when a snapshot is completed, delete each object of its scope that was neither read nor changed since the snapshot was
-//     started. A snapshot whose start the Tracker has not seen sweeps nothing. Neither does a snapshot that was interrupted for good; the
-//     agent takes another. If the agent continues a snapshot after a restart, it starts the snapshot again under the same id. A snapshot
-//     may come at any time, also of a part of the watched objects: then its scope is that part.
-//   - An object whose event is a dead letter (a gap of ReasonDeadLetter reports it) exists, and a sweep keeps it. If the dead letter is
-//     its deletion, the object is gone. The Tracker does not see the rest of the dead letter.
+//   - A cluster is a source and a clusteruid: a cluster that is created again under the same name
+//     is another one. The key of an object is its cluster, resource and uid.
+//   - A record may come more than once, and late. An event of an object is news if its History and
+//     sequence are above the highest ones seen. After a restore of etcd, sequences start over at a
+//     lower number and History is higher. A new snapshot may have a lower History or
+//     resourceVersion than all earlier ones: then etcd was restored while no agent watched.
+//     Sequences start over there too.
+//   - Sweep: when a snapshot is completed, delete each object of its scope that was neither read
+//     nor changed since the snapshot was started. A snapshot whose start the Tracker has not seen
+//     sweeps nothing. Neither does a snapshot that was interrupted for good; the agent takes
+//     another. If the agent continues a snapshot after a restart, it starts the snapshot again
+//     under the same id. A snapshot may come at any time, also of a part of the watched objects:
+//     then its scope is that part.
+//   - An object whose event is a dead letter (a gap of ReasonDeadLetter reports it) exists, and a
+//     sweep keeps it. If the dead letter is its deletion, the object is gone. The Tracker does not
+//     see the rest of the dead letter.
 //   - A name belongs to one object at a time: if another uid has it, the earlier object is gone.
 //
-// An object belongs to a scope by cluster, resource and namespace, and, if the scope has selectors, by the scope that its last event names.
-// So several agents may share a stream and observe parts of one resource, as agents on nodes do. An object that moves from one scope to
-// another has two events of one sequence, left and entered. It exists, whichever comes first: a left event of one scope is not news if
-// the object belongs to another. An event that names no scope may be of any.
+// An object belongs to a scope by cluster, resource and namespace, and, if the scope has selectors,
+// by the scope that its last event names. So several agents may share a stream and observe parts of
+// one resource, as agents on nodes do. An object that moves from one scope to another has two
+// events of one sequence, left and entered. It exists, whichever comes first: a left event of one
+// scope is not news if the object belongs to another. An event that names no scope may be of any.
 //
-// A Tracker holds about 0.3 KB for each existing object. It keeps a deleted object for Forget, so that a late copy does not bring it back.
-// After that, a completed snapshot serves: an event of an unknown object is late unless it is above the snapshot's resourceVersion. So a
-// copy counts as news only if it comes later than Forget and no snapshot was completed since the deletion. The next sweep corrects that.
+// A Tracker holds about 0.3 KB for each existing object. It keeps a deleted object for Forget, so
+// that a late copy does not bring it back. After that, a completed snapshot serves: an event of an
+// unknown object is late unless it is above the snapshot's resourceVersion. So a copy counts as
+// news only if it comes later than Forget and no snapshot was completed since the deletion. The
+// next sweep corrects that.
 //
-// The zero value is ready for use. A Tracker can be saved as JSON between two events. It belongs to one goroutine.
+// The zero value is ready for use. A Tracker can be saved as JSON between two events. It belongs to
+// one goroutine.
 type Tracker struct {
 	// Forget is the time for which deleted objects are kept, by the times of the resource's events. 0: DefaultForget.
 	Forget time.Duration
@@ -190,9 +200,10 @@ func (t *Tracker) All() iter.Seq[Object] {
 	}
 }
 
-// Progress returns the last progress of a scope of a cluster, named as in Event.Scope; false if there was none yet. It distinguishes an
-// idle cluster from a dead agent: if a few minutes of wall time pass without progress, the agent or the connection to it is down. For
-// a topic of one namespace on Kafka, wait 65 minutes.
+// Progress returns the last progress of a scope of a cluster, named as in Event.Scope; false if
+// there was none yet. It distinguishes an idle cluster from a dead agent: if a few minutes of wall
+// time pass without progress, the agent or the connection to it is down. For a topic of one
+// namespace on Kafka, wait 65 minutes.
 func (t *Tracker) Progress(cluster ClusterKey, scope string) (Progress, bool) {
 	resource := scope
 	if i := strings.IndexAny(scope, "/?"); i >= 0 {

@@ -23,9 +23,9 @@ func (r *resource) letter(key resourceKey, id string, at point, clock uint64) []
 	return gone
 }
 
-// rewind removes the versions of a scope: etcd was restored while no agent watched, and deleted objects may
-// exist again. The versions of other scopes are removed too: with an earlier configuration, objects of this scope may have belonged
-// to one of them.
+// rewind removes the versions of a scope: etcd was restored while no agent watched, and deleted
+// objects may exist again. The versions of other scopes are removed too: with an earlier
+// configuration, objects of this scope may have belonged to one of them.
 func (r *resource) rewind(name string) {
 	for _, o := range r.live {
 		if o.in(name) {

@@ -16,13 +16,15 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A Tracker reads a simulated stream of two scopes. The cluster changes all the time, and its etcd is restored now and then. The
-// agent crashes during snapshots. It then resumes them, or restarts without state, misses changes and takes new snapshots. It also
-// takes snapshots on demand, of a scope or a part of one. Records are duplicated, delayed and reordered among objects. After each
-// record, the Tracker must agree with a model that keeps the whole log and follows the contract literally. After a snapshot of all
-// scopes, the Tracker must hold exactly the objects that exist.
+// A Tracker reads a simulated stream of two scopes. The cluster changes all the time, and its etcd
+// is restored now and then. The agent crashes during snapshots. It then resumes them, or restarts
+// without state, misses changes and takes new snapshots. It also takes snapshots on demand, of a
+// scope or a part of one. Records are duplicated, delayed and reordered among objects. After each
+// record, the Tracker must agree with a model that keeps the whole log and follows the contract
+// literally. After a snapshot of all scopes, the Tracker must hold exactly the objects that exist.
 //
-// The stream has three such worlds: two clusters of one name, and another resource of the first cluster. Their objects have the same uids.
+// The stream has three such worlds: two clusters of one name, and another resource of the first
+// cluster. Their objects have the same uids.
 func TestTrackerModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		read := &reading{&consume.Tracker{Forget: time.Hour}}

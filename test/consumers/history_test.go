@@ -49,7 +49,8 @@ func twins(t testing.TB) ([]record, map[string]row) {
 	return live(t, rng, false, one, other, projected)
 }
 
-// live returns the stream of clusters whose histories have everything that may happen to a stream, and the objects that exist at its end.
+// live returns the stream of clusters whose histories have everything that may happen to a stream,
+// and the objects that exist at its end.
 func live(t testing.TB, rng *rand.Rand, cut bool, clusters ...*cluster) ([]record, map[string]row) {
 	t.Helper()
 	var streams [][]record

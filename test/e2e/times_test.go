@@ -14,7 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// shiftedAgent builds an agent whose wall clock a file shifts, which the environment variable KUBECDC_TEST_CLOCK names.
+// shiftedAgent builds an agent whose wall clock a file shifts, which the environment variable
+// KUBECDC_TEST_CLOCK names.
 func shiftedAgent(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("KUBECDC_E2E_AGENT") != "" {
@@ -27,8 +28,8 @@ func shiftedAgent(t *testing.T) string {
 	return path
 }
 
-// TestTheClockIsSet sets the wall clock of an agent back by 30 s, and forward again. The times of its events never go back, and it reports
-// each step within a second.
+// TestTheClockIsSet sets the wall clock of an agent back by 30 s, and forward again. The times of
+// its events never go back, and it reports each step within a second.
 func TestTheClockIsSet(t *testing.T) {
 	p := world.SharedPlane(t)
 	const namespace, objects = "clock-is-set", 3

@@ -52,7 +52,8 @@ func (e Errors) Sort() {
 	})
 }
 
-// mostErrors limits the errors that are shown of a document. An error shows its line, which may be the whole document.
+// mostErrors limits the errors that are shown of a document. An error shows its line, which may be
+// the whole document.
 const mostErrors = 100
 
 // First returns the first errors. If there are more, the last one says how many.
@@ -109,7 +110,8 @@ func (e *Error) Styled(path, mark func(string) string) string {
 // excerptWidth limits the characters of a line on either side of the position.
 const excerptWidth = 100
 
-// lines are those of a document, for excerpts. Many errors may be in one line, which is masked once.
+// lines are those of a document, for excerpts. Many errors may be in one line, which is masked
+// once.
 type lines struct {
 	all []string
 

@@ -16,9 +16,10 @@ const (
 	dateStep = time.Second
 )
 
-// Offset compares the agent's wall clock with that of the API server, by the header Date of its responses. It has whole seconds, and the
-// response was made between the request and its arrival. So each response shows a span that has the offset, a second wide at least.
-// An Offset is safe for concurrent use.
+// Offset compares the agent's wall clock with that of the API server, by the header Date of its
+// responses. It has whole seconds, and the response was made between the request and its arrival.
+// So each response shows a span that has the offset, a second wide at least. An Offset is safe for
+// concurrent use.
 type Offset struct {
 	wall func() time.Time
 	log  *slog.Logger
@@ -33,8 +34,8 @@ type Offset struct {
 // NewOffset returns an Offset of a wall clock.
 func NewOffset(wall func() time.Time, log *slog.Logger) *Offset { return &Offset{wall: wall, log: log} }
 
-// Look returns the offset that the last response shows, positive if the agent's clock is ahead, and whether it is certainly above 2 s.
-// ok is false before the first response.
+// Look returns the offset that the last response shows, positive if the agent's clock is ahead, and
+// whether it is certainly above 2 s. ok is false before the first response.
 func (o *Offset) Look() (offset time.Duration, beyond, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -63,7 +64,8 @@ func (d *dated) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper implements RoundTripperWrapper of apimachinery.
 func (d *dated) WrappedRoundTripper() http.RoundTripper { return d.next }
 
-// take takes the Date of a response to a request that was sent and answered at two times of the wall clock.
+// take takes the Date of a response to a request that was sent and answered at two times of the
+// wall clock.
 func (o *Offset) take(date string, sent, got time.Time) {
 	at, err := http.ParseTime(date)
 	if err != nil {

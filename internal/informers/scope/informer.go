@@ -221,7 +221,8 @@ func (i *Informer) Silence(now time.Time) (time.Duration, bool) {
 	return i.state.silence(now), i.state.unread || !i.state.life.IsZero()
 }
 
-// seen records that the watch, or a list, has received something. observed is the time of the run then.
+// seen records that the watch, or a list, has received something. observed is the time of the run
+// then.
 func (i *Informer) seen(at, observed time.Time) {
 	s := &i.state
 	s.mu.Lock()

@@ -267,10 +267,12 @@ const (
 // ledger tracks the progress of scopes that a topic does not have yet.
 type ledger struct {
 	mu sync.Mutex
-	// behind has, by cluster and scope, the version of the topic's last event, until all partitions have a progress at or above it. It is
-	// used only with {namespace} in the template: other topics get each progress.
+	// behind has, by cluster and scope, the version of the topic's last event, until all partitions
+	// have a progress at or above it. It is used only with {namespace} in the template: other
+	// topics get each progress.
 	behind map[string]historyVersion
-	// waiting has the partitions that were handed a progress but have not stored it, by cluster and scope.
+	// waiting has the partitions that were handed a progress but have not stored it, by cluster and
+	// scope.
 	waiting map[string][]*partition
 }
 

@@ -195,8 +195,9 @@ func newSecret() (s [32]byte) {
 }
 
 // is reports whether a record is the event of the flight. event is the record's; nil if it is none.
-// A stream with a subject_transform stores records under other subjects. Events about the streams of two clusters of one name
-// may have one id: what is missing between two versions of one cluster is not missing in the other.
+// A stream with a subject_transform stores records under other subjects. Events about the streams
+// of two clusters of one name may have one id: what is missing between two versions of one cluster
+// is not missing in the other.
 func (f *flight) is(record *nats.Msg, event *consume.Event, transformed bool) bool {
 	e := f.event
 	switch {
