@@ -82,6 +82,10 @@ func LivesView(records []Record, history uint64) View {
 // limit its load on the API server.
 const walkable = 1500
 
+// walkTime is the time after which the agent gives up recovering a gap. On a loaded machine, that
+// may come before a gap of walkable revisions is searched.
+const walkTime = 30 * time.Second
+
 // JudgeLives checks the stream events of all lives of an agent. A snapshot must be continued under
 // its id and completed with the announced number of objects. A further snapshot needs a reason: a
 // gap, a request, or a restart after one that had a reason. A gap must have a Loss that explains
@@ -271,8 +275,9 @@ func (l *livesJudgement) gap(rec *Record) {
 	if rec.Reason == Rewound || rec.Reason == SelectionChanged || rec.Reason == CheckpointLost {
 		return // etcd's history does not show these causes.
 	}
+	mayBeLeft := rec.To-rec.From > walkable || rec.Time.Sub(rec.Since) >= walkTime
 	for _, x := range l.losses {
-		if x.Rev >= rec.From && (rec.Recovered || x.Final || rec.To-rec.From > walkable) {
+		if x.Rev >= rec.From && (rec.Recovered || x.Final || mayBeLeft) {
 			return
 		}
 	}

@@ -120,6 +120,14 @@ func TestOracleJudgesLives(t *testing.T) {
 	}{
 		{"nothing", true, gone, nil, ""},
 		{"no loss that explains the gap", true, []Loss{{Rev: to}}, nil, "gap"},
+		{"a search for the gap that took too long", true, []Loss{{Rev: to}}, func(_ *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
+			for i := range e {
+				if e[i]["type"] == typePrefix+Gap {
+					e[i]["data"].(map[string]any)["since"] = "2026-11-20T14:59:30Z"
+				}
+			}
+			return e
+		}, ""},
 		{"a loss before the gap", true, []Loss{{Rev: from - 1, Final: true}}, nil, "gap"},
 		{"second snapshot without a reason", false, nil, nil, "snapshot"},
 		{"read of the second snapshot dropped", true, gone, func(t *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {

@@ -86,6 +86,7 @@ type Record struct {
 	Stream    string // The kind of a stream event, otherwise "".
 	Scope     Scope
 	From, To  uint64
+	Since     time.Time // For a gap: when the API server last sent anything before it.
 	Reason    string
 	Recovered bool
 	Objects   int
@@ -310,7 +311,9 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 			problem("gap with reason %s and dead letter %q", rec.Reason, rec.Letter)
 		}
 		want("id", e.ID, fmt.Sprintf("%s/gap/%d-%d%s%s", e.Scope, rec.From, rec.To, end, historyEnd(rec.History)))
-		known := e.Data.Since != "" && (rec.From != 0 || rec.Letter != "") // A dead letter may be an object's first event.
+		since, err := time.Parse(time.RFC3339Nano, e.Data.Since)
+		rec.Since = since
+		known := err == nil && (rec.From != 0 || rec.Letter != "") // A dead letter may be an object's first event.
 		if !known || rec.To < rec.From && rec.Reason != Rewound || rec.Reason == "" || e.Data.Recovered == nil {
 			problem("gap that does not say from where to where, since when, why, and whether recovered: %.300s", m.Body)
 		}
