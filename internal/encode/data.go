@@ -129,31 +129,88 @@ func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta, _ *sho
 		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
 		dst = append(dst, `,"objects":`...)
 		dst = strconv.AppendInt(dst, int64(s.Objects), 10)
-		if s.Initial {
-			dst = append(dst, `,"initial":true`...)
-		}
+		dst = e.appendObservation(dst, s)
+	case object.ScopeStarted:
+		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
+		dst = e.appendObservation(dst, s)
+	case object.ScopeEnded:
+		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
+		dst = append(dst, `,"end":`...)
+		dst = appendQuoted(dst, string(s.End))
+		dst = appendList(dst, `,"successors":[`, s.Successors)
+		dst = e.appendWriter(dst)
 	case object.Gap:
-		dst = appendVersion(dst, `,"fromResourceVersion":"`, s.From)
-		dst = appendVersion(dst, `,"toResourceVersion":"`, s.To)
-		if !s.Since.IsZero() {
-			dst = append(dst, `,"since":"`...)
-			dst = append(s.Since.UTC().AppendFormat(dst, time.RFC3339), '"')
-		}
-		if s.Reason != "" {
-			dst = append(dst, `,"reason":`...)
-			dst = appendQuoted(dst, string(s.Reason))
-		}
-		if s.Letter != "" {
-			dst = append(dst, `,"deadLetter":`...)
-			dst = appendQuoted(dst, s.Letter)
-		}
-		dst = append(dst, `,"recovered":`...)
-		dst = strconv.AppendBool(dst, s.Recovered)
+		dst = appendGap(dst, s)
 	case object.Progress:
 		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
 	}
 	dst[start] = '{' // replaces the first comma
 	return append(dst, '}'), nil
+}
+
+// appendObservation appends how a scope or a snapshot begins, and who observes the scope.
+func (e *Encoder) appendObservation(dst []byte, s *object.StreamEvent) []byte {
+	if s.Initial {
+		dst = append(dst, `,"initial":true`...)
+	}
+	if s.Continued {
+		dst = append(dst, `,"continued":true`...)
+	}
+	o := s.Observation
+	if o == nil {
+		return dst
+	}
+	if !o.Since.IsZero() {
+		dst = append(dst, `,"observedSince":"`...)
+		dst = append(o.Since.UTC().AppendFormat(dst, time.RFC3339Nano), '"')
+	}
+	if o.Rules != nil {
+		dst = append(append(dst, `,"rules":`...), o.Rules...)
+	}
+	return e.appendWriter(dst)
+}
+
+// appendWriter appends who observes a scope.
+func (e *Encoder) appendWriter(dst []byte) []byte {
+	if e.o.Writer == "" {
+		return dst
+	}
+	dst = appendQuoted(append(dst, `,"writer":`...), e.o.Writer)
+	return appendQuoted(append(dst, `,"run":`...), e.o.Run)
+}
+
+// appendList appends a member with the given name and opening bracket, unless it has no elements.
+func appendList(dst []byte, member string, all []string) []byte {
+	if len(all) == 0 {
+		return dst
+	}
+	dst = append(dst, member...)
+	for n, text := range all {
+		if n > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendQuoted(dst, text)
+	}
+	return append(dst, ']')
+}
+
+func appendGap(dst []byte, s *object.StreamEvent) []byte {
+	dst = appendVersion(dst, `,"fromResourceVersion":"`, s.From)
+	dst = appendVersion(dst, `,"toResourceVersion":"`, s.To)
+	if !s.Since.IsZero() {
+		dst = append(dst, `,"since":"`...)
+		dst = append(s.Since.UTC().AppendFormat(dst, time.RFC3339), '"')
+	}
+	if s.Reason != "" {
+		dst = append(dst, `,"reason":`...)
+		dst = appendQuoted(dst, string(s.Reason))
+	}
+	if s.Letter != "" {
+		dst = append(dst, `,"deadLetter":`...)
+		dst = appendQuoted(dst, s.Letter)
+	}
+	dst = append(dst, `,"recovered":`...)
+	return strconv.AppendBool(dst, s.Recovered)
 }
 
 // appendVersion appends a member with the given name and opening quote, unless the version is not known.

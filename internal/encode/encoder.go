@@ -25,6 +25,8 @@ type Options struct {
 	Before     bool   // send the object before
 	Patch      bool   // send the patch
 	Epoch      uint64 // of the leader; 0: there is no election, and events have no epoch
+	Writer     string // names what the agent keeps its positions in, across restarts; "": stream events name no writer
+	Run        string // names the term of this process as a writer
 	// SampleRatio is the fraction of object events that are traced, from 0 to 1; the event id decides.
 	SampleRatio float64
 }
@@ -60,6 +62,7 @@ var (
 	errNoBefore   = errors.New("no object before")
 	errNoAfter    = errors.New("no object after")
 	errNoScope    = errors.New("no scope")
+	errNoReason   = errors.New("no reason")
 )
 
 // Encode makes ev the event of d, and reuses ev's buffers. After an error ev is only valid for another Encode.
@@ -162,9 +165,13 @@ func checkStream(d *object.Delta, _ *shortening) error {
 		if s.Snapshot == "" {
 			return errNoSnapshot
 		}
-	case object.Progress:
+	case object.Progress, object.ScopeStarted:
 		if s.ResourceVersion == 0 {
 			return errNoVersion
+		}
+	case object.ScopeEnded:
+		if s.End == "" {
+			return errNoReason
 		}
 	case object.Gap:
 	default:

@@ -28,7 +28,10 @@ var (
 	roles       = &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
 
 	observed = time.Date(2026, 11, 20, 15, 0, 0, 123456789, time.UTC)
-	full     = encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77", Mode: encode.Structured, Before: true, Patch: true}
+	full     = encode.Options{
+		Cluster: "prod-eu-1", ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77", Mode: encode.Structured, Before: true, Patch: true,
+		Writer: "3f0a5c1e9b7d2846", Run: "0-1795186799000",
+	}
 )
 
 func refOf(res *object.Resource, namespace, name string) *object.Ref {
@@ -49,6 +52,10 @@ func deltas() map[string]*object.Delta {
 	web, pod, role := refOf(deployments, "shop", "web"), refOf(pods, "shop", "web-0"), refOf(roles, "", "system:node")
 	changedBy := []byte(`[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]`)
 	since := time.Date(2026, 11, 20, 15, 58, 30, 987654321, time.FixedZone("CET", 3600))
+	observation := &object.Observation{
+		Since: since.Add(-time.Hour),
+		Rules: []byte(`[{"namespaces":["shop"],"operations":["created","updated"],"where":"object.spec.x > 1","onError":"send"},{"labelSelector":"team=payments"}]`),
+	}
 	ds := map[string]*object.Delta{
 		"created":                {Op: object.Created, Ref: web, After: version(web, 48007, `{"replicas":3}`), ResourceVersion: 48007, ChangedBy: changedBy},
 		"created-inferred":       {Op: object.Created, Inferred: true, Ref: pod, After: version(pod, 300, `{}`), ResourceVersion: 300},
@@ -69,6 +76,11 @@ func deltas() map[string]*object.Delta {
 		"snapshot-completed":     {Stream: &object.StreamEvent{Kind: object.SnapshotCompleted, Resource: pods, Scope: "pods/shop?labelSelector=team=payments", Snapshot: "20261120T150000.000Z-48007", ResourceVersion: 48007, Objects: 12}},
 		"gap":                    {Stream: &object.StreamEvent{Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48300, To: 52017, Since: since, Reason: object.Expired, Recovered: true}},
 		"gap-open":               {Stream: &object.StreamEvent{Kind: object.Gap, Resource: pods, Scope: "pods", From: 48300, Reason: "forbidden"}},
+		"snapshot-continued":     {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods", Snapshot: "20261120T150000.000Z-48007", ResourceVersion: 48007, Objects: 12, Continued: true, Observation: observation}},
+		"scope-started":          {Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods", ResourceVersion: 48007, Continued: true, Observation: observation}},
+		"scope-started-initial":  {Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: deployments, Scope: "deployments.apps", ResourceVersion: 48007, Initial: true, Observation: &object.Observation{Rules: []byte(`[{}]`)}}},
+		"scope-ended":            {Stream: &object.StreamEvent{Kind: object.ScopeEnded, Resource: pods, Scope: "pods", ResourceVersion: 48300, End: object.Replaced, Successors: []string{"pods/shop", "pods/web?labelSelector=a=b"}}},
+		"scope-ended-removed":    {Stream: &object.StreamEvent{Kind: object.ScopeEnded, Resource: deployments, Scope: "deployments.apps/shop", ResourceVersion: 48300, End: object.Removed}},
 		"progress":               {Stream: &object.StreamEvent{Kind: object.Progress, Resource: roles, Scope: "clusterroles.rbac.authorization.k8s.io", ResourceVersion: 52100}},
 	}
 	for _, reason := range []object.GapReason{object.Compacted, object.Rewound, object.SelectionChanged, object.CheckpointLost, object.ContentChanged} {
@@ -93,6 +105,7 @@ func deltas() map[string]*object.Delta {
 	for name, d := range maps.Clone(ds) {
 		if !slices.Contains([]string{
 			"created", "updated", "deleted", "read", "entered", "left", "snapshot-started", "snapshot-completed", "progress",
+			"scope-started", "scope-ended",
 		}, name) {
 			continue
 		}
@@ -248,6 +261,8 @@ func TestEncodeIDs(t *testing.T) {
 		"gap-dead-letter":     "deployments.apps/gap/48007-48211/deployments.apps" + uid + "48211",
 		"gap-content-changed": "deployments.apps/gap/48300-48300/content-changed",
 		"progress":            "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800",
+		"scope-started":       "pods/started/1795186800123456789",
+		"scope-ended":         "pods/ended/1795186800123456789",
 
 		"created-history":            "deployments.apps" + uid + "48007/h2",
 		"updated-history":            "deployments.apps" + uid + "48211/h2",
@@ -257,6 +272,8 @@ func TestEncodeIDs(t *testing.T) {
 		"left-history":               "pods" + uid + "320/l/h2",
 		"snapshot-started-history":   "deployments.apps/20261120T150000.000Z-48007/started/h2",
 		"snapshot-completed-history": "pods/shop?labelSelector=team=payments/20261120T150000.000Z-48007/completed/h2",
+		"scope-started-history":      "pods/started/1795186800123456789/h2",
+		"scope-ended-history":        "pods/ended/1795186800123456789/h2",
 		"progress-history":           "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800/h2",
 	} {
 		var ev encode.Event
@@ -286,6 +303,9 @@ func TestEncodeErrors(t *testing.T) {
 		"no scope":           func(d *object.Delta) { d.Stream = &object.StreamEvent{Kind: object.Gap, Resource: pods} },
 		"no snapshot id ": func(d *object.Delta) {
 			d.Stream = &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods"}
+		},
+		"no reason": func(d *object.Delta) {
+			d.Stream = &object.StreamEvent{Kind: object.ScopeEnded, Resource: pods, Scope: "pods"}
 		},
 		"no resourceVersion ": func(d *object.Delta) {
 			d.Stream = &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods"}

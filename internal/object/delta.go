@@ -76,6 +76,8 @@ const (
 	SnapshotCompleted StreamKind = "snapshot.completed"
 	Gap               StreamKind = "gap"
 	Progress          StreamKind = "progress"
+	ScopeStarted      StreamKind = "scope.started"
+	ScopeEnded        StreamKind = "scope.ended"
 )
 
 // GapReason is why a span of history was lost.
@@ -94,6 +96,28 @@ const (
 	ContentChanged GapReason = "content-changed"
 )
 
+// EndReason is why the observation of a scope has ended.
+type EndReason string
+
+// The reasons of ends.
+const (
+	Deselected EndReason = "deselected" // no rule selects the scope any more
+	Replaced   EndReason = "replaced"   // other scopes of the same resource, which are named, have its objects now
+	Removed    EndReason = "removed"    // its resource, its namespace or its node was removed, and it had no object left
+	TakenOver  EndReason = "taken-over" // another agent observes it
+	Forgotten  EndReason = "forgotten"  // an operator has said that nobody observes it any more
+)
+
+// Observation says by which rules, and since when, an agent observes a scope.
+type Observation struct {
+	// Rules is a JSON array of the rules that take the scope's objects, in order, with the filters
+	// of each; nil: not known.
+	Rules []byte
+	// Since is when the first of the runs began that have observed the scope without an end in
+	// between; zero if an earlier release began it.
+	Since time.Time
+}
+
 // StreamEvent is a notice to consumers about the stream itself.
 type StreamEvent struct {
 	Kind     StreamKind
@@ -104,9 +128,15 @@ type StreamEvent struct {
 	History uint32
 
 	Snapshot        string // started, completed
-	ResourceVersion uint64 // started, completed, progress
-	Objects         int    // started: objects to read; completed: objects read
+	ResourceVersion uint64 // of all but gaps
+	Objects         int    // snapshot.started: objects to read; snapshot.completed: objects read
 	Initial         bool   // started: the agent had no position of the scope, and did not find one on the bus
+	// Continued: scope.started: nothing is missing since an earlier observation of the scope, which had reached
+	// ResourceVersion. snapshot.started: an earlier run began this snapshot, and may have sent a part of it.
+	Continued   bool
+	Observation *Observation // scope.started, snapshot.started; nil: not known
+	End         EndReason    // scope.ended
+	Successors  []string     // scope.ended: the scopes that have its objects now, if they are known
 
 	From, To  uint64    // gap: the resourceVersions between which history was lost
 	Since     time.Time // gap: when the last message before it was received

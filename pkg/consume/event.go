@@ -29,6 +29,20 @@ const (
 	TypeSnapshotCompleted = TypePrefix + "snapshot.completed"
 	TypeGap               = TypePrefix + "gap"
 	TypeProgress          = TypePrefix + "progress"
+	TypeScopeStarted      = TypePrefix + "scope.started"
+	TypeScopeEnded        = TypePrefix + "scope.ended"
+)
+
+// EndReason is why an agent has ended to observe a scope. Later versions may add reasons.
+type EndReason string
+
+// The reasons of ends.
+const (
+	EndDeselected EndReason = "deselected" // no rule selects the scope any more
+	EndReplaced   EndReason = "replaced"   // Stream.Successors have its objects now
+	EndRemoved    EndReason = "removed"    // its resource, its namespace or its node was removed, and it had no object left
+	EndTakenOver  EndReason = "taken-over" // another agent observes it
+	EndForgotten  EndReason = "forgotten"  // an operator has said that nobody observes it any more
 )
 
 // GapReason is why a span of history could not be read. Later versions may add reasons.
@@ -132,11 +146,25 @@ type Change struct {
 // Stream is the content of an event about the stream of one scope.
 type Stream struct {
 	Snapshot        string `json:"snapshot,omitempty"`        // snapshot.started, snapshot.completed
-	ResourceVersion string `json:"resourceVersion,omitempty"` // snapshot.started, snapshot.completed, progress
-	Objects         int    `json:"objects,omitempty"`         // started: to be read; completed: read
-	// Initial of a started snapshot reports that the agent had no position of the scope, and did not find one on the bus. If the stream has
-	// earlier events of the scope, versions between them and this snapshot may be missing, although no gap says so.
+	ResourceVersion string `json:"resourceVersion,omitempty"` // all but gap
+	Objects         int    `json:"objects,omitempty"`         // snapshot.started: to be read; snapshot.completed: read
+	// Initial, of a started scope or snapshot, reports that the agent had no position of the scope, and did not find one on the bus. If the
+	// stream has earlier events of the scope, versions between them and this snapshot may be missing, although no gap says so.
 	Initial bool `json:"initial,omitempty"`
+	// Continued, of a started scope, reports that nothing is missing since an earlier observation
+	// of the scope, which had reached ResourceVersion. Continued, of a started snapshot, reports
+	// that an earlier run of the agent began the snapshot, and may have sent a part of it.
+	Continued bool `json:"continued,omitempty"`
+	// ObservedSince is when the first of the runs began that have observed the scope without an end in between; zero if it is not known.
+	ObservedSince time.Time `json:"observedSince,omitzero"` // scope.started, snapshot.started
+	// Rules take the objects of the scope, the first that matches. They do not have the limits that the name of the scope has.
+	Rules  []Rule `json:"rules,omitempty"`  // scope.started, snapshot.started
+	Writer string `json:"writer,omitempty"` // scope.started, scope.ended, snapshot.started: names an agent across its restarts
+	Run    string `json:"run,omitempty"`    // as Writer: names one run of the agent, "<epoch>-<milliseconds since 1970>"
+
+	End EndReason `json:"end,omitempty"` // scope.ended
+	// Successors are the names of the scopes that have the objects of an ended scope now, if they are known.
+	Successors []string `json:"successors,omitempty"`
 
 	FromResourceVersion string    `json:"fromResourceVersion,omitempty"` // gap
 	ToResourceVersion   string    `json:"toResourceVersion,omitempty"`   // gap
@@ -157,6 +185,18 @@ type ClusterKey struct {
 
 // ClusterKey returns the cluster of the event.
 func (e *Event) ClusterKey() ClusterKey { return ClusterKey{e.Source, e.ClusterUID} }
+
+// Rule is a rule of the agent's configuration, reduced to what one scope has of the rule.
+type Rule struct {
+	Namespaces    []string `json:"namespaces,omitempty"` // names and patterns; none: all
+	LabelSelector string   `json:"labelSelector,omitempty"`
+	FieldSelector string   `json:"fieldSelector,omitempty"`
+	// The filters withhold changes of objects that the rule takes.
+	Operations []string `json:"operations,omitempty"` // those that are sent; none: all
+	Where      string   `json:"where,omitempty"`      // a CEL expression that is true for what is sent; "": none
+	OnError    string   `json:"onError,omitempty"`    // send or drop: what happens if Where cannot be evaluated
+	Noise      []string `json:"noise,omitempty"`      // names of ready-made filters
+}
 
 // History returns the number of restores of etcd before the event. It is the end of the ID, "/h1". A restore makes resourceVersions start over
 // at a lower number. To find the later of two versions of an object, compare History, then Sequence.

@@ -23,7 +23,7 @@ const (
 
 func kindOf(typ string) kind {
 	switch typ {
-	case TypeSnapshotStarted, TypeSnapshotCompleted, TypeGap, TypeProgress:
+	case TypeSnapshotStarted, TypeSnapshotCompleted, TypeGap, TypeProgress, TypeScopeStarted, TypeScopeEnded:
 		return kindStream
 	}
 	switch strings.TrimPrefix(typ, objectPrefix) {
@@ -232,6 +232,7 @@ type rawData struct {
 	op, resourceVersion, previousResourceVersion, before, after, patch, changedBy, snapshot        []byte
 	inferred, skipped, truncated, dataref                                                          []byte
 	objects, fromResourceVersion, toResourceVersion, since, reason, deadLetter, recovered, initial []byte
+	continued, observedSince, rules, writer, run, end, successors                                  []byte
 }
 
 // read reads the value at m.
@@ -293,6 +294,20 @@ func (d *rawData) member(name []byte) *[]byte {
 		return &d.recovered
 	case "initial":
 		return &d.initial
+	case "continued":
+		return &d.continued
+	case "observedSince":
+		return &d.observedSince
+	case "rules":
+		return &d.rules
+	case "writer":
+		return &d.writer
+	case "run":
+		return &d.run
+	case "end":
+		return &d.end
+	case "successors":
+		return &d.successors
 	}
 	return nil
 }
@@ -374,10 +389,22 @@ func (d *rawData) data() (*Data, error) {
 	if !null(d.patch) {
 		out.Patch = dec.either("patch", d.patch, '[', "an array")
 	}
-	if !null(d.truncated) && json.Unmarshal(d.truncated, &out.Truncated) != nil {
-		dec.wrong("truncated", "an array of strings")
-	}
+	out.Truncated = dec.list("truncated", d.truncated)
 	return out, dec.err
+}
+
+func (d *decoder) list(name string, raw []byte) (out []string) {
+	if !null(raw) && json.Unmarshal(raw, &out) != nil {
+		d.wrong(name, "an array of strings")
+	}
+	return out
+}
+
+func (d *decoder) rules(name string, raw []byte) (out []Rule) {
+	if !null(raw) && json.Unmarshal(raw, &out) != nil {
+		d.wrong(name, "an array of rules")
+	}
+	return out
 }
 
 func (d *decoder) changes(name string, raw []byte) []Change {
@@ -426,5 +453,12 @@ func (d *rawData) stream() (*Stream, error) {
 		DeadLetter:          dec.text("deadLetter", d.deadLetter),
 		Recovered:           dec.boolean("recovered", d.recovered),
 		Initial:             dec.boolean("initial", d.initial),
+		Continued:           dec.boolean("continued", d.continued),
+		ObservedSince:       dec.time("observedSince", d.observedSince),
+		Rules:               dec.rules("rules", d.rules),
+		Writer:              dec.text("writer", d.writer),
+		Run:                 dec.text("run", d.run),
+		End:                 EndReason(dec.text("end", d.end)),
+		Successors:          dec.list("successors", d.successors),
 	}, dec.err
 }

@@ -54,7 +54,7 @@ var texts = map[string]string{
 
 	"deadletterreason": "Why a record among the dead letters is one: too_large, refused or encode, a colon, and the words of the bus.",
 
-	"resourceVersion":         "The resourceVersion: of the change, at which the snapshot was taken, or up to which all is in the stream (progress).",
+	"resourceVersion":         "The resourceVersion: of the change, at which the snapshot was taken, from which the scope is observed (scope.started), or up to which all is in the stream (progress, scope.ended).",
 	"previousResourceVersion": "The version of the object that was observed before.",
 	"before":                  "The object before. null: it did not exist; absent: not known.",
 	"after":                   "The object after. null: it does not exist; absent: not known.",
@@ -67,6 +67,20 @@ var texts = map[string]string{
 	"dataref":                 "URI of the whole event (structured mode), where this one leaves out what is too large for the bus.",
 	"objects":                 "started: objects to be read; completed: objects that were read.",
 	"initial":                 "started: the agent had no position of the scope, and did not find one on the bus. If the stream has earlier events of the scope, versions in between may be missing.",
+	"continued":               "scope.started: nothing is missing since an earlier observation of the scope, which had reached resourceVersion. snapshot.started: an earlier run of the agent began this snapshot, and may have sent a part of it.",
+	"observedSince":           "Time at which the first of the runs began that have observed the scope without an end in between.",
+	"rules":                   "The rules that take the objects of the scope, each with its filters. The first that matches an object takes it.",
+	"namespaces":              "Names and patterns of namespaces; none: all.",
+	"labelSelector":           "As in the Kubernetes API.",
+	"fieldSelector":           "As in the Kubernetes API.",
+	"operations":              "Which of created, updated and deleted are sent; none: all.",
+	"where":                   "CEL expression that is true for what is sent.",
+	"onError":                 "What happens if where cannot be evaluated: send or drop.",
+	"noise":                   "Names of ready-made filters, which withhold changes.",
+	"writer":                  "Names an agent, by what it keeps its positions in. It is the same after a restart.",
+	"run":                     "Names one run of the writer: the number of the leader's term (0: there is no election), a hyphen, and the time at which it began, in milliseconds since 1970.",
+	"end":                     "Why the observation of the scope has ended: deselected (no rule selects it any more), replaced (successors have its objects), removed (its resource, namespace or node was removed, and it had no object left), taken-over (another agent observes it), forgotten (an operator has said that nobody observes it). More may be added.",
+	"successors":              "The scopes that have the objects of the ended scope now, if they are known.",
 	"fromResourceVersion":     "The last version before the gap.",
 	"toResourceVersion":       "The first version behind the gap.",
 	"since":                   "Time at which the API server last sent anything before the gap.",
@@ -277,6 +291,8 @@ func streamDocument(t *testing.T) *schema {
 		{consume.TypeSnapshotCompleted, []string{"snapshot", "objects"}},
 		{consume.TypeGap, []string{"reason", "recovered"}},
 		{consume.TypeProgress, []string{"resourceVersion"}},
+		{consume.TypeScopeStarted, []string{"resourceVersion"}},
+		{consume.TypeScopeEnded, []string{"end"}},
 	} {
 		types = append(types, x.typ)
 		event.AllOf = append(event.AllOf, &schema{If: obj("type", constant(x.typ)), Then: obj("data", &schema{Required: x.required})})

@@ -54,6 +54,8 @@ const DefaultForget = time.Hour
 //     sweep keeps it. If the dead letter is its deletion, the object is gone. The Tracker does not
 //     see the rest of the dead letter.
 //   - A name belongs to one object at a time: if another uid has it, the earlier object is gone.
+//   - The start and the end of the observation of a scope (TypeScopeStarted, TypeScopeEnded) change no object. Objects that are no longer
+//     selected have left events.
 //
 // An object belongs to a scope by cluster, resource and namespace, and, if the scope has selectors,
 // by the scope that its last event names. So several agents may share a stream and observe parts of
@@ -144,7 +146,7 @@ type scope struct {
 	past []string
 	// floor is the resourceVersion of the last snapshot that was seen from its start to its end.
 	floor point
-	gaps  []string // the ids of the last gaps' events
+	said  []string // the ids of the last gaps, and of the last starts and ends of the scope
 
 	progress Progress
 	reached  point // the version of progress
@@ -161,7 +163,7 @@ type Progress struct {
 	History         uint32 // see Event.History
 }
 
-// pastIDs is the number of snapshots, and of gaps, that a scope keeps the ids of.
+// pastIDs is the number of snapshots, and of other events, that a scope keeps the ids of.
 const pastIDs = 8
 
 // Apply applies e and returns the result. An event of an unknown kind is news. A dead letter is not, and changes nothing: it is not part
@@ -423,13 +425,15 @@ func (t *Tracker) stream(e *Event) Verdict {
 		s.end()
 		return Verdict{News: true, Gone: r.sweep(key, e.Scope, s)}
 	case TypeGap:
-		if at.history < s.version.history || !addID(&s.gaps, e.ID) {
+		if at.history < s.version.history || !addID(&s.said, e.ID) {
 			return Verdict{}
 		}
 		if e.Stream.DeadLetter != "" {
 			at.seq = max(at.seq, sequence(e.Stream.ToResourceVersion))
 			return Verdict{News: true, Gone: r.letter(key, e.Stream.DeadLetter, at, t.clock)}
 		}
+	case TypeScopeStarted, TypeScopeEnded:
+		return Verdict{News: addID(&s.said, e.ID)}
 	case TypeProgress:
 		if !e.Time.After(s.progress.Time) {
 			return Verdict{}

@@ -59,7 +59,7 @@ type scopeState struct {
 	Version  pointState     `json:"version,omitzero"`
 	Past     []string       `json:"past,omitempty"`
 	Floor    pointState     `json:"floor,omitzero"`
-	Gaps     []string       `json:"gaps,omitempty"`
+	Said     []string       `json:"said,omitempty"`
 	Progress *progressState `json:"progress,omitempty"`
 }
 
@@ -89,7 +89,7 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.scopes)) {
 			s := r.scopes[name]
-			saved := scopeState{name, s.snapshot, s.started, s.version.state(), s.past, s.floor.state(), s.gaps, nil}
+			saved := scopeState{name, s.snapshot, s.started, s.version.state(), s.past, s.floor.state(), s.said, nil}
 			if p := s.progress; !p.Time.IsZero() {
 				saved.Progress = &progressState{s.reached.state(), p.Time, p.ResourceVersion}
 			}
@@ -129,7 +129,7 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		for _, s := range rs.Scopes {
 			known := &scope{
 				snapshot: s.Snapshot, started: s.Started, version: s.Version.point(), past: s.Past,
-				floor: s.Floor.point(), gaps: s.Gaps,
+				floor: s.Floor.point(), said: s.Said,
 			}
 			if p := s.Progress; p != nil {
 				known.progress, known.reached = Progress{p.Time, p.ResourceVersion, p.History}, p.point()
