@@ -339,10 +339,14 @@ func (a *agent) lead(ctx context.Context, epoch uint64, id *identity, b *bus, hi
 		}
 		return err
 	}
+	writer, err := a.writer(id)
+	if err != nil {
+		return err
+	}
 	a.trackLogs(b.logs)
 	encoder := encode.New(encode.Options{
 		Cluster: id.name, ClusterUID: id.uid, Mode: encode.Mode(a.cfg.Event.Mode), Before: a.cfg.Event.Before, Patch: a.cfg.Event.Patch,
-		Epoch: epoch, SampleRatio: sampleRatio(&a.cfg.Tracing),
+		Epoch: epoch, Writer: writer, Run: runOf(epoch, a.clock.Now()), SampleRatio: sampleRatio(&a.cfg.Tracing),
 	})
 	dispatcher := publish.NewDispatcher(a.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 		encoder, b.Bus, b.options(a.cfg), a.log, a.metrics)

@@ -121,18 +121,24 @@ type deferredKeeper struct{ *checkpoint.Keeper }
 
 // newKeeper returns the keeper of the checkpoint. It does not read the checkpoint. reg may be nil.
 func (a *agent) newKeeper(id *identity, reg prometheus.Registerer) (checkpoint.Store, *checkpoint.Keeper, error) {
-	cluster := func() (*Cluster, error) { return a.cluster, nil }
-	location, err := locateCheckpoint(a.options, a.cfg, cluster, func() (string, error) { return id.uid, nil })
+	location, err := a.locateCheckpoint(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := location.open(cluster)
+	store, err := location.open(a.ownCluster)
 	if err != nil {
 		return nil, nil, err
 	}
 	owner := checkpoint.Identity{ClusterUID: id.uid, Cluster: id.name, Bus: busIdentity(a.options, a.cfg)}
 	return store, checkpoint.NewKeeper(store, owner, a.log, reg), nil
 }
+
+// locateCheckpoint returns the location of the agent's own checkpoint.
+func (a *agent) locateCheckpoint(id *identity) (checkpointLocation, error) {
+	return locateCheckpoint(a.options, a.cfg, a.ownCluster, func() (string, error) { return id.uid, nil })
+}
+
+func (a *agent) ownCluster() (*Cluster, error) { return a.cluster, nil }
 
 // checkCheckpoint returns the error with which loadCheckpoint would reject the current checkpoint. It changes nothing.
 func (a *agent) checkCheckpoint(ctx context.Context, id *identity) error {

@@ -72,8 +72,9 @@ func ruleOf(l *reload.Loaded, i int, log *slog.Logger, m *filter.Metrics) (selec
 	if err != nil {
 		return selection.Rule{}, fmt.Errorf("%s: %w", o.Rule, err)
 	}
+	rule.Filters = selection.FilterText{Operations: o.Operations, Where: r.Where, Noise: o.Noise}
 	if r.Where != "" {
-		rule.Where = o.OnError + ": " + r.Where
+		rule.Where, rule.Filters.OnError = o.OnError+": "+r.Where, o.OnError
 	}
 	rule.Filter = func(res *object.Resource) selection.Filter {
 		if x := f.For(res); x != nil { // a nil pointer in the interface would not be nil

@@ -49,8 +49,15 @@ type Scope struct {
 	// acknowledged, whichever is earlier.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 
+	// ObservedSince is when the first of the runs began that have observed the scope without an end
+	// in between; zero: not known.
+	ObservedSince time.Time `json:"observedSince,omitzero"`
+
 	// Retiring is set on a scope that is no longer selected, until the bus has all its records, a `left` for each object included.
 	Retiring *Retiring `json:"retiring,omitempty"`
+
+	// Ended is set on a scope that nothing observes any more, until the bus has its end.
+	Ended *Ended `json:"ended,omitempty"`
 
 	// Snapshot is the snapshot that the bus does not have completely; nil if there is none.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
@@ -60,6 +67,12 @@ type Scope struct {
 	Initial bool `json:"initial,omitempty"`
 	// SnapshotBegan is when the last snapshot of the whole scope began; zero if there was none.
 	SnapshotBegan time.Time `json:"snapshotBegan,omitzero"`
+}
+
+// Ended is why nothing observes a scope any more.
+type Ended struct {
+	Reason     string   `json:"reason"`               // an object.EndReason
+	Successors []string `json:"successors,omitempty"` // the scopes that have its objects
 }
 
 // Retiring is the progress of a scope that is no longer selected.

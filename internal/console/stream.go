@@ -22,6 +22,8 @@ func (p *Printer) stream(e *consume.Event) {
 		}
 	case consume.TypeProgress:
 		word = "progress"
+	case consume.TypeScopeStarted, consume.TypeScopeEnded:
+		word = "scope"
 	}
 	p.begin(e.Time, "", word, style)
 	p.cell(style, clean(p.streamResource(e)), &p.resources, 5)
@@ -74,6 +76,17 @@ func (p *Printer) streamText(kind string, s *consume.Stream) []string {
 		parts = append(parts, "completed: "+objects+version(" as of rv ", s.ResourceVersion))
 	case consume.TypeProgress:
 		parts = append(parts, "complete"+version(" up to rv ", s.ResourceVersion))
+	case consume.TypeScopeStarted:
+		how := "started"
+		switch {
+		case s.Continued:
+			how = "continued"
+		case s.Initial:
+			how = "started for the first time"
+		}
+		parts = append(parts, how+version(" from rv ", s.ResourceVersion))
+	case consume.TypeScopeEnded:
+		parts = append(parts, "ended"+version(" at rv ", s.ResourceVersion), endReason(s))
 	case consume.TypeGap:
 		parts = append(parts, gapReason(s.Reason))
 		span := version("from rv ", s.FromResourceVersion) + version(" to rv ", s.ToResourceVersion)
@@ -99,6 +112,23 @@ func (p *Printer) streamText(kind string, s *consume.Stream) []string {
 		parts = append(parts, "snapshot "+s.Snapshot)
 	}
 	return parts
+}
+
+// endReason returns why a scope ended.
+func endReason(s *consume.Stream) string {
+	switch s.End {
+	case consume.EndDeselected:
+		return "no rule selects it any more"
+	case consume.EndReplaced:
+		return "replaced by " + strings.Join(s.Successors, ", ")
+	case consume.EndRemoved:
+		return "its resource, namespace or node was removed"
+	case consume.EndTakenOver:
+		return "another agent observes it"
+	case consume.EndForgotten:
+		return "an operator has ended it"
+	}
+	return string(s.End)
 }
 
 // version returns rv after words, "" if rv is unknown.

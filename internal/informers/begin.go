@@ -129,10 +129,14 @@ func (s *Manager) add(all []selection.Choice, ended []*running) (out []*scope.Sp
 // enroll adds an informer. It must be called with mu held.
 func (s *Manager) enroll(spec *scope.Spec) *running {
 	i := scope.New(&s.deps, spec)
-	if !s.isRetired(i.Name()) {
+	ends := s.active.endings[i.Name()]
+	if !s.isRetired(i.Name()) && ends == nil {
 		s.track(i)
 	}
 	r := &running{Informer: i, set: &s.mu.Signal}
+	if ends != nil {
+		r.after = append(r.after, ends.done)
+	}
 	for _, t := range s.active.tombstones {
 		if !t.HasEnded() && t.ObservesResource(i.Resource()) {
 			r.after = append(r.after, t.Done())
@@ -149,9 +153,9 @@ func (s *Manager) track(i *scope.Informer) {
 	}
 }
 
-// forget deletes a scope from the checkpoint, unless it has a tombstone that is not on the bus yet. It must be called with mu held.
+// forget deletes a scope from the checkpoint, unless it has a tombstone or an end that is not on the bus yet. It must be called with mu held.
 func (s *Manager) forget(scope string) {
-	if s.o.Memory != nil && !s.isRetired(scope) {
+	if s.o.Memory != nil && !s.isRetired(scope) && s.active.endings[scope] == nil {
 		s.o.Memory.Forget(scope)
 	}
 }

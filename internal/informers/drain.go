@@ -179,7 +179,7 @@ func (s *Manager) IsRetiring(name string) bool {
 
 // tombstonesOf returns tombstones of the scopes of the last run whose resource is served, but no longer selected, or no longer defined. The
 // informers that replace them wait for the tombstones. It must be called with mu held.
-func (s *Manager) tombstonesOf(begin []*running) (out []*scope.Tombstone) {
+func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*scope.Tombstone) {
 	for name, c := range s.active.origins {
 		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
 		if s.active.drains[objectsOf(r)] != nil || !selection.GroupKnown(s.served.unknown, c.Group) {
@@ -187,7 +187,7 @@ func (s *Manager) tombstonesOf(begin []*running) (out []*scope.Tombstone) {
 		}
 		var t *scope.Tombstone
 		if current, ok := selection.Current(s.served.all, r); ok {
-			t = s.tombstoneOf(current, name, &c.Scope)
+			t = s.tombstoneOf(ctx, current, name, &c.Scope)
 		} else {
 			t = s.tombstoneOfGone(r, name, &c.Scope)
 		}
@@ -205,14 +205,15 @@ func (s *Manager) tombstonesOf(begin []*running) (out []*scope.Tombstone) {
 }
 
 // tombstoneOf returns the tombstone of a scope whose resource is served, or nil if it has none. It must be called with mu held.
-func (s *Manager) tombstoneOf(r *object.Resource, name string, c *checkpoint.Scope) *scope.Tombstone {
+func (s *Manager) tombstoneOf(ctx context.Context, r *object.Resource, name string, c *checkpoint.Scope) *scope.Tombstone {
 	if !selection.AliasesKnown(s.served.unknown) {
 		return nil // it may be selected
 	}
 	if s.foreign(c) {
 		s.o.Log.Info("a scope of the previous run is now captured by other agents", "scope", name)
 		delete(s.active.origins, name)
-		s.forget(name)
+		c.Ended = &checkpoint.Ended{Reason: string(object.TakenOver)}
+		s.announceEnd(ctx, name, c)
 		return nil
 	}
 	was, err := s.sel.FromCheckpoint(r, name, c, s.o.Match)
@@ -264,6 +265,7 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.
 		}
 		return out
 	}
+	t.Heirs = func() []string { return successorsOf(t) }
 	if etcdOf(r, c.Aggregated) == "" {
 		t.Elsewhere = func() (out []*scope.Informer) {
 			for _, o := range s.observing() {

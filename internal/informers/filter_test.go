@@ -77,22 +77,22 @@ func TestWithheld(t *testing.T) {
 		}
 		l.end()
 
-		// After a restart, the withheld versions are not known: a correct progress event comes first.
-		again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("d")) })
-		again.wait(t, "progress 0")
+		// After a restart, the withheld versions are not known: a stream event comes first.
+		again := live(t, s, m, func(o *informers.Options, r *recorder) { o.Rules[0], r.scopes = rule(filtered("d")), true })
+		again.wait(t, "scope.started 0")
 		s.put("a", "noise 5", nil)
 		s.put("a", "2", nil)
 		s.put("a", "noise 6", nil)
 		s.delete("a")
 		s.put("a", "3", nil)
-		again.wait(t, "progress 0", "u a uid-2 noise 5→2", "c a uid-3 -→3")
+		again.wait(t, "scope.started 0", "u a uid-2 noise 5→2", "c a uid-3 -→3")
 		if d := cmp.Diff([]string{"u a uid-2 noise 5→2 +1", "c a uid-3 -→3 +0"}, again.skips()); d != "" {
 			t.Errorf("behind a restart (-want +got):\n%s", d)
 		}
 		again.mu.Lock()
 		defer again.mu.Unlock()
 		if got := again.deltas[0].Stream.ResourceVersion; got != last.rv {
-			t.Errorf("progress up to %d, want %d", got, last.rv)
+			t.Errorf("observed from %d, want %d", got, last.rv)
 		}
 	})
 }
@@ -212,8 +212,8 @@ func TestWithheldReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
 		s.put("a", "1", nil)
-		l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
-		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
+		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) { o.Rules[0], r.scopes = rule(filtered("")), true })
+		want := []string{"scope.started 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 		l.wait(t, want...)
 		withheld := func(n int) {
 			t.Helper()
@@ -232,7 +232,7 @@ func TestWithheldReload(t *testing.T) {
 		l.reload(t, specOf(rule(filtered(""))))
 		withheld(3)
 		l.reload(t, specOf(rule(selected("colour=red", "")), rule(nil)))
-		want = append(want, "progress 0")
+		want = append(want, "scope.started 0")
 		l.wait(t, want...)
 		s.put("a", "2", nil)
 		want = append(want, "u a uid-1 noise→2")
@@ -311,9 +311,10 @@ func TestNoLongerFiltered(t *testing.T) {
 		l.end()
 		for _, acknowledged := range []bool{false, true} {
 			l := live(t, s, m, func(_ *informers.Options, r *recorder) {
+				r.scopes = true
 				r.holds = func(d *object.Delta) bool { return d.Stream != nil && !acknowledged }
 			})
-			l.wait(t, "progress 0")
+			l.wait(t, "scope.started 0")
 			saved("what is still to be said", func(c checkpoint.Scope) bool { return c.Filtered != acknowledged })
 			l.end()
 		}

@@ -78,7 +78,7 @@ func TestInitialSnapshotIsStartedAgain(t *testing.T) {
 				s, m := newAPIServer(t), newMemory()
 				s.put("a", "1", nil)
 				first := live(t, s, m, func(_ *informers.Options, r *recorder) {
-					r.holds = func(d *object.Delta) bool { return d.Stream != nil }
+					r.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind != object.ScopeStarted }
 				})
 				first.wait(t, "snapshot.started 1")
 				_ = m.Flush(t.Context())

@@ -30,6 +30,10 @@ func (s *Manager) Run(ctx context.Context) error {
 	s.ran, s.group = true, g
 	if s.o.Memory != nil {
 		for name, c := range s.o.Memory.Scopes() {
+			if c.Ended != nil {
+				s.announceEnd(ctx, name, &c)
+				continue
+			}
 			s.active.origins[name] = scope.Origin{Scope: c}
 			s.active.remembered[schema.GroupResource{Group: c.Group, Resource: c.Resource}] = true
 			s.active.raiseHistory(&object.Resource{Group: c.Group, Name: c.Resource}, c.Aggregated, c.History)
@@ -250,14 +254,14 @@ func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, 
 		added = append(added, s.followNodes()...)
 		added = append(added, s.resumeTakeovers(ctx)...)
 	}
-	s.start(ctx, added, s.tombstonesOf(added))
+	s.start(ctx, added, s.tombstonesOf(ctx, added))
 	s.startCreated(ctx)
 	return added
 }
 
 // release frees the metrics and lane of a scope without an informer and a tombstone. It must be called with mu held.
 func (s *Manager) release(scope string) {
-	if s.active.informers[scope] != nil || s.active.tombstones[scope] != nil {
+	if s.active.informers[scope] != nil || s.active.tombstones[scope] != nil || s.active.endings[scope] != nil {
 		return
 	}
 	s.deps.Metrics.Forget(scope)
@@ -274,6 +278,14 @@ const (
 	deselected             // a tombstone sends the left events of its objects
 	gone                   // the bus has everything: the scope is deleted from the checkpoint
 )
+
+// removeGone removes the ended informer of a scope of which the bus has everything, and announces
+// why it ends. It must be called with mu held.
+func (s *Manager) removeGone(ctx context.Context, r *running, reason object.EndReason) {
+	end := endOf(r, reason)
+	s.remove(r, gone)
+	s.announceEnd(ctx, r.Name(), end)
+}
 
 // remove removes an ended informer, with all state that its fate does not need. No other function does. It must be called with mu held.
 func (s *Manager) remove(r *running, f fate) {

@@ -66,6 +66,7 @@ type active struct {
 	informers  map[string]*running             // by scope
 	drains     map[schema.GroupResource]*drain // by the objects that their informers observe
 	tombstones map[string]*scope.Tombstone     // by scope
+	endings    map[string]*ending              // by scope
 	origins    map[string]scope.Origin         // of scopes without an informer, by scope
 	remembered map[schema.GroupResource]bool   // resources that the last run observed
 	history    map[string]uint32               // the highest history number of scopes without an informer, by etcd (etcdOf)
@@ -114,6 +115,7 @@ func New(o Options) (*Manager, error) {
 		extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
 		active: active{
 			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},
+			endings: map[string]*ending{},
 			origins: map[string]scope.Origin{}, remembered: map[schema.GroupResource]bool{}, history: map[string]uint32{},
 		},
 	}

@@ -27,7 +27,8 @@ type recorder struct {
 	mu     sync.Mutex
 	change chan struct{} // closed and replaced at each change
 	deltas []*object.Delta
-	room   int // how many more it takes
+	room   int  // how many more it takes
+	scopes bool // it records scope.started and scope.ended too
 
 	held    bool                       // deltas of objects are not acknowledged
 	holds   func(d *object.Delta) bool // nor are these; nil: none
@@ -42,8 +43,10 @@ func (r *recorder) take(d *object.Delta) {
 	if d.Stream == nil && d.Scope == "" {
 		panic("a delta without a scope: a gap behind its dead letter could not be told")
 	}
-	r.room--
-	r.deltas = append(r.deltas, d)
+	if !r.hides(d) {
+		r.room--
+		r.deltas = append(r.deltas, d)
+	}
 	switch {
 	case d.Acker == nil:
 	case r.held && d.Stream == nil, r.holds != nil && r.holds(d):
@@ -52,6 +55,12 @@ func (r *recorder) take(d *object.Delta) {
 		d.Acker.Acked(d)
 	}
 	r.touch()
+}
+
+// hides reports whether a delta is not recorded, and needs no room.
+func (r *recorder) hides(d *object.Delta) bool {
+	scope := d.Stream != nil && (d.Stream.Kind == object.ScopeStarted || d.Stream.Kind == object.ScopeEnded)
+	return scope && !r.scopes
 }
 
 func (r *recorder) touch() {
@@ -96,7 +105,7 @@ func (r *recorder) until(ctx context.Context, cond func() bool) error {
 
 func (r *recorder) Put(ctx context.Context, _ string, _ int, d *object.Delta) error {
 	return r.until(ctx, func() bool {
-		if r.room == 0 {
+		if r.room == 0 && !r.hides(d) {
 			return false
 		}
 		r.take(d)

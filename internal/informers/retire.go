@@ -61,15 +61,16 @@ func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
 			return false
 		}
 	}
-	if sent == 0 || !s.end(ctx, r, sent) {
+	if sent == 0 || !s.end(ctx, r, sent, object.Removed) {
 		return false
 	}
 	s.o.Log.Info("a resource was removed, and the bus has acknowledged all of its events", "scope", r.Name())
 	return true
 }
 
-// end ends and removes r once the bus has everything up to sent. It returns false if the manager ends first, or r was removed before.
-func (s *Manager) end(ctx context.Context, r *running, sent uint64) (ended bool) {
+// end ends and removes r once the bus has everything up to sent, and announces why. It returns false if the manager ends first, or r was
+// removed before.
+func (s *Manager) end(ctx context.Context, r *running, sent uint64, reason object.EndReason) (ended bool) {
 	if r.Store().SendProgress(ctx) != nil {
 		return false // the manager ends
 	}
@@ -88,11 +89,11 @@ func (s *Manager) end(ctx context.Context, r *running, sent uint64) (ended bool)
 			sent = to
 		}
 		again := false
-		_ = s.decide(ctx, func(context.Context) { // or the manager ends
+		_ = s.decide(ctx, func(ctx context.Context) { // or the manager ends
 			ours := s.active.informers[r.Name()] == r
 			again = ours && r.RemovedAt() > sent
 			if ended = ours && !again; ended {
-				s.remove(r, gone)
+				s.removeGone(ctx, r, reason)
 			}
 		})
 		if !again {
@@ -149,7 +150,7 @@ func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 		default:
 			over, err = n.awaitEnd(ctx, r, end)
 		}
-		if over && n.set.end(ctx, r, r.RemovedAt()) {
+		if over && n.set.end(ctx, r, r.RemovedAt(), object.Removed) {
 			n.set.o.Log.Info("a namespace was deleted, and the bus has acknowledged all of its events", "scope", r.Name())
 			broadcast.Wake(n.woken)
 		}

@@ -357,15 +357,20 @@ func (d *takeovers) waitsForLocked(node string, t *takeover) tenure {
 func (d *takeovers) end(ctx context.Context, node string, t *takeover) {
 	s := d.set
 	var all []*running
+	reason := object.Removed
 	_ = s.decide(ctx, func(context.Context) { // or the manager ends
 		if d.waitsForLocked(node, t) == (tenure{}) {
 			t.ending, all = true, t.scopes
-			s.o.Log.Info("the take-over of a node has ended", "node", node, "returned", t.returned || d.existing.Has(node))
+			returned := t.returned || d.existing.Has(node)
+			if returned {
+				reason = object.TakenOver
+			}
+			s.o.Log.Info("the take-over of a node has ended", "node", node, "returned", returned)
 		}
 	})
 	var g sync.WaitGroup
 	for _, r := range all {
-		g.Go(func() { s.end(ctx, r, r.RemovedAt()) })
+		g.Go(func() { s.end(ctx, r, r.RemovedAt(), reason) })
 	}
 	g.Wait()
 	_ = s.decide(ctx, func(context.Context) { // or the manager ends

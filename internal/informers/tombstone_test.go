@@ -180,7 +180,8 @@ func TestLogIsReplacedDuringTombstone(t *testing.T) {
 	})
 }
 
-// The agent stops after it has sent a complete tombstone, and the bus acknowledges it while the queue drains. The next run does not repeat it.
+// The agent stops after it has sent all left events, and the bus acknowledges them while the queue drains. The next run does not repeat them:
+// it sends the end of the scope.
 func TestTombstoneIsAcknowledgedAfterTheAgentStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -192,12 +193,13 @@ func TestTombstoneIsAcknowledgedAfterTheAgentStops(t *testing.T) {
 		l.end()
 		l.acknowledge()
 		_ = m.Flush(t.Context())
-		if c, known := m.saved("nodes"); known {
-			t.Errorf("the checkpoint has %+v, want none of a scope that has ended", c)
+		if c, known := m.saved("nodes"); !known || c.Ended == nil || c.Retiring != nil {
+			t.Errorf("the checkpoint has %+v (known: %t), want a scope that has ended", c, known)
 		}
-		l = live(t, s, m, takesOn(log, rule(nil)))
+		l = live(t, s, m, withScopes(takesOn(log, rule(nil))))
 		l.awaitCaptured(t)
-		l.wantOfNodes(t)
+		l.wantOfNodes(t, "scope.ended 0")
+		l.awaitForgotten(t, m)
 	})
 }
 

@@ -104,7 +104,7 @@ func TestOtherObjectsAreKeptBack(t *testing.T) {
 					} else {
 						l.atMark(t, m, last.rv)
 						l.end()
-						l, told = live(t, s, m, rules(r)), append([]string{"progress 0"}, want...)
+						l, told = live(t, s, m, rules(r)), want
 					}
 					l.waitPerName(t, told...)
 				}

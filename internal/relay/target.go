@@ -94,7 +94,7 @@ func deltaOf(e *consume.Event) *object.Delta {
 			Kind:     object.StreamKind(e.Type[len(consume.TypePrefix):]),
 			Resource: r, Scope: e.Scope, History: d.History, Snapshot: s.Snapshot, Objects: s.Objects,
 			ResourceVersion: version(s.ResourceVersion), From: version(s.FromResourceVersion), To: version(s.ToResourceVersion),
-			Since: s.Since, Reason: object.GapReason(s.Reason), Recovered: s.Recovered,
+			Since: s.Since, Reason: object.GapReason(s.Reason), Recovered: s.Recovered, End: object.EndReason(s.End),
 		}
 		return d
 	}

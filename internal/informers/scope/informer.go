@@ -253,9 +253,9 @@ func (i *Informer) Position() (checkpoint.Position, bool) {
 // SetFilter replaces the filters by those of a scope.
 func (i *Informer) SetFilter(scope *selection.Scope) {
 	if f := scope.Filters(); f != nil {
-		i.store.SetFilter(f, f.Where)
+		i.store.SetFilter(f, f.Where, scope.Rules())
 	} else {
-		i.store.SetFilter(nil, "")
+		i.store.SetFilter(nil, "", scope.Rules())
 	}
 }
 

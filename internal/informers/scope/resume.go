@@ -124,8 +124,6 @@ func (i *Informer) announceCheckpoint(c *Origin) []*store.Notice {
 		i.generation.number.Add(1)
 		reason = object.SelectionChanged
 	case !c.Inherited && c.Content != "" && c.Content != i.selection.Content():
-	case !slices.ContainsFunc(notices, (*store.Notice).Announces):
-		return append(i.store.Recount(c.Filtered, rv), notices...)
 	default:
 		return notices
 	}

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -25,14 +27,16 @@ const UnreadableFor = time.Minute
 type Tombstone struct {
 	*Informer                     // Informer of the old scope. Its origin is the position in the last run.
 	Forget     func()             // drops the stored position; nil: none is stored
+	Heirs      func() []string    // names of the scopes that have the objects of this one now
 	Successors func() []Successor // Informers of the same resource
 	Elsewhere  func() []*Informer // Informers of other resources of the same etcd; nil if they are not known
 	DeletedAt  func() (at uint64, deleted bool)
 	Gone       uint64        // the resourceVersion at which the resource is not defined any more; 0 if it is
 	Patience   time.Duration // see UnreadableFor
 
-	blind    bool // the objects can no longer be read
-	unproven bool // the last resourceVersion is below the position, and does not prove that etcd was restored
+	ended    atomic.Pointer[checkpoint.Ended] // set once the bus has all left events: only the end is to be sent
+	blind    bool                             // the objects can no longer be read
+	unproven bool                             // the last resourceVersion is below the position, and does not prove that etcd was restored
 }
 
 // Successor is an Informer that observes the resource of a Tombstone.
@@ -97,6 +101,7 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	t.ended.Store(nil) // it is sent to another log again
 	begun := *t.retiring.Load()
 	begun.Announced = true // the following events may be on the bus
 	t.retiring.Store(&begun)
@@ -118,23 +123,60 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 			err = s.SendEmptySnapshot(ctx, now)
 		}
 	}
-	whole := false
 	if err == nil {
-		err = s.SendLeft(ctx, now, func() {
-			if whole = s.LogNumber() == log; whole && t.Forget != nil {
-				t.Forget()
-			}
-		})
+		err = t.sendEnd(ctx, now, log)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !whole:
-		return errSentToOldLog
+	}
+	if t.Forget != nil {
+		t.Forget()
 	}
 	t.log.Info("a scope of the previous run has ended", "scope", t.name, "reason", reason, "rv", now, "left", s.View().Objects, "objects_known", known)
 	s.Clear()
 	return nil
+}
+
+// sendEnd sends the objects that left, and scope.ended, to the log of this number.
+func (t *Tombstone) sendEnd(ctx context.Context, now, log uint64) error {
+	s, end := t.store, t.end(now)
+	isWhole := func() bool { return s.LogNumber() == log }
+	err := s.SendLeft(ctx, now, func() {
+		if isWhole() {
+			t.ended.Store(&checkpoint.Ended{Reason: string(end.End), Successors: end.Successors})
+		}
+	})
+	if err == nil && t.ended.Load() != nil {
+		err = s.SendStream(ctx, end)
+	}
+	if err == nil && !isWhole() {
+		return errSentToOldLog
+	}
+	return err
+}
+
+// Position returns the position of the scope, or of its end.
+func (t *Tombstone) Position() (checkpoint.Position, bool) {
+	p, ok := t.Informer.Position()
+	if p.Ended = t.ended.Load(); p.Ended != nil {
+		p.Retiring = nil
+	}
+	return p, ok
+}
+
+// end returns the end of the scope, whose objects have left at resourceVersion now.
+func (t *Tombstone) end(now uint64) *object.StreamEvent {
+	ev := &object.StreamEvent{
+		Kind: object.ScopeEnded, Resource: t.resource, Scope: t.name, History: t.store.View().History, ResourceVersion: now, End: object.Deselected,
+	}
+	if t.Gone != 0 {
+		ev.End = object.Removed
+		return ev
+	}
+	if ev.Successors = t.Heirs(); len(ev.Successors) > 0 {
+		ev.End = object.Replaced
+	}
+	return ev
 }
 
 // newestLater waits until the last resourceVersion differs from the scope's position: a left event must be later than all events of the

@@ -113,6 +113,7 @@ type Rule struct {
 	Redact        []string                        // paths whose values are redacted while an object is read, see object.Cutter.Redact
 	Filter        func(r *object.Resource) Filter // returns a resource's filter. If it is nil or returns nil, nothing is withheld
 	Where         string                          // the condition by which Filter withholds whole objects and reads; "": none
+	Filters       FilterText                      // what Filter does, for consumers
 
 	uses *object.Uses // of Redact; set by Compile
 }

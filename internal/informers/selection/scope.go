@@ -2,6 +2,7 @@ package selection
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -120,6 +121,36 @@ func (s *Scope) Record(c *checkpoint.Scope) {
 			c.Clauses = append(c.Clauses, checkpoint.Clause{Namespaces: cl.patterns, LabelSelector: cl.labelSelector, FieldSelector: cl.fieldSelector})
 		}
 	}
+}
+
+// FilterText says which changes the filters of a rule send, in the words of the configuration.
+type FilterText struct {
+	Operations []string `json:"operations,omitempty"`
+	Where      string   `json:"where,omitempty"`
+	OnError    string   `json:"onError,omitempty"`
+	Noise      []string `json:"noise,omitempty"`
+}
+
+// Rules returns the rules of the scope in order, each with its limits and filters, as a JSON array
+// for consumers (consume.Rule).
+func (s *Scope) Rules() []byte {
+	type rule struct {
+		checkpoint.Clause
+		FilterText
+	}
+	all := make([]rule, len(s.clauses))
+	for n := range s.clauses {
+		c := &s.clauses[n]
+		all[n].Clause = checkpoint.Clause{Namespaces: c.patterns, LabelSelector: c.labelSelector, FieldSelector: c.fieldSelector}
+		if s.Namespace != "" {
+			all[n].Namespaces = []string{s.Namespace}
+		}
+		if c.rule != nil {
+			all[n].FilterText = c.rule.Filters
+		}
+	}
+	out, _ := json.Marshal(all) // strings
+	return out
 }
 
 // isShared reports whether the agent decides for each object which of several clauses takes it.

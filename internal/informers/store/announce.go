@@ -24,11 +24,9 @@ type Notice struct {
 	Sweeps  bool      // a snapshot follows
 	gap     bool      // announces lost history: a new list replaces it by a notice that covers both losses
 	rebase  bool      // announces a replaced log
+	begins  bool      // announces the observation of the scope
 	opens   *snapshot // the snapshot whose start it announces, or nil
 }
-
-// Announces reports whether n may send an event.
-func (n *Notice) Announces() bool { return n.event != nil }
 
 type acknowledged chan struct{} // closed by the acknowledgement of a single delta
 
@@ -100,6 +98,7 @@ func (s *Store) nextNoticeLocked() *Notice {
 		return nil // EndList wakes the cursor again
 	}
 	s.announceReplacementLocked()
+	s.announceBeginLocked()
 	if len(s.gate.notices) > 0 {
 		return s.gate.notices[0]
 	}
@@ -182,11 +181,26 @@ func (s *Store) putStream(ctx context.Context, ev *object.StreamEvent) (acknowle
 	acked := make(acknowledged)
 	d := &object.Delta{Stream: ev, Observed: s.o.Now().UnixNano(), Acker: acked}
 	s.o.Metrics.count(d)
-	// No object has such a key: resource names have no colon.
-	if err := s.o.Lane.Put(ctx, "stream:"+s.o.Scope, deltaOverhead, d); err != nil {
+	if err := put(ctx, s.o.Lane, d); err != nil {
 		return nil, err
 	}
 	return acked, nil
+}
+
+// Send puts a stream event of a scope without a store into its lane, and waits until the bus has
+// acknowledged it. The only error is the cause of ctx.
+func Send(ctx context.Context, lane Lane, ev *object.StreamEvent, now time.Time) error {
+	acked := make(acknowledged)
+	if err := put(ctx, lane, &object.Delta{Stream: ev, Observed: now.UnixNano(), Acker: acked}); err != nil {
+		return err
+	}
+	return acked.wait(ctx)
+}
+
+// put puts a stream event into the lane of its scope.
+func put(ctx context.Context, lane Lane, d *object.Delta) error {
+	// No object has such a key: resource names have no colon.
+	return lane.Put(ctx, "stream:"+d.Stream.Scope, deltaOverhead, d)
 }
 
 // SendProgress sends the resourceVersion up to which the bus has acknowledged everything, and waits for the acknowledgement. It sends

@@ -185,6 +185,9 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 		s.pos.ledger = s.newLedger(mark{rv: rv, state: s.known.state})
 		s.pos.own = s.list.at == AtCheckpoint && s.list.lost == nil // otherwise after the acknowledgement of the gap
 	}
+	if s.list.at != Relist {
+		s.beginLocked()
+	}
 	s.list.unseen, s.list.at, s.list.rv, s.known.rv = nil, listed, rv, rv
 	s.showGateLocked()
 	if n := slices.IndexFunc(notices, func(n *Notice) bool { return n.opens != nil }); n >= 0 {

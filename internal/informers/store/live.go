@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"math"
 
@@ -257,18 +258,26 @@ func (s *Store) rest() {
 type filtering struct {
 	by    Filter // nil: withholds nothing
 	where string // name of the condition that withholds whole objects, "" if there is none
+	rules []byte // JSON of the rules of the scope, with these filters
 }
+
+// hasRulesOf reports whether the rules are those of other.
+func (f *filtering) hasRulesOf(other *filtering) bool { return bytes.Equal(f.rules, other.rules) }
 
 // SetFilter replaces the filter; nil withholds nothing. where names the condition that withholds whole objects. If it changes after the
 // first list has begun, a snapshot must follow: also if it changes back, because consumers lack what was withheld in between. The counts
-// of withheld versions remain.
-func (s *Store) SetFilter(f Filter, where string) {
+// of withheld versions remain. rules is the JSON of the scope's rules, for consumers.
+func (s *Store) SetFilter(f Filter, where string, rules []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.snaps.due = s.snaps.due || s.o.Snapshots && !s.gone && s.list.at != unlisted && where != s.Where()
-	s.filters.Store(&filtering{by: f, where: where})
+	was, is := s.filters.Load(), &filtering{by: f, where: where, rules: rules}
+	s.filters.Store(is)
 	if f != nil {
 		s.filtered.Store(true)
+	}
+	if !is.hasRulesOf(was) {
+		s.beginAgainLocked()
 	}
 	broadcast.Wake(s.wake)
 }
@@ -276,26 +285,11 @@ func (s *Store) SetFilter(f Filter, where string) {
 // CopyFilter sets the filter of another store.
 func (s *Store) CopyFilter(other *Store) {
 	f := other.filters.Load()
-	s.SetFilter(f.by, f.where)
+	s.SetFilter(f.by, f.where, f.rules)
 }
 
 // Where returns the name of the condition that withholds whole objects, "" if there is none.
 func (s *Store) Where() string { return s.filters.Load().where }
-
-// Recount returns the notice of a progress event at rv, or none if nothing was withheld. After a restart the number of versions withheld
-// since an object's last event is unknown. After a stream event consumers expect none. filtered: the previous run may have withheld some.
-func (s *Store) Recount(filtered bool, rv uint64) []*Notice {
-	if !filtered && !s.filtered.Load() {
-		return nil
-	}
-	s.filtered.Store(true) // even if nothing is withheld now: the next run has to send it, unless this one has
-	return []*Notice{{
-		event: func() *object.StreamEvent {
-			return &object.StreamEvent{Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: rv}
-		},
-		done: func() { s.filtered.Store(s.filters.Load().by != nil) },
-	}}
-}
 
 // pass reports whether to send d, and counts the withheld versions of its key: skipped is the count before d, next the one after it. It
 // acknowledges a withheld delta. A withheld read does not count: its version was counted, or sent, before.

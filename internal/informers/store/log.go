@@ -91,6 +91,7 @@ func (s *Store) announceReplacementLocked() {
 	}
 	n.done = func() {
 		s.log.announced = number
+		s.begins.announced, s.begins.continued = false, false // the new log lacks it
 		s.snaps.due = s.snaps.due || sweep
 	}
 	s.gate.notices = slices.Insert(s.gate.notices, 0, n)

@@ -60,7 +60,7 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	m, acked := s.pos.ledger.Mark()
 	p.Acked = acked
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.pos.history, s.snaps.began
-	p.Initial = s.snaps.initial
+	p.Initial, p.ObservedSince = s.snaps.initial, s.begins.since
 	p.Log, p.Filtered, p.Where = s.log.announced, s.filtered.Load(), s.Where()
 	shown := s.snaps.current
 	if shown != nil && m.rv < shown.rv {
@@ -113,6 +113,10 @@ func (s *Store) Continue(c *checkpoint.Scope) {
 	s.pos.history, s.snaps.initial = c.History, c.Initial
 	s.snaps.began = s.Past(c.SnapshotBegan)
 	s.snaps.lastAsked = s.snaps.began
+	s.begins.since = s.Past(c.ObservedSince)
+	if c.Filtered {
+		s.filtered.Store(true)
+	}
 }
 
 // RaiseHistory sets the history number to at least n.

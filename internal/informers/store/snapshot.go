@@ -135,7 +135,11 @@ func (s *snapshot) status(running bool) Started {
 func (s *Store) started(snap *snapshot) *Notice {
 	return &Notice{
 		prepare: s.adopt, opens: snap,
-		event: func() *object.StreamEvent { return snap.event(object.SnapshotStarted, s.o.Resource) },
+		event: func() *object.StreamEvent {
+			ev := snap.event(object.SnapshotStarted, s.o.Resource)
+			ev.Continued, ev.Observation = snap.resumed, s.observationLocked()
+			return ev
+		},
 	}
 }
 

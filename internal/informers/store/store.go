@@ -92,6 +92,7 @@ type Store struct {
 	known    known
 	list     list
 	gate     gate
+	begins   beginning
 	snaps    snapshots
 	pos      position
 	log      replacements

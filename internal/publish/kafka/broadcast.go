@@ -20,21 +20,23 @@ import (
 // broadcast is a stream event in flight to every partition of every topic for objects of its resource. It is acknowledged when all
 // partitions have stored it.
 //
-// After progressWait, a progress is acknowledged if one partition has stored it. The others, for example without a leader, keep it in
-// their queues, before all later events. So a progress never covers events after it. Such a queue gets no second progress of the scope.
-// The ledger of the topic still lists the scope, so a later progress goes there too.
+// After broadcastWait, a progress or a scope.started is acknowledged if one partition has stored it. The others, for example without a
+// leader, keep it in their queues, before all later events. So a progress never covers events after it, and no event of a scope precedes
+// the scope's start in its partition. Such a queue gets no second progress of the scope. The ledger of the topic still lists the scope, so
+// a later progress goes there too.
 //
 // The goroutine of spread owns it, except for the fields guarded by Bus.mu.
 type broadcast struct {
-	event    *publish.Event
-	content  *encode.Event // the event for the partitions; for a progress a copy, since it may be sent after Done
-	scope    string        // see scopeKey
-	progress bool
+	event        *publish.Event
+	content      *encode.Event // the event for the partitions; if mayBePartial, a copy, since it may be sent after Done
+	scope        string        // see scopeKey
+	progress     bool
+	mayBePartial bool // it may be acknowledged before all partitions have stored it
 
 	chosen     bool // its topics are chosen
 	optional   bool // a topic that is deleted first does not need the event
 	everywhere bool // a progress that goes to all topics of its scope
-	first      bool // the first progress of its scope: it may announce withheld events, so no event may precede it
+	first      bool // the first progress of its scope, or the start of a scope: no event may precede it
 	started    time.Time
 	topics     []*topic        // written with Bus.mu held
 	unready    []*topic        // of these: topics with unknown partitions
@@ -47,7 +49,9 @@ type broadcast struct {
 
 func (b *Bus) startBroadcast(e *publish.Event) {
 	s := &broadcast{event: e, content: e.Event, scope: scopeKey(e.Event, e.Delta.Stream.Scope), progress: e.Delta.Stream.Kind == object.Progress}
-	if s.progress {
+	starts := e.Delta.Stream.Kind == object.ScopeStarted
+	s.mayBePartial, s.first = s.progress || starts, starts
+	if s.mayBePartial {
 		s.content = clone(e.Event)
 	}
 	b.mu.Lock()
@@ -134,7 +138,7 @@ func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 
 // mayLeave reports whether a broadcast may end before all partitions have stored it. answered: one has stored or refused it.
 func (s *broadcast) mayLeave(answered bool) bool {
-	return s.progress && time.Since(s.started) >= progressWait && (answered || len(s.missed) > 0) && (!s.first || len(s.unready) == 0)
+	return s.mayBePartial && time.Since(s.started) >= broadcastWait && (answered || len(s.missed) > 0) && (!s.first || len(s.unready) == 0)
 }
 
 // recordProgress records the topics that have a progress in all of their partitions.
@@ -260,8 +264,8 @@ func (b *Bus) streamTopics(e *publish.Event) (names []string, optional, ok bool,
 const (
 	// progressAge is the interval of a progress to all topics of its scope, with {namespace} in the template.
 	progressAge = time.Hour
-	// progressWait is the time that a progress waits for all partitions. Those without it then store it later.
-	progressWait = 10 * time.Second
+	// broadcastWait is the time that a progress or a scope.started waits for all partitions. Those without it then store it later.
+	broadcastWait = 10 * time.Second
 )
 
 // ledger tracks the progress of scopes that a topic does not have yet.

@@ -26,8 +26,9 @@
 // {namespace} in the template these are all topics in memory, and those in a list up to half a minute old. Readers of a later topic see
 // read events of its snapshot without snapshot.started, and snapshot.completed if it follows the creation.
 //
-// Progress goes to fewer topics, see progressTopics, and need not wait for all partitions. One that has not stored it after ten seconds
-// keeps a copy in its queue, even after Done, before all later events. It gets no other progress of the scope until it has stored that.
+// Progress and scope.started need not wait for all partitions. One that has not stored it after ten seconds keeps a copy in its queue,
+// even after Done, before all later events. Progress goes to fewer topics, see progressTopics. A partition gets no other progress of the
+// scope until it has stored that.
 //
 // # Goroutines
 //

@@ -1,0 +1,71 @@
+package informers
+
+import (
+	"context"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// A scope that nothing observes any more says so: without scope.ended, a reader cannot distinguish
+// it from one whose agent is down. The checkpoint keeps the scope until the bus has the event, so
+// that the next run sends it if this one ends before. A scope of the same name begins after that.
+//
+// The end of a scope that is no longer selected is sent by its tombstone, after its left events.
+
+// ending is a scope whose end is being sent.
+type ending struct{ done chan struct{} }
+
+// announceEnd sends the end of a scope that has neither an informer nor a tombstone. c has its
+// position, and why it ends. It must be called with mu held.
+func (s *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Scope) {
+	if s.active.endings[name] != nil {
+		return
+	}
+	e := &ending{done: make(chan struct{})}
+	s.active.endings[name] = e
+	if s.o.Memory != nil {
+		s.o.Memory.Track(name, func() (checkpoint.Position, bool) { return checkpoint.Position{Scope: *c}, true })
+	}
+	event := &object.StreamEvent{
+		Kind: object.ScopeEnded, Scope: name, History: c.History, ResourceVersion: c.ResourceVersion,
+		Resource: &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced},
+		End:      object.EndReason(c.Ended.Reason), Successors: c.Ended.Successors,
+	}
+	lane := s.o.Lane(name)
+	s.goRun(ctx, func(ctx context.Context) {
+		if store.Send(ctx, lane, event, s.o.Now()) != nil {
+			return // the manager ends: the next run sends it
+		}
+		_ = s.decide(ctx, func(context.Context) { // or the manager ends
+			delete(s.active.endings, name)
+			s.forget(name)
+			s.release(name)
+			close(e.done)
+		})
+	})
+}
+
+// endOf describes the end of a scope whose informer has ended. It must be called with mu held.
+func endOf(r *running, reason object.EndReason) *checkpoint.Scope {
+	p, ok := r.Position()
+	if !ok || p.Resource == "" {
+		p.ResourceVersion, p.History = r.Store().View().Reached, r.Store().View().History
+		r.Selection().Record(&p.Scope)
+	}
+	p.Ended = &checkpoint.Ended{Reason: string(reason)}
+	return &p.Scope
+}
+
+// successorsOf returns the names of the scopes that begin after a tombstone, and can have the
+// objects of its scope.
+func successorsOf(t *scope.Tombstone) (names []string) {
+	for _, o := range t.Successors() {
+		if in := t.Selection().Namespace; o.Waits && (in == "" || o.Selection().Takes(in)) {
+			names = append(names, o.Name())
+		}
+	}
+	return names
+}
