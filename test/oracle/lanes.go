@@ -34,7 +34,7 @@ func (l Lanes) Judge(want map[ObjectKey][]Expectation, records []Record, v View)
 	return sum
 }
 
-// JudgeLives judges each lane with Judge and JudgeLives, over all lives of the agent. view derives the expectations of all
+// JudgeLives judges each lane with Judge, JudgeLives and JudgeScopes, over all lives of the agent. view derives the expectations of all
 // lanes, and the View, from the records of one lane.
 func (l Lanes) JudgeLives(
 	records []Record, view func([]Record) (map[ObjectKey][]Expectation, View), losses []Loss, o Outside,
@@ -47,6 +47,7 @@ func (l Lanes) JudgeLives(
 		want = l.wants(i, want)
 		sum.add(Judge(want, lane, v))
 		faults = append(faults, judgeLives(want, lane, losses, o, &reads)...)
+		faults = append(faults, JudgeScopes(lane)...)
 	}
 	return sum, append(slices.Clone(sum.Faults), faults...)
 }

@@ -34,6 +34,8 @@ const (
 	SnapshotCompleted = "snapshot.completed"
 	Gap               = "gap"
 	Progress          = "progress"
+	ScopeStarted      = "scope.started"
+	ScopeEnded        = "scope.ended"
 )
 
 // The reasons of gaps.
@@ -195,6 +197,10 @@ type envelopeData struct {
 	Reason              string `json:"reason"`
 	Recovered           *bool  `json:"recovered"`
 	DeadLetter          string `json:"deadLetter"`
+	Writer              string `json:"writer"`
+	Run                 string `json:"run"`
+	End                 string `json:"end"`
+	Rules               []any  `json:"rules"`
 }
 
 // Reader parses messages into records and checks each against the contract. It is not safe for concurrent use.
@@ -319,6 +325,15 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 		}
 		if rec.Reason == ContentChanged && (rec.From != rec.To || !rec.Recovered) {
 			problem("gap %d-%d, recovered %t, where only the content changed", rec.From, rec.To, rec.Recovered)
+		}
+	case ScopeStarted, ScopeEnded:
+		at, _ := time.Parse(time.RFC3339Nano, e.Time) // Checked above.
+		want("id", e.ID, fmt.Sprintf("%s/%s/%d%s", e.Scope, strings.TrimPrefix(kind, "scope."), at.UnixNano(), historyEnd(rec.History)))
+		if rec.Rev == 0 || e.Data.Writer == "" || e.Data.Run == "" {
+			problem("%s that does not say where, and by whom: %.300s", kind, m.Body)
+		}
+		if (kind == ScopeStarted) != (len(e.Data.Rules) > 0) || (kind == ScopeEnded) != (e.Data.End != "") {
+			problem("%s with rules %s and end %q", kind, e.Data.Rules, e.Data.End)
 		}
 	case Progress:
 		// The id has the second of the event's time, so that it is new even if nothing has changed.
