@@ -69,8 +69,9 @@ func TestQuietAgent(t *testing.T) {
 	n := len(s.Stream.All())
 	s.Agent.Again(t)
 	rec := s.Rewrite(t, namespace, "old-1", "at last")
-	if list := s.Since(n); len(list) != 1 || list[0].ID != rec.ID {
-		t.Errorf("%d records after a restart with one change: %v", len(list), list)
+	list := s.Since(n)
+	if len(list) != 2 || list[0].Stream != oracle.ScopeStarted || list[1].ID != rec.ID {
+		t.Errorf("%d records after a restart with one change, want the start of the scope and the change: %v", len(list), list)
 	}
 }
 

@@ -234,7 +234,7 @@ func TestUpgradeElected(t *testing.T) {
 	t.Parallel()
 	e := newElection(t, world.SharedPlane(t), "upgrade-elected")
 	before := agentBefore(t)
-	e.binary = before
+	e.binary, e.Former = before, true
 	e.begin(t, 1)
 	for _, binary := range []string{"", before, ""} {
 		old, epoch := e.leader(t), e.epoch()

@@ -47,7 +47,9 @@ func (l Lanes) JudgeLives(
 		want = l.wants(i, want)
 		sum.add(Judge(want, lane, v))
 		faults = append(faults, judgeLives(want, lane, losses, o, &reads)...)
-		faults = append(faults, JudgeScopes(lane)...)
+		if !o.Former {
+			faults = append(faults, JudgeScopes(lane)...)
+		}
 	}
 	return sum, append(slices.Clone(sum.Faults), faults...)
 }

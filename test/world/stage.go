@@ -63,6 +63,7 @@ type Stage struct {
 	Window     time.Duration // The stream's duplicate window; 0: the agent's default.
 
 	Losses []oracle.Loss
+	Former bool // See oracle.Outside.
 }
 
 // NewStage starts a control plane and NATS. Begin starts the agent.
@@ -253,7 +254,7 @@ func (s *Stage) Conclude(t testing.TB, asked func(*oracle.Record) bool, resource
 					}
 				}
 				return want, v
-			}, s.Losses, oracle.Outside{Asked: asked, Restarted: s.restarted})
+			}, s.Losses, oracle.Outside{Asked: asked, Restarted: s.restarted, Former: s.Former})
 		}
 		if len(faults) > 0 && time.Since(since) < idle {
 			return errors.New("faults are left, and records may come yet")
