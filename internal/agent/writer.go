@@ -47,7 +47,8 @@ func writerOf(uid string, l *checkpointLocation, host, node string) string {
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// runOf returns the name of a run of a writer: a term of one process. epoch is that of the election, 0 without one.
+// runOf returns the name of a run of a writer: a term of one process. epoch is that of the
+// election, 0 without one.
 func runOf(epoch uint64, began time.Time) string {
 	return fmt.Sprintf("%d-%d", epoch, began.UnixMilli())
 }

@@ -153,7 +153,8 @@ func (s *Manager) track(i *scope.Informer) {
 	}
 }
 
-// forget deletes a scope from the checkpoint, unless it has a tombstone or an end that is not on the bus yet. It must be called with mu held.
+// forget deletes a scope from the checkpoint, unless it has a tombstone or an end that is not on
+// the bus yet. It must be called with mu held.
 func (s *Manager) forget(scope string) {
 	if s.o.Memory != nil && !s.isRetired(scope) && s.active.endings[scope] == nil {
 		s.o.Memory.Forget(scope)

@@ -149,7 +149,8 @@ func TestADeselectedScopeEnds(t *testing.T) {
 	}
 }
 
-// The checkpoint keeps a scope until the bus has its end. If the run ends before, the next one sends it. The scope starts again after it.
+// The checkpoint keeps a scope until the bus has its end. If the run ends before, the next one
+// sends it. The scope starts again after it.
 func TestTheEndOfAScopeIsSentByTheNextRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newCustoms(t), newMemory()

@@ -180,8 +180,8 @@ func TestLogIsReplacedDuringTombstone(t *testing.T) {
 	})
 }
 
-// The agent stops after it has sent all left events, and the bus acknowledges them while the queue drains. The next run does not repeat them:
-// it sends the end of the scope.
+// The agent stops after it has sent all left events, and the bus acknowledges them while the queue
+// drains. The next run does not repeat them: it sends the end of the scope.
 func TestTombstoneIsAcknowledgedAfterTheAgentStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()

@@ -131,8 +131,9 @@ type StreamEvent struct {
 	ResourceVersion uint64 // of all but gaps
 	Objects         int    // snapshot.started: objects to read; snapshot.completed: objects read
 	Initial         bool   // started: the agent had no position of the scope, and did not find one on the bus
-	// Continued: scope.started: nothing is missing since an earlier observation of the scope, which had reached
-	// ResourceVersion. snapshot.started: an earlier run began this snapshot, and may have sent a part of it.
+	// Continued: scope.started: nothing is missing since an earlier observation of the scope, which
+	// had reached ResourceVersion. snapshot.started: an earlier run began this snapshot, and may
+	// have sent a part of it.
 	Continued   bool
 	Observation *Observation // scope.started, snapshot.started; nil: not known
 	End         EndReason    // scope.ended

@@ -148,22 +148,26 @@ type Stream struct {
 	Snapshot        string `json:"snapshot,omitempty"`        // snapshot.started, snapshot.completed
 	ResourceVersion string `json:"resourceVersion,omitempty"` // all but gap
 	Objects         int    `json:"objects,omitempty"`         // snapshot.started: to be read; snapshot.completed: read
-	// Initial, of a started scope or snapshot, reports that the agent had no position of the scope, and did not find one on the bus. If the
-	// stream has earlier events of the scope, versions between them and this snapshot may be missing, although no gap says so.
+	// Initial, of a started scope or snapshot, reports that the agent had no position of the scope,
+	// and did not find one on the bus. If the stream has earlier events of the scope, versions
+	// between them and this snapshot may be missing, although no gap says so.
 	Initial bool `json:"initial,omitempty"`
 	// Continued, of a started scope, reports that nothing is missing since an earlier observation
 	// of the scope, which had reached ResourceVersion. Continued, of a started snapshot, reports
 	// that an earlier run of the agent began the snapshot, and may have sent a part of it.
 	Continued bool `json:"continued,omitempty"`
-	// ObservedSince is when the first of the runs began that have observed the scope without an end in between; zero if it is not known.
+	// ObservedSince is when the first of the runs began that have observed the scope without an end
+	// in between; zero if it is not known.
 	ObservedSince time.Time `json:"observedSince,omitzero"` // scope.started, snapshot.started
-	// Rules take the objects of the scope, the first that matches. They do not have the limits that the name of the scope has.
+	// Rules take the objects of the scope, the first that matches. They do not have the limits that
+	// the name of the scope has.
 	Rules  []Rule `json:"rules,omitempty"`  // scope.started, snapshot.started
 	Writer string `json:"writer,omitempty"` // scope.started, scope.ended, snapshot.started: names an agent across its restarts
 	Run    string `json:"run,omitempty"`    // as Writer: names one run of the agent, "<epoch>-<milliseconds since 1970>"
 
 	End EndReason `json:"end,omitempty"` // scope.ended
-	// Successors are the names of the scopes that have the objects of an ended scope now, if they are known.
+	// Successors are the names of the scopes that have the objects of an ended scope now, if they
+	// are known.
 	Successors []string `json:"successors,omitempty"`
 
 	FromResourceVersion string    `json:"fromResourceVersion,omitempty"` // gap

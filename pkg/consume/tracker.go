@@ -54,8 +54,8 @@ const DefaultForget = time.Hour
 //     sweep keeps it. If the dead letter is its deletion, the object is gone. The Tracker does not
 //     see the rest of the dead letter.
 //   - A name belongs to one object at a time: if another uid has it, the earlier object is gone.
-//   - The start and the end of the observation of a scope (TypeScopeStarted, TypeScopeEnded) change no object. Objects that are no longer
-//     selected have left events.
+//   - The start and the end of the observation of a scope (TypeScopeStarted, TypeScopeEnded) change
+//     no object. Objects that are no longer selected have left events.
 //
 // An object belongs to a scope by cluster, resource and namespace, and, if the scope has selectors,
 // by the scope that its last event names. So several agents may share a stream and observe parts of

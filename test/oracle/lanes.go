@@ -34,8 +34,8 @@ func (l Lanes) Judge(want map[ObjectKey][]Expectation, records []Record, v View)
 	return sum
 }
 
-// JudgeLives judges each lane with Judge, JudgeLives and JudgeScopes, over all lives of the agent. view derives the expectations of all
-// lanes, and the View, from the records of one lane.
+// JudgeLives judges each lane with Judge, JudgeLives and JudgeScopes, over all lives of the agent.
+// view derives the expectations of all lanes, and the View, from the records of one lane.
 func (l Lanes) JudgeLives(
 	records []Record, view func([]Record) (map[ObjectKey][]Expectation, View), losses []Loss, o Outside,
 ) (Verdict, []Fault) {

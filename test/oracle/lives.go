@@ -100,8 +100,8 @@ type Outside struct {
 	Asked func(started *Record) bool
 	// Restarted reports whether an agent was started between two times. Nil: none was.
 	Restarted func(from, to time.Time) bool
-	// Former reports that a release which sends neither starts nor ends of scopes has written some of
-	// the records.
+	// Former reports that a release which sends neither starts nor ends of scopes has written some
+	// of the records.
 	Former bool
 }
 

@@ -15,9 +15,9 @@
 // # Gate
 //
 // No delta passes the stream event that announces it (gap, scope.started, snapshot.started) before
-// the bus has acknowledged that event. The queue of notices has these events in order. While it is not empty,
-// the gate is closed: Apply blocks, and the cursor sends nothing. Once it is empty, the cursor
-// opens the gate.
+// the bus has acknowledged that event. The queue of notices has these events in order. While it is
+// not empty, the gate is closed: Apply blocks, and the cursor sends nothing. Once it is empty, the
+// cursor opens the gate.
 //
 // # Position
 //

@@ -17,13 +17,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
 
-// broadcast is a stream event in flight to every partition of every topic for objects of its resource. It is acknowledged when all
-// partitions have stored it.
+// broadcast is a stream event in flight to every partition of every topic for objects of its
+// resource. It is acknowledged when all partitions have stored it.
 //
-// After broadcastWait, a progress or a scope.started is acknowledged if one partition has stored it. The others, for example without a
-// leader, keep it in their queues, before all later events. So a progress never covers events after it, and no event of a scope precedes
-// the scope's start in its partition. Such a queue gets no second progress of the scope. The ledger of the topic still lists the scope, so
-// a later progress goes there too.
+// After broadcastWait, a progress or a scope.started is acknowledged if one partition has stored
+// it. The others, for example without a leader, keep it in their queues, before all later events.
+// So a progress never covers events after it, and no event of a scope precedes the scope's start in
+// its partition. Such a queue gets no second progress of the scope. The ledger of the topic still
+// lists the scope, so a later progress goes there too.
 //
 // The goroutine of spread owns it, except for the fields guarded by Bus.mu.
 type broadcast struct {
@@ -264,7 +265,8 @@ func (b *Bus) streamTopics(e *publish.Event) (names []string, optional, ok bool,
 const (
 	// progressAge is the interval of a progress to all topics of its scope, with {namespace} in the template.
 	progressAge = time.Hour
-	// broadcastWait is the time that a progress or a scope.started waits for all partitions. Those without it then store it later.
+	// broadcastWait is the time that a progress or a scope.started waits for all partitions. Those
+	// without it then store it later.
 	broadcastWait = 10 * time.Second
 )
 

@@ -2,39 +2,49 @@
 //
 // # Partitions
 //
-// Each partition of a topic has a queue, a goroutine, an idempotent producer (package producer), and at most one batch in flight. Later
-// events form the next batch, so batches grow with the latency of acknowledgements, and nothing lingers. A lost answer leaves only the
-// newest batch in doubt, and no error changes the order. Each partition has its own producer id, so a reset affects that partition alone.
+// Each partition of a topic has a queue, a goroutine, an idempotent producer (package producer),
+// and at most one batch in flight. Later events form the next batch, so batches grow with the
+// latency of acknowledgements, and nothing lingers. A lost answer leaves only the newest batch in
+// doubt, and no error changes the order. Each partition has its own producer id, so a reset affects
+// that partition alone.
 //
-// Requests go to the partition's leader, by metadata that is read again after every error. A batch is resent, byte for byte, until it is
-// stored or refused. A refused batch is halved until the event at fault is alone; its error is final.
+// Requests go to the partition's leader, by metadata that is read again after every error. A batch
+// is resent, byte for byte, until it is stored or refused. A refused batch is halved until the
+// event at fault is alone; its error is final.
 //
-// A batch is also halved after four consecutive cuts of its connection, each but the first of a new connection on which the broker has
-// answered. A single event is handed back with RetryError.Alone: it may be the cause, or stored already. With Event.Alone it is sent
-// once, in its own batch and connection; a cut hands it back again. An event above the size without objects is sent up to four times,
-// then counts as too large: brokers cut requests above socket.request.max.bytes.
+// A batch is also halved after four consecutive cuts of its connection, each but the first of a new
+// connection on which the broker has answered. A single event is handed back with RetryError.Alone:
+// it may be the cause, or stored already. With Event.Alone it is sent once, in its own batch and
+// connection; a cut hands it back again. An event above the size without objects is sent up to four
+// times, then counts as too large: brokers cut requests above socket.request.max.bytes.
 //
-// Other events are never handed back: without their topic, or a leader of their partition, they wait in the driver.
+// Other events are never handed back: without their topic, or a leader of their partition, they
+// wait in the driver.
 //
 // # Memory
 //
-// An event is held in encoded form, and compressed in the batch in flight. The number of batches made at once is that of the processors.
+// An event is held in encoded form, and compressed in the batch in flight. The number of batches
+// made at once is that of the processors.
 //
 // # Stream events
 //
-// A stream event goes to each partition of every topic for objects of its resource, and is acknowledged when all have stored it. With
-// {namespace} in the template these are all topics in memory, and those in a list up to half a minute old. Readers of a later topic see
-// read events of its snapshot without snapshot.started, and snapshot.completed if it follows the creation.
+// A stream event goes to each partition of every topic for objects of its resource, and is
+// acknowledged when all have stored it. With {namespace} in the template these are all topics in
+// memory, and those in a list up to half a minute old. Readers of a later topic see read events of
+// its snapshot without snapshot.started, and snapshot.completed if it follows the creation.
 //
-// Progress and scope.started need not wait for all partitions. One that has not stored it after ten seconds keeps a copy in its queue,
-// even after Done, before all later events. Progress goes to fewer topics, see progressTopics. A partition gets no other progress of the
-// scope until it has stored that.
+// Progress and scope.started need not wait for all partitions. One that has not stored it after ten
+// seconds keeps a copy in its queue, even after Done, before all later events. Progress goes to
+// fewer topics, see progressTopics. A partition gets no other progress of the scope until it has
+// stored that.
 //
 // # Goroutines
 //
-// Run starts one that reads the cluster's metadata, prepares topics and starts their partitions; one that compares topic identities; and
-// one that carries stream events to partitions. Each partition of a topic in memory has one. Requests have none: the caller reads the
-// answer. All end before Run returns.
+// Run starts one that reads the cluster's metadata, prepares topics and starts their partitions;
+// one that compares topic identities; and one that carries stream events to partitions. Each
+// partition of a topic in memory has one. Requests have none: the caller reads the answer. All end
+// before Run returns.
 //
-// Publish never waits: it appends to a queue. A partition checks the fence before each attempt, a connection before each write.
+// Publish never waits: it appends to a queue. A partition checks the fence before each attempt, a
+// connection before each write.
 package kafka
