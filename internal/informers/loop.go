@@ -30,13 +30,13 @@ func (s *Manager) Run(ctx context.Context) error {
 	s.ran, s.group = true, g
 	if s.o.Memory != nil {
 		for name, c := range s.o.Memory.Scopes() {
+			s.active.remembered[schema.GroupResource{Group: c.Group, Resource: c.Resource}] = true
+			s.active.raiseHistory(&object.Resource{Group: c.Group, Name: c.Resource}, c.Aggregated, c.History)
 			if c.Ended != nil {
 				s.announceEnd(ctx, name, &c)
 				continue
 			}
 			s.active.origins[name] = scope.Origin{Scope: c}
-			s.active.remembered[schema.GroupResource{Group: c.Group, Resource: c.Resource}] = true
-			s.active.raiseHistory(&object.Resource{Group: c.Group, Name: c.Resource}, c.Aggregated, c.History)
 		}
 	}
 	s.mu.Unlock()
@@ -279,8 +279,8 @@ const (
 	gone                   // the bus has everything: the scope is deleted from the checkpoint
 )
 
-// removeGone removes the ended informer of a scope of which the bus has everything, and announces
-// why it ends. It must be called with mu held.
+// removeGone removes an ended informer, and announces why its scope ends. The bus must have
+// everything of the scope. It must be called with mu held.
 func (s *Manager) removeGone(ctx context.Context, r *running, reason object.EndReason) {
 	end := endOf(r, reason)
 	s.remove(r, gone)

@@ -119,7 +119,9 @@ func TestAChangedFilterIsSaid(t *testing.T) {
 // The end of a scope that is no longer selected follows its left events. Its successors are named.
 func TestADeselectedScopeEnds(t *testing.T) {
 	shop := func(r *selection.Rule) {
-		r.AllNamespaces, r.Names, r.Namespaces = false, []string{"shop"}, func(ns string) bool { return ns == "shop" }
+		r.AllNamespaces = false
+		r.Names = []string{"shop"}
+		r.Namespaces = func(ns string) bool { return ns == "shop" }
 	}
 	for name, c := range map[string]struct {
 		rules []selection.Rule
@@ -176,9 +178,19 @@ func TestTheEndOfAScopeIsSentByTheNextRun(t *testing.T) {
 			t.Error("the scope starts again before the bus has its end")
 		}
 		l.end()
+		m.mu.Lock()
+		c := m.scopes["widgets.shop.test"]
+		c.History = 1 // etcd was restored in an earlier run
+		m.scopes["widgets.shop.test"] = c
+		m.mu.Unlock()
 
 		l = live(t, s.apiServer, m, withScopes(takes(widgets(nil))))
 		eventually(t, "the new object", func() bool { return l.has("r b uid-2 -→1") || l.has("c b uid-2 -→1") })
+		for _, d := range l.ofScope("widgets.shop.test") {
+			if d.Stream == nil && d.History != 1 {
+				t.Errorf("%s has the history number %d, want that of the ended scope", short(d), d.History)
+			}
+		}
 		got := l.observations()
 		if len(got) != 2 || got[0] != "widgets.shop.test ends, removed" || !strings.HasPrefix(got[1], "widgets.shop.test starts, ") {
 			t.Errorf("the next run says %q", got)

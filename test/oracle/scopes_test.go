@@ -8,7 +8,9 @@ import (
 func TestOracleKnowsWhichScopesAreObserved(t *testing.T) {
 	of := func(kind, scope string) Record { return Record{Stream: kind, Scope: ParseScope(scope)} }
 	object := Record{Op: Created, Key: ObjectKey{Resource: "pods", Namespace: "shop", Name: "web"}}
-	gap, started, ended := of(Gap, "pods"), of(ScopeStarted, "pods"), of(ScopeEnded, "pods")
+	gap := of(Gap, "pods")
+	started := of(ScopeStarted, "pods")
+	ended := of(ScopeEnded, "pods")
 	for _, tc := range []struct {
 		name    string
 		records []Record

@@ -158,7 +158,8 @@ func (t *Tombstone) sendEnd(ctx context.Context, now, log uint64) error {
 // Position returns the position of the scope, or of its end.
 func (t *Tombstone) Position() (checkpoint.Position, bool) {
 	p, ok := t.Informer.Position()
-	if p.Ended = t.ended.Load(); p.Ended != nil {
+	p.Ended = t.ended.Load()
+	if p.Ended != nil {
 		p.Retiring = nil
 	}
 	return p, ok
@@ -173,7 +174,8 @@ func (t *Tombstone) end(now uint64) *object.StreamEvent {
 		ev.End = object.Removed
 		return ev
 	}
-	if ev.Successors = t.Heirs(); len(ev.Successors) > 0 {
+	ev.Successors = t.Heirs()
+	if len(ev.Successors) > 0 {
 		ev.End = object.Replaced
 	}
 	return ev
