@@ -136,8 +136,8 @@ func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bo
 }
 
 // Scopes says for each scope how certain the versions are that Add returned. They are sorted by
-// cluster, resource and name. A resource of which there are objects and no stream events has an
-// entry without a name.
+// cluster, resource and name. If the record has objects of a resource and no stream events, the
+// resource has an entry without a name.
 func (f *Fold) Scopes() []Scope {
 	all := map[scopeKey]Scope{}
 	for _, l := range f.logs {
