@@ -22,6 +22,9 @@ type Scope struct {
 	Content string `json:"content,omitempty"`
 	// Filtered reports that filters may have withheld versions, whose number is not stored.
 	Filtered bool `json:"filtered,omitempty"`
+	// Hides reports, if Filtered, that filters had withheld the last version of an object, or its
+	// deletion, at ResourceVersion. nil: an older release wrote the checkpoint.
+	Hides *bool `json:"hides,omitempty"`
 	// Where identifies the filters that withhold whole objects; "" if there are none.
 	Where string `json:"where,omitempty"`
 	// Aggregated reports that an APIService serves the resource: its objects survive while it is not served.

@@ -159,10 +159,6 @@ func appendStreamID(dst []byte, d *object.Delta) []byte {
 		case s.Recovered:
 			dst = append(dst, "/recovered"...)
 		}
-	case object.Progress:
-		// The time makes each progress event unique, even if nothing changes and the version stays.
-		dst = strconv.AppendUint(append(dst, "progress/"...), s.ResourceVersion, 10)
-		dst = strconv.AppendInt(append(dst, '/'), time.Unix(0, d.Observed).Unix(), 10)
 	case object.ScopeStarted, object.ScopeEnded: // several runs may begin and end a scope at one version
 		dst = append(append(dst, strings.TrimPrefix(string(s.Kind), "scope.")...), '/')
 		dst = strconv.AppendInt(dst, d.Observed, 10)

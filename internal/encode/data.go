@@ -141,8 +141,6 @@ func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta, _ *sho
 		dst = e.appendWriter(dst)
 	case object.Gap:
 		dst = appendGap(dst, s)
-	case object.Progress:
-		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
 	}
 	dst[start] = '{' // replaces the first comma
 	return append(dst, '}'), nil

@@ -27,6 +27,8 @@ type Options struct {
 	Epoch      uint64 // of the leader; 0: there is no election, and events have no epoch
 	Writer     string // names what the agent keeps its positions in, across restarts; "": stream events name no writer
 	Run        string // names the term of this process as a writer
+	Checkpoint string // what the agent keeps its positions in, for people; "": not known
+	Node       string // the agent's node; "": none
 	// SampleRatio is the fraction of object events that are traced, from 0 to 1; the event id decides.
 	SampleRatio float64
 }
@@ -63,6 +65,7 @@ var (
 	errNoAfter    = errors.New("no object after")
 	errNoScope    = errors.New("no scope")
 	errNoReason   = errors.New("no reason")
+	errNoWriter   = errors.New("no writer")
 )
 
 // Encode makes ev the event of d, and reuses ev's buffers. After an error ev is only valid for another Encode.
@@ -73,6 +76,8 @@ func (e *Encoder) into(ev *Event, d *object.Delta, mode Mode, s *shortening) err
 	ev.Delta = d
 	if err := e.encode(ev, d, mode, s); err != nil {
 		switch {
+		case d.Report != nil:
+			return fmt.Errorf("encode progress %d: %w", d.Report.Number, err)
 		case d.Stream != nil:
 			return fmt.Errorf("encode %s %s: %w", d.Stream.Kind, d.Stream.Scope, err)
 		case d.Ref == nil || d.Ref.Resource == nil:
@@ -88,8 +93,11 @@ func (e *Encoder) encode(ev *Event, d *object.Delta, mode Mode, s *shortening) e
 		return errNoCluster
 	}
 	check, attributes, data := checkObject, e.objectAttributes, e.appendObjectData
-	if d.Stream != nil {
+	switch {
+	case d.Stream != nil:
 		check, attributes, data = checkStream, e.streamAttributes, e.appendStreamData
+	case d.Report != nil:
+		check, attributes, data = e.checkReport, e.reportAttributes, e.appendReport
 	}
 	if err := check(d, s); err != nil {
 		return err
@@ -165,7 +173,7 @@ func checkStream(d *object.Delta, _ *shortening) error {
 		if s.Snapshot == "" {
 			return errNoSnapshot
 		}
-	case object.Progress, object.ScopeStarted:
+	case object.ScopeStarted:
 		if s.ResourceVersion == 0 {
 			return errNoVersion
 		}

@@ -47,6 +47,33 @@ func version(ref *object.Ref, rv uint64, spec string) *object.Object {
 	return object.New(ref, rv, 0, nil, []byte(doc))
 }
 
+// reports returns progress events: of an agent at rest, and of one that was interrupted.
+func reports() map[string]*object.Delta {
+	ago := func(seconds int) time.Time { return observed.Add(-time.Duration(seconds) * time.Second) }
+	return map[string]*object.Delta{
+		"progress": {Report: &object.Report{
+			Number: 7, Since: ago(600), To: ago(31), SnapshotBegan: ago(3600),
+			Scopes: []object.ScopeReport{{Resource: roles, Count: 1, ResourceVersion: 52100}, {Resource: pods, Count: 1009, ResourceVersion: 52098, History: 2}},
+		}},
+		"progress-interrupted": {Report: &object.Report{
+			Number: 8, Since: ago(600), To: ago(31), SnapshotBegan: ago(3600), Ends: true,
+			Scopes: []object.ScopeReport{
+				{Resource: deployments, Scope: "deployments.apps/shop"},
+				{
+					Resource: pods, Scope: "pods/shop", ResourceVersion: 48300, To: ago(100), SnapshotBegan: ago(7200),
+					Interruptions: []object.Interruption{
+						{From: ago(500), Until: ago(460), Why: object.InterruptedCut}, {From: ago(100), Why: object.InterruptedBlocked},
+					},
+					Hidden: []object.HiddenSpan{
+						{From: object.Point{ResourceVersion: 48001, Time: ago(400)}, Until: object.Point{ResourceVersion: 48250, Time: ago(300)}},
+						{From: object.Point{ResourceVersion: 48290, Time: ago(200)}},
+					},
+				},
+			},
+		}},
+	}
+}
+
 // deltas returns one delta of each kind, by the name of its golden files.
 func deltas() map[string]*object.Delta {
 	web, pod, role := refOf(deployments, "shop", "web"), refOf(pods, "shop", "web-0"), refOf(roles, "", "system:node")
@@ -81,7 +108,6 @@ func deltas() map[string]*object.Delta {
 		"scope-started-initial":  {Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: deployments, Scope: "deployments.apps", ResourceVersion: 48007, Initial: true, Observation: &object.Observation{Rules: []byte(`[{}]`)}}},
 		"scope-ended":            {Stream: &object.StreamEvent{Kind: object.ScopeEnded, Resource: pods, Scope: "pods", ResourceVersion: 48300, End: object.Replaced, Successors: []string{"pods/shop", "pods/web?labelSelector=a=b"}}},
 		"scope-ended-removed":    {Stream: &object.StreamEvent{Kind: object.ScopeEnded, Resource: deployments, Scope: "deployments.apps/shop", ResourceVersion: 48300, End: object.Removed}},
-		"progress":               {Stream: &object.StreamEvent{Kind: object.Progress, Resource: roles, Scope: "clusterroles.rbac.authorization.k8s.io", ResourceVersion: 52100}},
 	}
 	for _, reason := range []object.GapReason{object.Compacted, object.Rewound, object.SelectionChanged, object.CheckpointLost, object.ContentChanged} {
 		gap := *ds["gap"].Stream
@@ -98,13 +124,14 @@ func deltas() map[string]*object.Delta {
 		Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48007, To: 48211, Reason: object.DeadLetter,
 		Letter: "deployments.apps/" + web.UID + "/48211",
 	}}
+	maps.Copy(ds, reports())
 	for _, d := range ds {
 		d.Observed = observed.UnixNano()
 	}
 	// Add each kind of event after the second restore of etcd.
 	for name, d := range maps.Clone(ds) {
 		if !slices.Contains([]string{
-			"created", "updated", "deleted", "read", "entered", "left", "snapshot-started", "snapshot-completed", "progress",
+			"created", "updated", "deleted", "read", "entered", "left", "snapshot-started", "snapshot-completed",
 			"scope-started", "scope-ended",
 		}, name) {
 			continue
@@ -135,6 +162,13 @@ func TestEncodeGolden(t *testing.T) {
 					t.Fatal(err)
 				}
 				goldenEvent(t, name, mode, &ev)
+				writer := ""
+				if d.Report != nil {
+					writer = o.Writer
+				}
+				if got := string(ev.Writer); got != writer {
+					t.Errorf("the writer is %q, want %q", got, writer)
+				}
 			})
 		}
 	}
@@ -260,7 +294,6 @@ func TestEncodeIDs(t *testing.T) {
 		"gap-rewound":         "deployments.apps/gap/48300-31000/h1",
 		"gap-dead-letter":     "deployments.apps/gap/48007-48211/deployments.apps" + uid + "48211",
 		"gap-content-changed": "deployments.apps/gap/48300-48300/content-changed",
-		"progress":            "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800",
 		"scope-started":       "pods/started/1795186800123456789",
 		"scope-ended":         "pods/ended/1795186800123456789",
 
@@ -274,7 +307,6 @@ func TestEncodeIDs(t *testing.T) {
 		"snapshot-completed-history": "pods/shop?labelSelector=team=payments/20261120T150000.000Z-48007/completed/h2",
 		"scope-started-history":      "pods/started/1795186800123456789/h2",
 		"scope-ended-history":        "pods/ended/1795186800123456789/h2",
-		"progress-history":           "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800/h2",
 	} {
 		var ev encode.Event
 		if err := encode.New(full).Encode(&ev, deltas()[name]); err != nil {
@@ -308,7 +340,7 @@ func TestEncodeErrors(t *testing.T) {
 			d.Stream = &object.StreamEvent{Kind: object.ScopeEnded, Resource: pods, Scope: "pods"}
 		},
 		"no resourceVersion ": func(d *object.Delta) {
-			d.Stream = &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods"}
+			d.Stream = &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods"}
 		},
 	} {
 		d := deltas()["updated"]

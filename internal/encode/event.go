@@ -22,7 +22,8 @@ type Event struct {
 	Source       []byte
 	ClusterUID   []byte // distinguishes clusters of one Source
 	Type         []byte
-	PartitionKey []byte // the same for all events of one object, or of one scope
+	PartitionKey []byte // the same for all events of one object, of one scope, or of the progress of one writer
+	Writer       []byte // of a progress event of an agent (Delta.Report); nil: another event
 
 	// ContentType is the media type of Body: CloudEvents' JSON format in structured mode, JSON in binary mode.
 	ContentType string

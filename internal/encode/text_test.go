@@ -57,7 +57,7 @@ func FuzzEncode(f *testing.F) {
 		d := &object.Delta{Op: object.Op(op), Ref: ref, ResourceVersion: rv, Observed: observed, Snapshot: snapshot, Inferred: true}
 		d.Before = object.New(ref, 1, 0, nil, []byte(`{"a":1}`))
 		d.After = object.New(ref, 2, 0, nil, []byte(`{"a":2}`))
-		kinds := map[byte]object.StreamKind{'s': object.SnapshotStarted, 't': object.SnapshotCompleted, 'g': object.Gap, 'p': object.Progress}
+		kinds := map[byte]object.StreamKind{'s': object.SnapshotStarted, 't': object.SnapshotCompleted, 'g': object.Gap, 'p': object.ScopeStarted}
 		if k, ok := kinds[op]; ok {
 			d.Stream = &object.StreamEvent{Kind: k, Resource: res, Scope: scope, Snapshot: snapshot, ResourceVersion: rv, From: rv, To: rv / 2, Reason: object.GapReason(reason)}
 		}

@@ -15,8 +15,9 @@ const (
 	Left    Op = 'l' // no longer matches it; before: last known object, after: absent
 )
 
-// Delta is an observed change of one object, or (if Stream is set) a notice about the stream of one scope. Immutable after
-// it was handed to the queue.
+// Delta is an observed change of one object, or (if Stream is set) a notice about the stream of one
+// scope, or (if Report is set) the progress of the agent. Immutable after it was handed to the
+// queue.
 type Delta struct {
 	Op       Op
 	Inferred bool // found by comparing lists, not seen on a watch
@@ -45,6 +46,8 @@ type Delta struct {
 
 	// Stream is set on a stream event, which of the fields above has only Observed.
 	Stream *StreamEvent
+	// Report is set on a progress event of the agent, which of the fields above has only Observed.
+	Report *Report
 
 	// Acker receives the delta after the bus has acknowledged it; nil if no one waits.
 	Acker Acker
@@ -75,7 +78,6 @@ const (
 	SnapshotStarted   StreamKind = "snapshot.started"
 	SnapshotCompleted StreamKind = "snapshot.completed"
 	Gap               StreamKind = "gap"
-	Progress          StreamKind = "progress"
 	ScopeStarted      StreamKind = "scope.started"
 	ScopeEnded        StreamKind = "scope.ended"
 )

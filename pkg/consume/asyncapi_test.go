@@ -33,6 +33,7 @@ var parameters = map[string]string{
 	"resource":  "The resource, plural.",
 	"namespace": "The namespace; _ for objects without one.",
 	"name":      "The name of the object; beyond 256 bytes its first 128, a tilde and its sha256.",
+	"writer":    "Names an agent, by what it keeps its positions in.",
 }
 
 func channel(t *testing.T, address, title string, messages ...string) yaml.MapSlice {
@@ -111,7 +112,7 @@ func example(t *testing.T, name, mode string) any {
 }
 
 func TestAsyncAPIGenerated(t *testing.T) {
-	object, stream := objectDocument(t), streamDocument(t)
+	object, stream, progress := objectDocument(t), streamDocument(t), progressDocument(t)
 	const perCluster = "kubecdc.{cluster}.stream.{group}.{resource}"
 	doc := m(
 		"asyncapi", "3.0.0",
@@ -127,11 +128,13 @@ func TestAsyncAPIGenerated(t *testing.T) {
 			"description", "NATS with JetStream. The stream is called "+consume.DefaultStream+" unless configured otherwise (bus.nats.stream.name).")),
 		"channels", m(
 			"objects", channel(t, subject.Default, "Events of objects", "objectStructured", "objectBinary"),
-			"stream", channel(t, perCluster, "Events about the stream: snapshots, gaps, progress", "streamStructured", "streamBinary"),
+			"stream", channel(t, perCluster, "Events about the stream: snapshots, gaps, starts and ends of scopes", "streamStructured", "streamBinary"),
+			"progress", channel(t, subject.Progress, "The progress of agents", "progressStructured", "progressBinary"),
 		),
 		"operations", m(
 			"publishObject", m("action", "send", "channel", ref("#/channels/objects"), "summary", "The agent publishes what has happened to an object."),
 			"publishStream", m("action", "send", "channel", ref("#/channels/stream"), "summary", "The agent publishes what a consumer has to know of the stream."),
+			"publishProgress", m("action", "send", "channel", ref("#/channels/progress"), "summary", "The agent publishes each minute how far it has come."),
 		),
 		"components", m("messages", m(
 			"objectStructured", message(t, "An object's event, structured mode",
@@ -146,6 +149,12 @@ func TestAsyncAPIGenerated(t *testing.T) {
 			"streamBinary", message(t, "An event about the stream, binary mode",
 				"The attributes as headers, percent-encoded, the data as body.", "application/json",
 				binaryHeaders(stream.Definitions["event"]), "schema/stream-v1.schema.json", example(t, "gap", "binary")),
+			"progressStructured", message(t, "The progress of an agent, structured mode",
+				"The whole CloudEvent as one JSON document.", "application/cloudevents+json",
+				structuredHeaders(), "schema/progress-v1.schema.json#/$defs/event", example(t, "progress", "structured")),
+			"progressBinary", message(t, "The progress of an agent, binary mode",
+				"The attributes as headers, percent-encoded, the data as body.", "application/json",
+				binaryHeaders(progress.Definitions["event"]), "schema/progress-v1.schema.json", example(t, "progress", "binary")),
 		)),
 	)
 	var b bytes.Buffer
@@ -162,7 +171,7 @@ func TestAsyncAPIGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, address := range []string{subject.Default, perCluster} {
+	for i, address := range []string{subject.Default, perCluster, subject.Progress} {
 		tokens := strings.Split(strings.Replace(address, "{cluster}", "c", 1), ".")
 		for j, token := range tokens {
 			if strings.HasPrefix(token, "{") {
@@ -175,8 +184,11 @@ func TestAsyncAPIGenerated(t *testing.T) {
 	}
 	for _, r := range goldens(t, "binary") {
 		described := object
-		if strings.Contains(r.header["ce-dataschema"][0], "/stream/") {
+		switch dataSchema := r.header["ce-dataschema"][0]; {
+		case strings.Contains(dataSchema, "/stream/"):
 			described = stream
+		case strings.Contains(dataSchema, "/progress/"):
+			described = progress
 		}
 		for name := range r.header {
 			attribute, isAttribute := strings.CutPrefix(name, "ce-")

@@ -33,8 +33,10 @@
 //
 // # Events
 //
-// An event is about an object (Event.Data is set) or about the stream (Event.Stream is set). Before and After are the object's JSON as the API
-// server wrote it. null means that the object does not exist, nil that the state is unknown:
+// An event is about an object (Event.Data is set), about the stream of a scope (Event.Stream is
+// set), or the progress of an agent (Event.Progress is set). Before and After are the object's JSON
+// as the API server wrote it. null means that the object does not exist, nil that the state is
+// unknown:
 //
 //	op       Before      After     it
 //	Created  null        object    was created
@@ -49,8 +51,9 @@
 // ReasonDeadLetter replaces it, and the event is stored as a dead letter, with NATS on another subject of the same stream. Skip events that have a
 // DeadLetterReason, as Tracker does.
 //
-// Unknown types of events, attributes and members are not errors: later agents may add them. An event of an unknown type has neither Data nor
-// Stream.
+// Unknown types of events, attributes and members are not errors: later agents may add them. An
+// event of an unknown type has none of Data, Stream and Progress. Neither has the progress of a
+// former release (Event.IsFormerProgress), which may be skipped.
 //
 // # Rules
 //
@@ -71,8 +74,10 @@
 //	  - Deletions that the agent could not see, because history was lost: when TypeSnapshotCompleted arrives, delete every object of its scope that
 //	    was neither read nor changed since TypeSnapshotStarted.
 //
-// A running agent sends an event of TypeProgress each minute. Tracker.Progress returns the time of the last one, and the resourceVersion up to which
-// the stream is complete.
+// A running agent sends an event of TypeProgress each minute, for all of its scopes.
+// Tracker.Reached returns what these events say about one scope: when its agent last worked, and
+// the time and the resourceVersion up to which the stream is complete. The rules for Progress
+// itself are in the reference of the events, docs/reference/events.md.
 //
 // To resume after a restart, save Reader.Positions and the Tracker (both are JSON) together with the effect of the events, and continue with After.
 // Or save nothing, and begin with an empty Tracker at Beginning: the stream has a snapshot as long as the agent takes them more often than the

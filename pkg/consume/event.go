@@ -101,9 +101,11 @@ type Event struct {
 	// Extensions are attributes that this version does not know; nil: there are none.
 	Extensions map[string]string
 
-	// Data is set for events of objects, Stream for stream events. Both are nil for events of an unknown kind.
-	Data   *Data
-	Stream *Stream
+	// Data is set for events of objects, Stream for stream events, and Progress for the progress of
+	// an agent. All are nil for events of an unknown kind, and for IsFormerProgress.
+	Data     *Data
+	Stream   *Stream
+	Progress *Progress
 
 	// Position is the place after the event in the log that it was read from; zero if it was not read from a Source.
 	Position Position
@@ -146,7 +148,7 @@ type Change struct {
 // Stream is the content of an event about the stream of one scope.
 type Stream struct {
 	Snapshot        string `json:"snapshot,omitempty"`        // snapshot.started, snapshot.completed
-	ResourceVersion string `json:"resourceVersion,omitempty"` // all but gap
+	ResourceVersion string `json:"resourceVersion,omitempty"` // scope.started, scope.ended, snapshot.started, snapshot.completed
 	Objects         int    `json:"objects,omitempty"`         // snapshot.started: to be read; snapshot.completed: read
 	// Initial, of a started scope or snapshot, reports that the agent had no position of the scope,
 	// and did not find one on the bus. If the stream has earlier events of the scope, versions
@@ -202,9 +204,18 @@ type Rule struct {
 	Noise      []string `json:"noise,omitempty"`      // names of ready-made filters
 }
 
-// History returns the number of restores of etcd before the event. It is the end of the ID, "/h1". A restore makes resourceVersions start over
-// at a lower number. To find the later of two versions of an object, compare History, then Sequence.
+// IsFormerProgress reports whether the event is the progress of one scope, as agents sent it before
+// they sent a Progress. Nobody sends it any more: it may be skipped.
+func (e *Event) IsFormerProgress() bool { return e.Type == TypeProgress && e.Scope != "" }
+
+// History returns the number of restores of etcd before the event. It is the end of the ID, "/h1".
+// A restore makes resourceVersions start over at a lower number. To find the later of two versions
+// of an object, compare History, then Sequence. A Progress has a history for each of its Scopes,
+// and its event has none: History returns 0.
 func (e *Event) History() uint32 {
+	if e.Type == TypeProgress && !e.IsFormerProgress() {
+		return 0
+	}
 	i := strings.LastIndex(e.ID, "/h")
 	if i < 0 {
 		return 0

@@ -41,4 +41,5 @@ var ErrTaken = errTaken
 var (
 	WidestFilter  = widestFilter
 	MatchesFilter = matchesFilter
+	FromKafka     = fromKafka
 )

@@ -130,6 +130,8 @@ func (e *Event) MarshalJSON() ([]byte, error) {
 		data, err = marshal(e.Data)
 	case e.Stream != nil:
 		data, err = marshal(e.Stream)
+	case e.Progress != nil:
+		data, err = marshal(e.Progress)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("marshal data of %s: %w", e.ID, err)

@@ -19,12 +19,15 @@ const (
 	kindUnknown kind = iota // of a later version
 	kindObject
 	kindStream
+	kindProgress
 )
 
 func kindOf(typ string) kind {
 	switch typ {
-	case TypeSnapshotStarted, TypeSnapshotCompleted, TypeGap, TypeProgress, TypeScopeStarted, TypeScopeEnded:
+	case TypeSnapshotStarted, TypeSnapshotCompleted, TypeGap, TypeScopeStarted, TypeScopeEnded:
 		return kindStream
+	case TypeProgress:
+		return kindProgress
 	}
 	switch strings.TrimPrefix(typ, objectPrefix) {
 	case "created", "updated", "deleted", "read", "entered", "left":
@@ -176,16 +179,39 @@ func (e *Event) attribute(name []byte, specversion *string) *string {
 
 // finish checks that e is an event of kubecdc, and reads its data by its type.
 func (e *Event) finish(specversion string, d *rawData) error {
-	var missing []string
-	need := func(name, value string) {
-		if value == "" {
-			missing = append(missing, name)
-		}
+	if err := e.checkContext(specversion); err != nil {
+		return err
 	}
-	need("specversion", specversion)
-	need("id", e.ID)
-	need("source", e.Source)
-	need("type", e.Type)
+	k := kindOf(e.Type)
+	if k == kindUnknown || e.IsFormerProgress() {
+		return nil
+	}
+	if missing := e.missing(k, d); len(missing) > 0 {
+		return fmt.Errorf("%w: %s %s has no %s", ErrNotKubecdc, e.Type, e.ID, strings.Join(missing, ", "))
+	}
+	var err error
+	switch k {
+	case kindObject:
+		e.Data, err = d.data()
+	case kindStream:
+		e.Stream, err = d.stream()
+	case kindProgress:
+		e.Progress, err = d.progress()
+	case kindUnknown:
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: data.%w", e.Type, e.ID, err)
+	}
+	return nil
+}
+
+// checkContext checks the attributes that each event has.
+func (e *Event) checkContext(specversion string) error {
+	var missing absent
+	missing.unless("specversion", specversion)
+	missing.unless("id", e.ID)
+	missing.unless("source", e.Source)
+	missing.unless("type", e.Type)
 	switch {
 	case len(missing) > 0:
 		return fmt.Errorf("%w: no CloudEvent, it has no %s", ErrNotKubecdc, strings.Join(missing, ", "))
@@ -194,35 +220,43 @@ func (e *Event) finish(specversion string, d *rawData) error {
 	case !strings.HasPrefix(e.Type, TypePrefix):
 		return fmt.Errorf("%w: its type is %q, want %s…", ErrNotKubecdc, e.Type, TypePrefix)
 	}
-	k := kindOf(e.Type)
-	if k == kindUnknown {
-		return nil
+	return nil
+}
+
+// missing returns the names of what an event of this kind must have, and e does not.
+func (e *Event) missing(k kind, d *rawData) []string {
+	var missing absent
+	if k != kindProgress {
+		missing.unless("apiversion", e.APIVersion)
+		missing.unless("resource", e.Resource)
 	}
-	need("apiversion", e.APIVersion)
-	need("resource", e.Resource)
-	if k == kindObject {
-		need("name", e.Name)
-		need("uid", e.UID)
-		need("op", string(e.Op))
-	} else {
-		need("scope", e.Scope)
+	switch k {
+	case kindObject:
+		missing.unless("name", e.Name)
+		missing.unless("uid", e.UID)
+		missing.unless("op", string(e.Op))
+	case kindStream:
+		missing.unless("scope", e.Scope)
+	case kindProgress:
+		if d.object {
+			missing.unless("data.writer", valueOf(d.writer))
+			missing.unless("data.run", valueOf(d.run))
+		}
+	case kindUnknown:
 	}
 	if !d.object {
 		missing = append(missing, "data")
 	}
-	if len(missing) > 0 {
-		return fmt.Errorf("%w: %s %s has no %s", ErrNotKubecdc, e.Type, e.ID, strings.Join(missing, ", "))
+	return missing
+}
+
+// absent has names of what an event lacks.
+type absent []string
+
+func (a *absent) unless(name, value string) {
+	if value == "" {
+		*a = append(*a, name)
 	}
-	var err error
-	if k == kindObject {
-		e.Data, err = d.data()
-	} else {
-		e.Stream, err = d.stream()
-	}
-	if err != nil {
-		return fmt.Errorf("%s %s: data.%w", e.Type, e.ID, err)
-	}
-	return nil
 }
 
 // rawData are the members of data as written in the record. Their meaning depends on the type, which may follow them.
@@ -233,6 +267,7 @@ type rawData struct {
 	inferred, skipped, truncated, dataref                                                          []byte
 	objects, fromResourceVersion, toResourceVersion, since, reason, deadLetter, recovered, initial []byte
 	continued, observedSince, rules, writer, run, end, successors                                  []byte
+	number, checkpoint, node, to, snapshotBegan, ends, scopes                                      []byte
 }
 
 // read reads the value at m.
@@ -308,8 +343,30 @@ func (d *rawData) member(name []byte) *[]byte {
 		return &d.end
 	case "successors":
 		return &d.successors
+	case "number":
+		return &d.number
+	case "checkpoint":
+		return &d.checkpoint
+	case "node":
+		return &d.node
+	case "to":
+		return &d.to
+	case "snapshotBegan":
+		return &d.snapshotBegan
+	case "ends":
+		return &d.ends
+	case "scopes":
+		return &d.scopes
 	}
 	return nil
+}
+
+// valueOf returns "" for null and for an empty string.
+func valueOf(raw []byte) string {
+	if null(raw) {
+		return ""
+	}
+	return strings.Trim(string(raw), `"`)
 }
 
 // decoder decodes members into Go values. It keeps the first error.

@@ -3,12 +3,14 @@ package consume_test
 import (
 	"encoding/json"
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -90,8 +92,14 @@ func TestParseGolden(t *testing.T) {
 			t.Errorf("%s: %v", r.name, err)
 			continue
 		}
-		if (e.Data == nil) == (e.Stream == nil) {
-			t.Errorf("%s: data %v, stream %v", r.name, e.Data, e.Stream)
+		contents := 0
+		for _, isThere := range []bool{e.Data != nil, e.Stream != nil, e.Progress != nil} {
+			if isThere {
+				contents++
+			}
+		}
+		if contents != 1 {
+			t.Errorf("%s: data %v, stream %v, progress %v", r.name, e.Data, e.Stream, e.Progress)
 		}
 		if diff := cmp.Diff(e, binary[r.name], unexported); diff != "" {
 			t.Errorf("%s: -structured +binary\n%s", r.name, diff)
@@ -108,15 +116,124 @@ func TestParseGolden(t *testing.T) {
 		}
 		again, err := json.Marshal(&consume.Event{
 			ID: e.ID, Source: e.Source, Type: e.Type, APIVersion: e.APIVersion, Resource: e.Resource, Name: e.Name, UID: e.UID,
-			Op: e.Op, Scope: e.Scope, Data: e.Data, Stream: e.Stream,
+			Op: e.Op, Scope: e.Scope, Data: e.Data, Stream: e.Stream, Progress: e.Progress,
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", r.name, err)
 		}
 		made := parse(t, string(again))
-		if diff := cmp.Diff([]any{e.Data, e.Stream}, []any{made.Data, made.Stream}); diff != "" {
+		if diff := cmp.Diff([]any{e.Data, e.Stream, e.Progress}, []any{made.Data, made.Stream, made.Progress}); diff != "" {
 			t.Errorf("%s: -want +made from fields\n%s", r.name, diff)
 		}
+	}
+}
+
+// Records of Kafka have other headers than those of NATS, and the same events.
+func TestParseGoldenOfKafka(t *testing.T) {
+	for _, mode := range []string{"structured", "binary"} {
+		for _, r := range goldens(t, mode) {
+			want, err := consume.FromMessage(r.header, r.body)
+			if err != nil {
+				t.Fatalf("%s: %v", r.name, err)
+			}
+			m := &kafka.Message{Key: []byte("any"), Value: r.body}
+			for name, values := range r.header {
+				value, err := url.PathUnescape(values[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name != "ce-datacontenttype" { // it is the content type
+					m.Headers = append(m.Headers, kafka.Header{Key: strings.Replace(name, "ce-", "ce_", 1), Value: []byte(value)})
+				}
+			}
+			got, err := consume.FromKafka(m)
+			if err != nil {
+				t.Errorf("%s: %v", r.name, err)
+				continue
+			}
+			if diff := cmp.Diff(want, got, unexported); diff != "" {
+				t.Errorf("%s, %s: -NATS +Kafka\n%s", r.name, mode, diff)
+			}
+		}
+	}
+}
+
+const progress = `{"specversion":"1.0","id":"progress/3f0a/2-1795186799000/8","source":"/kubernetes/prod-eu-1",` +
+	`"type":"dev.kubecdc.progress","subject":"/progress/3f0a","time":"2026-11-20T15:00:00Z","clusteruid":"11e0","epoch":"2",` +
+	`"data":{"writer":"3f0a","run":"2-1795186799000","number":8,"checkpoint":"configmap kubecdc/positions","node":"n1",` +
+	`"since":"2026-11-20T14:50:00Z","to":"2026-11-20T14:59:29Z","snapshotBegan":"2026-11-20T14:00:00Z","ends":true,"scopes":[` +
+	`{"resource":"deployments.apps","scope":"deployments.apps/shop"},` +
+	`{"resource":"pods","count":7,"resourceVersion":"48300","history":2,"tomorrow":[1]},` +
+	`{"resource":"pods","scope":"pods/shop","resourceVersion":"48310","to":"2026-11-20T14:58:00Z","snapshotBegan":"2026-11-20T13:00:00Z",` +
+	`"interruptions":[{"why":"cut","from":"2026-11-20T14:51:00Z","until":"2026-11-20T14:52:00Z"},{"why":"blocked","from":"2026-11-20T14:58:00Z"}],` +
+	`"hidden":[{"fromResourceVersion":"48001","from":"2026-11-20T14:53:00Z","untilResourceVersion":"48250","until":"2026-11-20T14:55:00Z"},` +
+	`{"fromResourceVersion":"48290"}]}],"tomorrow":{}}}`
+
+func TestParseProgress(t *testing.T) {
+	at := func(clock string) time.Time {
+		at, err := time.Parse(time.RFC3339, "2026-11-20T"+clock+"Z")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	want := &consume.Progress{
+		Writer: "3f0a", Run: "2-1795186799000", Number: 8, Checkpoint: "configmap kubecdc/positions", Node: "n1",
+		Since: at("14:50:00"), To: at("14:59:29"), SnapshotBegan: at("14:00:00"), Ends: true,
+		Scopes: []consume.ScopeProgress{
+			{Resource: "deployments.apps", Scope: "deployments.apps/shop"}, // nothing is claimed, and nothing copied
+			{Resource: "pods", Count: 7, ResourceVersion: "48300", History: 2, To: at("14:59:29"), SnapshotBegan: at("14:00:00")},
+			{
+				Resource: "pods", Scope: "pods/shop", ResourceVersion: "48310", To: at("14:58:00"), SnapshotBegan: at("13:00:00"),
+				Interruptions: []consume.Interruption{
+					{Why: consume.InterruptedCut, From: at("14:51:00"), Until: at("14:52:00")},
+					{Why: consume.InterruptedBlocked, From: at("14:58:00")},
+				},
+				Hidden: []consume.HiddenSpan{
+					{From: at("14:53:00"), FromResourceVersion: "48001", Until: at("14:55:00"), UntilResourceVersion: "48250"},
+					{FromResourceVersion: "48290"},
+				},
+			},
+		},
+	}
+	e := parse(t, progress)
+	if diff := cmp.Diff(want, e.Progress); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if e.Data != nil || e.Stream != nil || e.IsFormerProgress() || e.Epoch != "2" {
+		t.Errorf("data %v, stream %v, former: %t, epoch %q", e.Data, e.Stream, e.IsFormerProgress(), e.Epoch)
+	}
+	for i, h := range e.Progress.Scopes[2].Hidden {
+		if h.IsOpen() != (i == 1) {
+			t.Errorf("hidden span %d is open: %t", i, h.IsOpen())
+		}
+	}
+	small := parse(t, `{"specversion":"1.0","id":"progress/3f0a/0-1/1","source":"/k","type":"dev.kubecdc.progress",`+
+		`"data":{"scopes":null,"node":null,"writer":"3f0a","run":"0-1","number":1}}`)
+	if diff := cmp.Diff(&consume.Progress{Writer: "3f0a", Run: "0-1", Number: 1}, small.Progress); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// The progress that former releases sent for each scope is in records for as long as these are
+// kept.
+func TestParseFormerProgress(t *testing.T) {
+	const former = `{"specversion":"1.0","id":"pods/progress/52100/1795186800/h2","source":"/kubernetes/prod-eu-1","type":"dev.kubecdc.progress",` +
+		`"apiversion":"v1","resource":"pods","scope":"pods","sequence":"00000000000000052100","data":{"resourceVersion":"52100"}}`
+	for name, record := range map[string]string{"whole": former, "without data": replaced(t, former, `"data":{"resourceVersion":"52100"}`, `"x":1`)} {
+		e := parse(t, record)
+		if !e.IsFormerProgress() || e.Data != nil || e.Stream != nil || e.Progress != nil {
+			t.Errorf("%s: former: %t, data %v, stream %v, progress %v", name, e.IsFormerProgress(), e.Data, e.Stream, e.Progress)
+		}
+		if e.GroupResource() != "pods" || e.Scope != "pods" || e.History() != 2 {
+			t.Errorf("%s: resource %s, scope %s, history %d", name, e.GroupResource(), e.Scope, e.History())
+		}
+		if got, err := e.MarshalJSON(); err != nil || string(got) != record {
+			t.Errorf("%s: written %s, %v", name, got, err)
+		}
+	}
+	if e := parse(t, updated); e.IsFormerProgress() {
+		t.Error("an event of an object is former progress")
 	}
 }
 
@@ -176,6 +293,15 @@ func TestParseErrors(t *testing.T) {
 		{"before", replaced(t, updated, `"before":{`, `"before":[],"x":{`), "data.before is not an object", false},
 		{"changedBy", replaced(t, updated, `"changedBy":[`, `"changedBy":[1,`), "data.changedBy is not an array of objects", false},
 		{"changedBy.time", replaced(t, updated, `"2026-11-20T15:00:00Z"`, `"now"`), "data.changedBy.time is not an RFC 3339 time", false},
+		{"progress without data", progress[:strings.Index(progress, `"data"`)] + `"x":1}`, "has no data", true},
+		{"no writer", replaced(t, progress, `"writer":"3f0a",`, ``), "dev.kubecdc.progress progress/3f0a/2-1795186799000/8 has no data.writer", true},
+		{"neither writer nor run", replaced(t, progress, `"writer":"3f0a","run":"2-1795186799000"`, `"writer":"","run":null`), "has no data.writer, data.run", true},
+		{"run", replaced(t, progress, `"run":"2-1795186799000"`, `"run":2`), "data.run is not a string", false},
+		{"number", replaced(t, progress, `"number":8`, `"number":"8"`), "data.number is not an integer", false},
+		{"since", replaced(t, progress, `"since":"2026-11-20T14:50:00Z"`, `"since":"today"`), "data.since is not an RFC 3339 time", false},
+		{"ends", replaced(t, progress, `"ends":true`, `"ends":1`), "data.ends is not a boolean", false},
+		{"scopes", replaced(t, progress, `"count":7`, `"count":"7"`), "data.scopes is not an array of scopes", false},
+		{"interruptions", replaced(t, progress, `"until":"2026-11-20T14:52:00Z"`, `"until":"later"`), "data.scopes is not an array of scopes", false},
 		{"truncated", replaced(t, updated, `["patch"]`, `[1]`), "data.truncated is not an array of strings", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

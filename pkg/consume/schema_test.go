@@ -2,6 +2,7 @@ package consume_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	generate "github.com/invopop/jsonschema"
 	orderedmap "github.com/pb33f/ordered-map/v2"
 	validate "github.com/santhosh-tekuri/jsonschema/v6"
@@ -23,11 +24,13 @@ import (
 var update = flag.Bool("update", false, "write the generated files")
 
 const (
-	objectSchema = "../../docs/schema/object-v1.schema.json"
-	streamSchema = "../../docs/schema/stream-v1.schema.json"
+	objectSchema   = "../../docs/schema/object-v1.schema.json"
+	streamSchema   = "../../docs/schema/stream-v1.schema.json"
+	progressSchema = "../../docs/schema/progress-v1.schema.json"
 )
 
-// texts describes attributes (lower case) and members of data.
+// texts describes attributes (lower case) and members of data. In the progress of an agent,
+// progressTexts precede.
 var texts = map[string]string{
 	"id":              "Names one version of one object, or one event about the stream. source and id together are unique: a second copy is a duplicate, never news. Ends in /h<n> behind the n-th restore of etcd.",
 	"source":          "The cluster, as a URI reference: /kubernetes/<name>.",
@@ -54,7 +57,7 @@ var texts = map[string]string{
 
 	"deadletterreason": "Why a record among the dead letters is one: too_large, refused or encode, a colon, and the words of the bus.",
 
-	"resourceVersion":         "The resourceVersion: of the change, at which the snapshot was taken, from which the scope is observed (scope.started), or up to which all is in the stream (progress, scope.ended).",
+	"resourceVersion":         "The resourceVersion: of the change, at which the snapshot was taken, from which the scope is observed (scope.started), or up to which all is in the stream (scope.ended).",
 	"previousResourceVersion": "The version of the object that was observed before.",
 	"before":                  "The object before. null: it did not exist; absent: not known.",
 	"after":                   "The object after. null: it does not exist; absent: not known.",
@@ -91,6 +94,41 @@ var texts = map[string]string{
 	"operation":               "How.",
 }
 
+var progressTexts = map[string]string{
+	"id":           "progress/<writer>/<run>/<number>: names one event of one run. source, clusteruid and id together are unique: a second copy is a duplicate.",
+	"subject":      "/progress/<writer>.",
+	"time":         "When the agent sent it.",
+	"partitionkey": "The same for all events of one writer.",
+
+	"number":          "Counts the events of the run, from 1. Ignore an event whose number is not above the highest one of the run.",
+	"checkpoint":      "Where the writer keeps its positions, for people.",
+	"node":            "The node of an agent on a node, for people.",
+	"since":           "The event has all interruptions and hidden spans whose end was noted at this time or later, and those that are not over.",
+	"ends":            "The run ends: this is its last event.",
+	"to":              "Holds for each of scopes that has a resourceVersion and no to.",
+	"snapshotBegan":   "Holds for each of scopes that has a resourceVersion and no snapshotBegan.",
+	"scopes":          "What the event says about scopes.",
+	"resource":        "The resource, plural, with its group: deployments.apps, pods.",
+	"scope":           "The name of the scope. Absent: all scopes of the resource that the run has started before the time of the event and not ended, and that no other member of scopes names.",
+	"count":           "How many scopes are meant. Absent: one.",
+	"resourceVersion": "The version up to which the stream has everything before this event. Absent: nothing is claimed of the scope.",
+	"history":         "The number of restores of etcd before resourceVersion. Absent: 0.",
+	"interruptions":   "Spans of time in which the scope was not observed. A change inside one may have a later time.",
+	"hidden":          "Spans in which filters withheld the last version of at least one object, or its deletion.",
+
+	"scopes.to":            "The time up to which the stream has everything that the API server had sent, except in interruptions.",
+	"scopes.snapshotBegan": "When the last snapshot of the whole scope began that the stream has from its start to its end.",
+
+	"interruptions.why":   "Why: start (the run began), closed (a watch ended, and the next one began late), cut (a watch ended with an error), silent (the API server sent nothing for too long), blocked (the queue was full), listed (a list replaced the watch), stopped (the process stood still), stepped (the clock was set). More may be added.",
+	"interruptions.from":  "The beginning.",
+	"interruptions.until": "The end. Absent: it was not over.",
+
+	"hidden.from":                 "The time of the beginning.",
+	"hidden.fromResourceVersion":  "The version at the beginning.",
+	"hidden.until":                "The time of the end. Absent, with untilResourceVersion: it was not over.",
+	"hidden.untilResourceVersion": "The version at the end.",
+}
+
 type schema = generate.Schema
 
 func obj(props ...any) *schema {
@@ -111,27 +149,29 @@ func enum[T any](vs ...T) (out []any) {
 }
 
 // reflected is the schema of a Go type; it allows members that are added later.
-func reflected(t *testing.T, v any) *schema {
+func reflected(t *testing.T, v any, first map[string]string) *schema {
 	t.Helper()
 	r := &generate.Reflector{Anonymous: true, ExpandedStruct: true, DoNotReference: true, AllowAdditionalProperties: true}
 	s := r.Reflect(v)
 	s.Version = ""
-	describe(t, s)
+	describe(t, s, "", first)
 	return s
 }
 
-func describe(t *testing.T, s *schema) {
+// describe describes the members of the objects that are the items of a member.
+func describe(t *testing.T, s *schema, of string, first map[string]string) {
 	t.Helper()
 	for name, p := range s.Properties.FromOldest() {
 		if p == generate.TrueSchema || reflect.DeepEqual(p, &schema{}) {
 			p = &schema{} // of json.RawMessage
 			s.Properties.Set(name, p)
 		}
-		if p.Description = texts[name]; p.Description == "" {
+		p.Description = cmp.Or(first[of+"."+name], first[name], texts[name])
+		if p.Description == "" {
 			t.Errorf("%s has no description", name)
 		}
 		if p.Items != nil && p.Items.Properties != nil {
-			describe(t, p.Items)
+			describe(t, p.Items, name, first)
 		}
 	}
 }
@@ -145,7 +185,7 @@ func member(s *schema, name string) *schema {
 }
 
 // attributes are the schema of the context attributes, from the fields of Event.
-func attributes(t *testing.T, of consume.Event, required ...string) *schema {
+func attributes(t *testing.T, of consume.Event, first map[string]string, required ...string) *schema {
 	t.Helper()
 	s := obj("specversion", constant("1.0"))
 	v := reflect.ValueOf(of)
@@ -155,7 +195,7 @@ func attributes(t *testing.T, of consume.Event, required ...string) *schema {
 			continue
 		}
 		name := strings.ToLower(f.Name)
-		p := &schema{Type: "string", Description: texts[name]}
+		p := &schema{Type: "string", Description: cmp.Or(first[name], texts[name])}
 		one := uint64(1)
 		switch {
 		case f.Type == reflect.TypeFor[time.Time]():
@@ -207,7 +247,7 @@ func document(title, id string, data, event *schema) *schema {
 
 func objectDocument(t *testing.T) *schema {
 	t.Helper()
-	data := reflected(t, consume.Data{})
+	data := reflected(t, consume.Data{}, nil)
 	state := func() []*schema { return []*schema{{Type: "object"}, {Type: "null"}} }
 	member(data, "op").Enum = enum("c", "u", "d", "r", "e", "l")
 	member(data, "before").AnyOf, member(data, "after").AnyOf = state(), state()
@@ -241,7 +281,7 @@ func objectDocument(t *testing.T) *schema {
 		data.AllOf = append(data.AllOf, &schema{If: obj("op", constant(row.op)), Then: then})
 	}
 
-	event := attributes(t, allFields(),
+	event := attributes(t, allFields(), nil,
 		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid",
 		"apiversion", "kind", "resource", "name", "uid", "op", "partitionkey")
 	member(event, "id").Pattern = `^[^/]+/[^/]+/([0-9]+(/r/.+|/l)?|d)(/h[0-9]+)?$`
@@ -271,13 +311,13 @@ func objectDocument(t *testing.T) *schema {
 
 func streamDocument(t *testing.T) *schema {
 	t.Helper()
-	data := reflected(t, consume.Stream{})
+	data := reflected(t, consume.Stream{}, nil)
 	for _, rv := range []string{"resourceVersion", "fromResourceVersion", "toResourceVersion"} {
 		member(data, rv).Pattern = "^[1-9][0-9]*$"
 	}
 	zero := json.Number("0")
 	member(data, "objects").Minimum = zero
-	event := attributes(t, allFields("Namespace", "Name", "UID", "Op", "DataRef", "DeadLetterReason"),
+	event := attributes(t, allFields("Namespace", "Name", "UID", "Op", "DataRef", "DeadLetterReason"), nil,
 		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid",
 		"apiversion", "kind", "resource", "scope", "partitionkey")
 	member(event, "sequence").Pattern = "^[0-9]{20}$"
@@ -290,7 +330,6 @@ func streamDocument(t *testing.T) *schema {
 		{consume.TypeSnapshotStarted, []string{"snapshot", "objects"}},
 		{consume.TypeSnapshotCompleted, []string{"snapshot", "objects"}},
 		{consume.TypeGap, []string{"reason", "recovered"}},
-		{consume.TypeProgress, []string{"resourceVersion"}},
 		{consume.TypeScopeStarted, []string{"resourceVersion"}},
 		{consume.TypeScopeEnded, []string{"end"}},
 	} {
@@ -299,6 +338,29 @@ func streamDocument(t *testing.T) *schema {
 	}
 	member(event, "type").Enum = enum(types...)
 	return document("An event about the stream", "https://kubecdc.dev/schema/stream/v1", data, event)
+}
+
+func progressDocument(t *testing.T) *schema {
+	t.Helper()
+	data := reflected(t, consume.Progress{}, progressTexts)
+	scopes := member(data, "scopes").Items
+	for _, s := range []*schema{scopes, member(scopes, "hidden").Items} {
+		for _, rv := range []string{"resourceVersion", "fromResourceVersion", "untilResourceVersion"} {
+			if p, ok := s.Properties.Get(rv); ok {
+				p.Pattern = "^[1-9][0-9]*$"
+			}
+		}
+	}
+	zero, one := json.Number("0"), json.Number("1")
+	member(data, "number").Minimum = one
+	member(scopes, "count").Minimum, member(scopes, "history").Minimum = zero, zero
+	member(data, "run").Pattern = "^[0-9]+-[0-9]+$"
+	event := attributes(t, allFields("APIVersion", "Kind", "Resource", "Namespace", "Name", "UID", "Op", "ResourceVersion", "Sequence",
+		"Scope", "TraceParent", "DataRef", "DeadLetterReason"), progressTexts,
+		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid", "partitionkey")
+	member(event, "id").Pattern = "^progress/[^/]+/[0-9]+-[0-9]+/[1-9][0-9]*$"
+	member(event, "type").Const = consume.TypeProgress
+	return document("The progress of an agent", "https://kubecdc.dev/schema/progress/v1", data, event)
 }
 
 // same compares a generated file with the one in docs; with -update it writes it.
@@ -314,13 +376,15 @@ func same(t *testing.T, path string, got []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+	if diff := gocmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s is not what the types say; go test ./pkg/consume -update writes it: -there +generated\n%s", path, diff)
 	}
 }
 
 func TestSchemasGenerated(t *testing.T) {
-	for path, s := range map[string]*schema{objectSchema: objectDocument(t), streamSchema: streamDocument(t)} {
+	for path, s := range map[string]*schema{
+		objectSchema: objectDocument(t), streamSchema: streamDocument(t), progressSchema: progressDocument(t),
+	} {
 		var b bytes.Buffer
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
@@ -338,7 +402,7 @@ func compiled(t *testing.T) map[string]*validate.Schema {
 	c := validate.NewCompiler()
 	c.AssertFormat()
 	out := map[string]*validate.Schema{}
-	for _, path := range []string{objectSchema, streamSchema} {
+	for _, path := range []string{objectSchema, streamSchema, progressSchema} {
 		raw, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -431,7 +495,21 @@ func TestSchemasRefuse(t *testing.T) {
 		{"gap", []string{"scope"}, absent},
 		{"gap", []string{"data", "reason"}, absent},
 		{"gap", []string{"data", "since"}, "1 hour"},
-		{"progress", []string{"data", "resourceVersion"}, absent},
+		{"scope-started", []string{"type"}, "dev.kubecdc.progress"},
+		{"progress", []string{"id"}, "progress/3f0a5c1e9b7d2846/7"},
+		{"progress", []string{"type"}, "dev.kubecdc.gap"},
+		{"progress", []string{"partitionkey"}, absent},
+		{"progress", []string{"dataschema"}, "https://kubecdc.dev/schema/stream/v1"},
+		{"progress", []string{"data", "writer"}, absent},
+		{"progress", []string{"data", "run"}, "1795186799000"},
+		{"progress", []string{"data", "number"}, json.Number("0")},
+		{"progress", []string{"data", "since"}, absent},
+		{"progress", []string{"data", "to"}, "today"},
+		{"progress", []string{"data", "scopes"}, absent},
+		{"progress", []string{"data", "scopes"}, []any{map[string]any{"scope": "pods"}}},
+		{"progress", []string{"data", "scopes"}, []any{map[string]any{"resource": "pods", "resourceVersion": "07"}}},
+		{"progress", []string{"data", "scopes"}, []any{map[string]any{"resource": "pods", "interruptions": []any{map[string]any{}}}}},
+		{"progress", []string{"data", "scopes"}, []any{map[string]any{"resource": "pods", "hidden": []any{map[string]any{"from": "1"}}}}},
 		{"snapshot-completed", []string{"data", "objects"}, json.Number("-1")},
 		{"snapshot-completed", []string{"data", "snapshot"}, absent},
 	} {

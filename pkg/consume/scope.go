@@ -50,6 +50,16 @@ func (r *resource) scope(name string, s *scope) {
 	r.parts[part][name] = s
 }
 
+// scopeOf returns the scope of that name. The name is not kept.
+func (r *resource) scopeOf(name string) *scope {
+	s := r.scopes[name]
+	if s == nil {
+		s = &scope{}
+		r.scope(strings.Clone(name), s)
+	}
+	return s
+}
+
 // scopesOf returns the scopes that the object of an event may belong to, whatever its namespace.
 func (r *resource) scopesOf(e *Event) map[string]*scope {
 	if part := selectorsOf(e.Scope); part != "" {

@@ -58,7 +58,8 @@ type Query struct {
 	OnResume func()
 }
 
-// Objects matches the objects that agree with each field that is set, and the stream events of their resources.
+// Objects matches the objects that agree with each field that is set, the stream events of their
+// resources, and the progress of all agents.
 type Objects struct {
 	Groups    []string // API groups, "" is the core group; nil: every group
 	Resource  string   // plural, "pods"; "": every resource
@@ -75,8 +76,8 @@ type Events int
 // The kinds of events.
 const (
 	AllEvents    Events = iota
-	ObjectEvents        // without events about the stream
-	StreamEvents        // only events about the stream: snapshots, gaps, progress
+	ObjectEvents        // without events about the stream, and without progress
+	StreamEvents        // only events about the stream: snapshots, gaps, scopes; and progress
 )
 
 // Log is one ordered sequence of records: a stream of JetStream, a partition of a Kafka topic, a file.

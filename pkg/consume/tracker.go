@@ -56,6 +56,10 @@ const DefaultForget = time.Hour
 //   - A name belongs to one object at a time: if another uid has it, the earlier object is gone.
 //   - The start and the end of the observation of a scope (TypeScopeStarted, TypeScopeEnded) change
 //     no object. Objects that are no longer selected have left events.
+//   - Progress changes no object: it says how far the stream is complete (Reached). It is news if
+//     its Number is above the highest one of the run. Runs of a writer are ordered by epoch, then
+//     by the time of their begin. Of a run before the last one, nothing about scopes and progress
+//     is news.
 //
 // An object belongs to a scope by cluster, resource and namespace, and, if the scope has selectors,
 // by the scope that its last event names. So several agents may share a stream and observe parts of
@@ -78,6 +82,7 @@ type Tracker struct {
 	// clock counts started snapshots. An object with a lower clock than a snapshot's start was touched before it.
 	clock     uint64
 	resources map[resourceKey]*resource
+	writers   map[writerKey]*writer
 }
 
 type resourceKey struct {
@@ -146,36 +151,29 @@ type scope struct {
 	past []string
 	// floor is the resourceVersion of the last snapshot that was seen from its start to its end.
 	floor point
-	said  []string // the ids of the last gaps, and of the last starts and ends of the scope
+	gaps  []string // the ids of the last ones
+	turns []string // the ids of the last starts and ends of the scope
 
-	progress Progress
-	reached  point // the version of progress
-}
-
-// Progress is the content of the last progress event of a scope.
-type Progress struct {
-	// Time is the time of the event. The agent and the watch of this scope worked then. The agent sends one each minute; to a quiet topic
-	// of one namespace on Kafka, about one an hour.
-	Time time.Time
-	// ResourceVersion is the highest one reported. All changes up to it are in the stream before that event; on Kafka, all changes of the
-	// partition that has the event. So keep a Tracker for each partition.
-	ResourceVersion string
-	History         uint32 // see Event.History
+	progress Reached // what progress says
+	reached  point   // the version of progress
 }
 
 // pastIDs is the number of snapshots, and of other events, that a scope keeps the ids of.
 const pastIDs = 8
 
-// Apply applies e and returns the result. An event of an unknown kind is news. A dead letter is not, and changes nothing: it is not part
-// of the stream, and its event may still come, complete.
+// Apply applies e and returns the result. An event of an unknown kind is news. A dead letter is
+// not, and changes nothing: it is not part of the stream, and its event may still come, complete.
+// The progress of a former release (Event.IsFormerProgress) is no news either, and changes nothing.
 func (t *Tracker) Apply(e *Event) Verdict {
 	switch {
-	case e.DeadLetterReason != "":
+	case e.DeadLetterReason != "", e.IsFormerProgress():
 		return Verdict{}
 	case e.Data != nil:
 		return t.object(e)
 	case e.Stream != nil:
 		return t.stream(e)
+	case e.Progress != nil:
+		return t.progress(e)
 	}
 	return Verdict{News: true}
 }
@@ -202,23 +200,6 @@ func (t *Tracker) All() iter.Seq[Object] {
 	}
 }
 
-// Progress returns the last progress of a scope of a cluster, named as in Event.Scope; false if
-// there was none yet. It distinguishes an idle cluster from a dead agent: if a few minutes of wall
-// time pass without progress, the agent or the connection to it is down. For a topic of one
-// namespace on Kafka, wait 65 minutes.
-func (t *Tracker) Progress(cluster ClusterKey, scope string) (Progress, bool) {
-	resource := scope
-	if i := strings.IndexAny(scope, "/?"); i >= 0 {
-		resource = scope[:i]
-	}
-	r := t.resources[resourceKey{cluster, resource}]
-	if r == nil || r.scopes[scope] == nil {
-		return Progress{}, false
-	}
-	p := r.scopes[scope].progress
-	return p, !p.Time.IsZero()
-}
-
 func (k resourceKey) object(uid string, n name) Object {
 	return Object{
 		Source: k.cluster.Source, ClusterUID: k.cluster.UID, Resource: k.resource, Namespace: n.namespace, Name: n.name, UID: uid,
@@ -227,19 +208,23 @@ func (k resourceKey) object(uid string, n name) Object {
 
 func (t *Tracker) resource(e *Event) (resourceKey, *resource) {
 	key := resourceOf(e)
+	return key, t.resourceAt(key, e.Time)
+}
+
+// resourceAt returns the state of a resource, after an event of that time.
+func (t *Tracker) resourceAt(key resourceKey, now time.Time) *resource {
 	r := t.resources[key]
 	if r == nil {
 		r = newResource()
 		if t.resources == nil {
 			t.resources = map[resourceKey]*resource{}
 		}
-		key = resourceKey{ClusterKey{strings.Clone(key.cluster.Source), strings.Clone(key.cluster.UID)}, strings.Clone(key.resource)}
-		t.resources[key] = r
+		t.resources[resourceKey{key.cluster.clone(), strings.Clone(key.resource)}] = r
 	}
-	if e.Time.After(r.now) {
-		r.now = e.Time
+	if now.After(r.now) {
+		r.now = now
 	}
-	return key, r
+	return r
 }
 
 func newResource() *resource {
@@ -399,16 +384,14 @@ func (r *resource) prune(forget time.Duration) {
 // stream applies an event about the stream.
 func (t *Tracker) stream(e *Event) Verdict {
 	key, r := t.resource(e)
-	s := r.scopes[e.Scope]
-	if s == nil {
-		s = &scope{}
-		r.scope(strings.Clone(e.Scope), s)
-	}
+	s := r.scopeOf(e.Scope)
 	switch id, at := e.Stream.Snapshot, versionOf(e); e.Type {
 	case TypeSnapshotStarted:
 		// A copy, or the agent continues the snapshot under way after a restart.
+		isKnown := id == s.snapshot || slices.Contains(s.past, id)
+		t.observe(e, s, isKnown)
 		late := at.below(s.version) && e.Time.Before(r.now)
-		if late || id == s.snapshot || slices.Contains(s.past, id) {
+		if late || isKnown {
 			return Verdict{}
 		}
 		if at.below(s.version) {
@@ -425,7 +408,7 @@ func (t *Tracker) stream(e *Event) Verdict {
 		s.end()
 		return Verdict{News: true, Gone: r.sweep(key, e.Scope, s)}
 	case TypeGap:
-		if at.history < s.version.history || !addID(&s.said, e.ID) {
+		if at.history < s.version.history || !addID(&s.gaps, e.ID) {
 			return Verdict{}
 		}
 		if e.Stream.DeadLetter != "" {
@@ -433,15 +416,8 @@ func (t *Tracker) stream(e *Event) Verdict {
 			return Verdict{News: true, Gone: r.letter(key, e.Stream.DeadLetter, at, t.clock)}
 		}
 	case TypeScopeStarted, TypeScopeEnded:
-		return Verdict{News: addID(&s.said, e.ID)}
-	case TypeProgress:
-		if !e.Time.After(s.progress.Time) {
-			return Verdict{}
-		}
-		s.progress.Time = e.Time
-		if !at.below(s.reached) { // after a kill, an agent may report a little less than before
-			s.reached, s.progress.ResourceVersion, s.progress.History = at, strings.Clone(e.Stream.ResourceVersion), at.history
-		}
+		isNew := addID(&s.turns, e.ID)
+		return Verdict{News: t.observe(e, s, !isNew) && isNew}
 	}
 	return Verdict{News: true}
 }

@@ -1,6 +1,9 @@
 package consume
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // letter applies the id of a dead letter to the object that it names. If the dead letter is the object's deletion, the object is gone. Otherwise
 // it exists, and a sweep keeps it: the snapshot has found it, or it has changed since, and only the event is missing.
@@ -35,6 +38,6 @@ func (r *resource) rewind(name string) {
 	clear(r.dead)
 	for _, s := range r.scopes {
 		s.version, s.floor, s.reached = point{}, point{}, point{}
-		s.progress = Progress{Time: s.progress.Time}
+		s.progress.To, s.progress.ResourceVersion, s.progress.History = time.Time{}, "", 0
 	}
 }

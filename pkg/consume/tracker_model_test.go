@@ -23,6 +23,9 @@ import (
 // record, the Tracker must agree with a model that keeps the whole log and follows the contract
 // literally. After a snapshot of all scopes, the Tracker must hold exactly the objects that exist.
 //
+// Two agents observe each scope, in runs that start and end the observation of the scopes and send
+// progress. Some records of a run come after those of a later one.
+//
 // The stream has three such worlds: two clusters of one name, and another resource of the first
 // cluster. Their objects have the same uids.
 func TestTrackerModel(t *testing.T) {
@@ -54,7 +57,12 @@ func TestTrackerModel(t *testing.T) {
 			"snapshot": of(func(w *world) {
 				w.agent.snapshot(w, rapid.SampledFrom([]string{"pods/a,b", "pods/c", "pods/a", "pods/b"}).Draw(t, "scope"))
 			}),
-			"progress": of(func(w *world) { w.agent.progress(w, rapid.SampledFrom(scopes).Draw(t, "scope")) }),
+			"progress": of(func(w *world) { w.drawRun().progress(w) }),
+			"begin":    of(func(w *world) { w.drawRun().begin(w, rapid.SampledFrom(scopes).Draw(t, "scope")) }),
+			"end":      of(func(w *world) { w.drawRun().end(w, rapid.SampledFrom(scopes).Draw(t, "scope")) }),
+			"run":      of(func(w *world) { w.startRun(rapid.IntRange(0, 1).Draw(t, "writer")) }),
+			"former":   of(func(w *world) { w.deliver(w.formerProgress()) }),
+			"late":     of(func(w *world) { w.deliverHeld() }),
 			"backup":   of(func(w *world) { w.backup, w.backupRV = maps.Clone(w.truth), w.rv }),
 			"restore":  of(func(w *world) { w.restore(rapid.Bool().Draw(t, "crash")) }),
 			"save": func(t *rapid.T) {
@@ -92,6 +100,7 @@ func newWorld(t *rapid.T, read *reading, clusterUID, group string) *world {
 		t: t, read: read, clusterUID: clusterUID, group: group, truth: map[string]thing{}, queued: map[string][]*consume.Event{},
 		model: &model{highest: map[string]version{}, alive: map[string]consume.Object{}, swept: map[string]bool{}},
 	}
+	w.runs[0], w.runs[1] = newRun("a"+group), newRun("b"+group)
 	w.agent.restart(w)
 	return w
 }
@@ -138,6 +147,8 @@ type world struct {
 	log     []*consume.Event            // the bus
 	model   *model
 	read    *reading
+	runs    [2]*agentRun     // the last run of each writer; the agent is the first
+	held    []*consume.Event // of runs, not delivered yet
 
 	clusterUID, group string
 
@@ -147,6 +158,14 @@ type world struct {
 
 // scopes are those of the agent's informers.
 var scopes = []string{"pods/a,b", "pods/c"}
+
+// isWhole reports whether a scope is that of an informer, and not a part of one.
+func isWhole(scope string) bool { return slices.Contains(scopes, scope) }
+
+// wholeOf returns the scope of the informer that has a part.
+func wholeOf(part string) string {
+	return scopes[slices.IndexFunc(scopes, func(scope string) bool { return within(scope, strings.TrimPrefix(part, "pods/")) })]
+}
 
 // within reports whether a namespace belongs to a scope.
 func within(scope, namespace string) bool {
@@ -211,6 +230,7 @@ type snapshot struct {
 // restart is a start without state.
 func (a *agent) restart(w *world) {
 	a.running, a.snapshots = true, map[string]*snapshot{}
+	w.startRun(0)
 	for _, scope := range scopes {
 		a.snapshot(w, scope)
 	}
@@ -218,7 +238,7 @@ func (a *agent) restart(w *world) {
 
 // snapshot begins a snapshot, unless one of the same scope is in progress.
 func (a *agent) snapshot(w *world, scope string) {
-	if a.snapshots[scope] != nil {
+	if a.snapshots[scope] != nil || !isWhole(scope) && !w.runs[0].isStarted(w, wholeOf(scope)) {
 		return
 	}
 	w.ids++
@@ -230,12 +250,16 @@ func (a *agent) snapshot(w *world, scope string) {
 		}
 	}
 	a.snapshots[scope] = s
+	if isWhole(scope) {
+		w.runs[0].started[scope] = true
+	}
 	w.deliver(w.marker(consume.TypeSnapshotStarted, scope, s))
 }
 
 // resume is a crash after which the agent has its position, but has not recorded everything that it has sent since. Queued events are
 // sent, because the API server delivers them again. Snapshots resume under their ids and reread some unchanged objects.
 func (a *agent) resume(w *world) {
+	w.startRun(0)
 	for _, scope := range slices.Sorted(maps.Keys(a.snapshots)) {
 		s := a.snapshots[scope]
 		w.deliver(w.marker(consume.TypeSnapshotStarted, scope, s))
@@ -245,13 +269,6 @@ func (a *agent) resume(w *world) {
 			}
 		}
 	}
-}
-
-func (a *agent) progress(w *world, scope string) {
-	w.ids++
-	e := w.marker(consume.TypeProgress, scope, &snapshot{rv: w.rv})
-	e.ID = fmt.Sprint(w.ids, "/", e.ID)
-	w.deliver(e)
 }
 
 // restore restores etcd from a backup. The agent detects it, at the latest by the versions on the bus. It may still send
@@ -279,6 +296,9 @@ func (w *world) marker(typ, scope string, s *snapshot) *consume.Event {
 	e.Type, e.Scope = typ, strings.Replace(scope, "pods", e.GroupResource(), 1)
 	e.ID, e.Sequence = fmt.Sprint(e.Scope, "/", s.id, typ, w.suffix()), fmt.Sprintf("%020d", s.rv)
 	e.Stream = &consume.Stream{Snapshot: s.id}
+	if typ == consume.TypeSnapshotStarted {
+		e.Stream.Writer, e.Stream.Run = w.runs[0].writer, w.runs[0].String()
+	}
 	return e
 }
 
@@ -378,6 +398,12 @@ func (w *world) deliver(e *consume.Event) {
 	if diff := gocmp.Diff(slices.SortedFunc(maps.Values(w.model.alive), byName), w.known()); diff != "" {
 		w.t.Fatalf("record %d, %s: -model +tracker\n%s", len(w.log), e.ID, diff)
 	}
+	if diff := gocmp.Diff(w.reachedByModel(), w.reached()); diff != "" {
+		for i, e := range w.log {
+			w.t.Logf("%d %s at %s news: %t", i+1, e.ID, e.Time.Format("04:05.0"), w.model.news[i])
+		}
+		w.t.Fatalf("record %d, %s: -model +tracker\n%s", len(w.log), e.ID, diff)
+	}
 }
 
 // version is a history and a sequence, as text that can be compared.
@@ -403,7 +429,7 @@ func (m *model) apply(e *consume.Event) consume.Verdict {
 	case !v.News:
 	case e.Type == consume.TypeSnapshotCompleted:
 		v.Gone = m.sweep(e)
-	case e.Stream != nil:
+	case e.Data == nil:
 	case e.Op == consume.Deleted:
 		delete(m.alive, e.UID)
 		delete(m.swept, e.UID)
@@ -427,8 +453,12 @@ func (m *model) apply(e *consume.Event) consume.Verdict {
 // isNews reports whether an event is news. A duplicate never is. An event of a known object is news if its version is above all
 // earlier ones. An event of an unknown object is news if it is above the snapshots that showed the object to be gone.
 func (m *model) isNews(e *consume.Event) bool {
-	if slices.ContainsFunc(m.log, func(o *consume.Event) bool { return o.ID == e.ID }) {
+	if slices.ContainsFunc(m.log, func(o *consume.Event) bool { return o.ID == e.ID }) || e.IsFormerProgress() {
 		return false
+	}
+	switch e.Type {
+	case consume.TypeProgress, consume.TypeScopeStarted, consume.TypeScopeEnded:
+		return m.isNewsOfRun(e)
 	}
 	if e.Stream != nil {
 		return true

@@ -11,12 +11,13 @@ import (
 )
 
 // stateVersion is the version of a Tracker's JSON.
-const stateVersion = 3
+const stateVersion = 4
 
 type trackerState struct {
 	Version   int             `json:"version"`
 	Clock     uint64          `json:"clock"`
 	Resources []resourceState `json:"resources"`
+	Writers   []writerState   `json:"writers,omitempty"`
 }
 
 type resourceState struct {
@@ -59,14 +60,38 @@ type scopeState struct {
 	Version  pointState     `json:"version,omitzero"`
 	Past     []string       `json:"past,omitempty"`
 	Floor    pointState     `json:"floor,omitzero"`
-	Said     []string       `json:"said,omitempty"`
+	Gaps     []string       `json:"gaps,omitempty"`
+	Turns    []string       `json:"turns,omitempty"`
 	Progress *progressState `json:"progress,omitempty"`
 }
 
 type progressState struct {
 	pointState
 	Time            time.Time `json:"time"`
-	ResourceVersion string    `json:"resourceVersion"`
+	To              time.Time `json:"to,omitzero"`
+	ResourceVersion string    `json:"resourceVersion,omitempty"`
+	Writer          string    `json:"writer"`
+	Run             string    `json:"run"`
+	Ended           bool      `json:"ended,omitempty"`
+}
+
+type writerState struct {
+	Source  string          `json:"source"`
+	Cluster string          `json:"clusterUID,omitempty"`
+	Writer  string          `json:"writer"`
+	Run     string          `json:"run"`
+	Number  int             `json:"number,omitempty"`
+	Scopes  []observedState `json:"scopes,omitempty"`
+}
+
+// observedState is what the run of a writer has said last about a scope: that it has started, or
+// ended, to observe it.
+type observedState struct {
+	Resource string    `json:"resource,omitempty"` // "" with ended
+	Scope    string    `json:"scope"`
+	At       time.Time `json:"at"`
+	Started  bool      `json:"started,omitempty"`
+	Ended    bool      `json:"ended,omitempty"`
 }
 
 func (p point) state() pointState { return pointState{p.history, p.seq} }
@@ -89,9 +114,9 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.scopes)) {
 			s := r.scopes[name]
-			saved := scopeState{name, s.snapshot, s.started, s.version.state(), s.past, s.floor.state(), s.said, nil}
+			saved := scopeState{name, s.snapshot, s.started, s.version.state(), s.past, s.floor.state(), s.gaps, s.turns, nil}
 			if p := s.progress; !p.Time.IsZero() {
-				saved.Progress = &progressState{s.reached.state(), p.Time, p.ResourceVersion}
+				saved.Progress = &progressState{s.reached.state(), p.Time, p.To, p.ResourceVersion, p.Writer, p.Run, p.Ended}
 			}
 			rs.Scopes = append(rs.Scopes, saved)
 		}
@@ -100,7 +125,45 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 	slices.SortFunc(st.Resources, func(a, b resourceState) int {
 		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Resource, b.Resource))
 	})
+	for key, w := range t.writers {
+		st.Writers = append(st.Writers, w.state(key.cluster))
+	}
+	slices.SortFunc(st.Writers, func(a, b writerState) int {
+		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Writer, b.Writer))
+	})
 	return json.Marshal(&st)
+}
+
+func (w *writer) state(of ClusterKey) writerState {
+	out := writerState{Source: of.Source, Cluster: of.UID, Writer: w.name, Run: w.run.name, Number: w.number}
+	for resource, scopes := range w.observed {
+		for name, o := range scopes {
+			out.Scopes = append(out.Scopes, observedState{Resource: resource, Scope: name, At: o.at, Started: o.started})
+		}
+	}
+	for name, at := range w.ended {
+		out.Scopes = append(out.Scopes, observedState{Scope: name, At: at, Ended: true})
+	}
+	slices.SortFunc(out.Scopes, func(a, b observedState) int { return strings.Compare(a.Scope, b.Scope) })
+	return out
+}
+
+func (s *writerState) writer() *writer {
+	w := &writer{
+		name: s.Writer, run: runOf(s.Run), number: s.Number,
+		observed: map[string]map[string]observation{}, ended: map[string]time.Time{},
+	}
+	for _, o := range s.Scopes {
+		if o.Ended {
+			w.ended[o.Scope] = o.At
+			continue
+		}
+		if w.observed[o.Resource] == nil {
+			w.observed[o.Resource] = map[string]observation{}
+		}
+		w.observed[o.Resource][o.Scope] = observation{o.At, o.Started}
+	}
+	return w
 }
 
 // UnmarshalJSON replaces the Tracker's state, except Forget, by one that MarshalJSON has written.
@@ -129,15 +192,21 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		for _, s := range rs.Scopes {
 			known := &scope{
 				snapshot: s.Snapshot, started: s.Started, version: s.Version.point(), past: s.Past,
-				floor: s.Floor.point(), said: s.Said,
+				floor: s.Floor.point(), gaps: s.Gaps, turns: s.Turns,
 			}
 			if p := s.Progress; p != nil {
-				known.progress, known.reached = Progress{p.Time, p.ResourceVersion, p.History}, p.point()
+				known.reached = p.point()
+				known.progress = Reached{p.Time, p.To, p.ResourceVersion, p.History, p.Writer, p.Run, p.Ended}
 			}
 			r.scope(s.Scope, known)
 		}
 		resources[resourceKey{ClusterKey{rs.Source, rs.Cluster}, rs.Resource}] = r
 	}
-	t.clock, t.resources = st.Clock, resources
+	writers := make(map[writerKey]*writer, len(st.Writers))
+	for i := range st.Writers {
+		w := &st.Writers[i]
+		writers[writerKey{ClusterKey{w.Source, w.Cluster}, w.Writer}] = w.writer()
+	}
+	t.clock, t.resources, t.writers = st.Clock, resources, writers
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,18 +21,25 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 //
 //	c web/1 @10            an object's event: op, name/uid, sequence; namespace shop
 //	r web/1 @10 S1         read by snapshot S1
-//	started S1 @20 · completed S1 @20 · gap rewound · progress @20 · +2h   time passes
+//	started S1 @20 · completed S1 @20 · gap rewound · +2h   time passes
+//	begin · end            the start and the end of a scope
+//	progress 7 pods/shop@20 all:pods@18h1   number 7, of a scope, and of all others of a resource
+//	again 3                the event of three lines before, the same once more
 //
-// h1 on any of them: its history. // Behind "=>": "-" no news, "news", "gone a/1,b/2" (with "-" before it where it is no news).
+// by=a/0-1: the writer and its run. h1 on any of the others: its history.
+//
+// Behind "=>": "-" no news, "news", "gone a/1,b/2" (with "-" before it where it is no news).
 func script(t *testing.T, tr *consume.Tracker, lines string) {
 	t.Helper()
 	now, source := noon, "/kubernetes/a"
+	var all []*consume.Event
 	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
 		line = strings.TrimSpace(line)
 		said, want, _ := strings.Cut(line, "=>")
 		f := strings.Fields(said)
 		now = now.Add(time.Second)
 		e := &consume.Event{Source: source, APIVersion: "v1", Resource: "pods", Time: now, Scope: "pods"}
+		writer, run := "", ""
 		for _, x := range f {
 			switch {
 			case strings.HasPrefix(x, "@"):
@@ -45,6 +53,8 @@ func script(t *testing.T, tr *consume.Tracker, lines string) {
 				e.Scope = x[len("scope="):]
 			case strings.HasPrefix(x, "ns="):
 				e.Namespace = x[len("ns="):]
+			case strings.HasPrefix(x, "by="):
+				writer, run, _ = strings.Cut(x[len("by="):], "/")
 			case strings.HasPrefix(x, "api="):
 				e.APIVersion = x[len("api="):]
 			case len(x) == 2 && x[0] == 'h':
@@ -54,12 +64,24 @@ func script(t *testing.T, tr *consume.Tracker, lines string) {
 		switch f[0] {
 		case "started", "completed":
 			e.Type = consume.TypePrefix + "snapshot." + f[0]
-			e.Stream = &consume.Stream{Snapshot: f[1], ResourceVersion: e.ResourceVersion}
+			e.Stream = &consume.Stream{Snapshot: f[1], ResourceVersion: e.ResourceVersion, Writer: writer, Run: run}
 		case "gap":
 			e.Type, e.ID = consume.TypeGap, "gap/"+f[1]+e.ID
 			e.Stream = &consume.Stream{Reason: consume.GapReason(f[1])}
+		case "begin", "end":
+			e.Type = map[string]string{"begin": consume.TypeScopeStarted, "end": consume.TypeScopeEnded}[f[0]]
+			e.ID = fmt.Sprint(e.Scope, "/", f[0], "/", now.UnixNano(), e.ID)
+			e.Stream = &consume.Stream{Writer: writer, Run: run}
 		case "progress":
-			e.Type, e.Stream = consume.TypeProgress, &consume.Stream{ResourceVersion: e.ResourceVersion}
+			e = progressOf(t, e, writer, run, f[1:])
+		case "former":
+			e.Type, e.ResourceVersion = consume.TypeProgress, "99"
+		case "again":
+			n, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			e = all[len(all)-n]
 		case "later":
 			e.Type = consume.TypePrefix + "unheard-of"
 		default:
@@ -81,6 +103,7 @@ func script(t *testing.T, tr *consume.Tracker, lines string) {
 				e.Data.Snapshot = f[3]
 			}
 		}
+		all = append(all, e)
 		if got := verdict(tr.Apply(e)); got != strings.TrimSpace(want) {
 			t.Errorf("%s\nsays %s", line, got)
 		}
@@ -436,68 +459,14 @@ func TestTrackerState(t *testing.T) {
 		t.Errorf("%d objects in %s: %v", back.Rules.Len(), saved, err)
 	}
 	for saved, want := range map[string]string{
-		`{"version":1}`: "read the state of a tracker: its version is 1, want 3: start over from a snapshot",
+		`{"version":1}`: "read the state of a tracker: its version is 1, want 4: start over from a snapshot",
 		`[]`:            "read the state of a tracker: json: cannot unmarshal array",
-		`{"version":3,"resources":[{"resource":"pods","live":[{"uid":"1","name":"a"},{"uid":"2","name":"a"}]}]}`: "two objects of pods have one name",
+		`{"version":3}`: "its version is 3, want 4: start over from a snapshot",
+		`{"version":4,"resources":[{"resource":"pods","live":[{"uid":"1","name":"a"},{"uid":"2","name":"a"}]}]}`: "two objects of pods have one name",
 	} {
 		var tr consume.Tracker
 		if err := json.Unmarshal([]byte(saved), &tr); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", saved, err, want)
-		}
-	}
-}
-
-func TestTrackerProgress(t *testing.T) {
-	var tr consume.Tracker
-	expect := func(scope, want string) {
-		t.Helper()
-		got := "none"
-		if p, ok := tr.Progress(consume.ClusterKey{Source: "/kubernetes/a"}, scope); ok {
-			got = fmt.Sprintf("%s @%s h%d", p.Time.Format("04:05"), p.ResourceVersion, p.History)
-		}
-		if got != want {
-			t.Errorf("progress of %s: %s, want %s", scope, got, want)
-		}
-	}
-	expect("pods", "none")
-	script(t, &tr, `
-		started S1 @20 => news
-		completed S1 @20 => news`)
-	expect("pods", "none")
-	script(t, &tr, `
-		progress @20 => news
-		+1m
-		progress @20 => news
-		progress @7 scope=pods/team-?,!team-a?labelSelector=a=b => news
-		progress @9 source=/kubernetes/b => news
-		c a/1 @30 => news
-		+-1m
-		progress @19 => -`)
-	expect("pods", "01:03 @20 h0")
-	expect("pods/team-?,!team-a?labelSelector=a=b", "01:04 @7 h0")
-	expect("pods/shop", "none")
-	script(t, &tr, `
-		+5m
-		progress @18 => news`) // of an agent that was killed before it saved its progress
-	expect("pods", "05:02 @20 h0")
-	script(t, &tr, `
-		+6m
-		gap rewound h1 => news
-		progress @10 h1 => news`)
-	expect("pods", "06:03 @10 h1")
-	script(t, &tr, `
-		+7m
-		started S2 @5 => news`)
-	expect("pods", "06:03 @ h0")
-}
-
-func TestEventHistory(t *testing.T) {
-	for id, want := range map[string]uint32{
-		"pods/7c0e/48211": 0, "pods/7c0e/48211/h1": 1, "pods/7c0e/d/h12": 12, "pods/7c0e/5/r/S-5/h3": 3, "pods/gap/7-5/h2": 2,
-		"pods/h5/7": 0, "pods/7c0e/5/h": 0, "": 0, "pods/7c0e/5/h99999999999": 0,
-	} {
-		if got := (&consume.Event{ID: id}).History(); got != want {
-			t.Errorf("%s: %d, want %d", id, got, want)
 		}
 	}
 }
