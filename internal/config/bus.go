@@ -110,6 +110,36 @@ func (r *Relay) Takes(group, version, resource string) bool {
 	return len(r.Resources) == 0 || rule.Takes(group, version, resource)
 }
 
+// Copies reports whether the relay selects all events of a scope of a resource ("deployments.apps"). scope is its name; "" stands for all
+// scopes of the resource. It returns false if that is not certain.
+func (r *Relay) Copies(resource, scope string) bool {
+	plural, group, _ := strings.Cut(resource, ".")
+	if len(r.Operations) > 0 || !r.Takes(group, "", plural) { // a version in a pattern may not be the one of the events
+		return false
+	}
+	if r.Namespaces.All() {
+		return true
+	}
+	namespaces := NamespacesOf(scope)
+	return len(namespaces) > 0 && r.Namespaces.covers(namespaces)
+}
+
+// NamespacesOf returns the namespaces in the name of a scope, such as "pods/team-?,!team-x?labelSelector=app=web"; none: it has all.
+func NamespacesOf(scope string) Namespaces {
+	if eq := strings.IndexByte(scope, '='); eq >= 0 { // patterns have none
+		scope = scope[:max(strings.LastIndexByte(scope[:eq], '?'), 0)]
+	}
+	_, patterns, ok := strings.Cut(scope, "/")
+	if !ok {
+		return nil
+	}
+	var all Namespaces
+	for p := range strings.SplitSeq(patterns, ",") {
+		all = append(all, NamespacePattern(p))
+	}
+	return all
+}
+
 // RelayStart is the position at which a relay without a cursor starts.
 type RelayStart string
 

@@ -73,7 +73,7 @@ func TestTracerIsToldOfTracedEvents(t *testing.T) {
 	var c captures
 	bus := busFunc(func(context.Context, *encode.Event) error { return nil })
 	d := created("web-1", 7, 10)
-	progress := &object.Delta{Observed: 1, Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods", ResourceVersion: 9}}
+	progress := &object.Delta{Observed: 1, Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods", ResourceVersion: 9}}
 	if err := dispatchEach(t, tracing(1), bus, publish.Options{Tracer: &c}, d, progress); err != nil {
 		t.Fatal(err)
 	}

@@ -261,7 +261,7 @@ func drawDeltas(t *rapid.T, j *journal) (lanes map[string][]*object.Delta, want 
 		name := rapid.SampledFrom([]string{"a1", "a2", "a3", "b1", "b2", "c1", "c2", "c3", "d1", "d2", "d3"}).Draw(t, "object")
 		d := change(j, name, len(want[name])+2, rapid.SampledFrom([]int{10, 2_000, 20_000, 60_000}).Draw(t, "size"))
 		if rapid.IntRange(0, 7).Draw(t, "stream") == 0 {
-			d = &object.Delta{Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods/shop", ResourceVersion: uint64(i + 100)}, Acker: j}
+			d = &object.Delta{Observed: int64(i + 100), Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods/shop", ResourceVersion: uint64(i + 100)}, Acker: j}
 		} else {
 			want[name] = append(want[name], fmt.Sprint(d.ResourceVersion))
 		}

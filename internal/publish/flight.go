@@ -117,6 +117,10 @@ func (d *Dispatcher[I]) send(f *flight[I]) {
 		f.event.Done(fmt.Errorf("%w: an object in it has more than %d levels", ErrTooLarge, object.MaxLevels))
 		return
 	}
+	if f.delta.Report != nil && f.cause != nil { // an operator has given it up
+		f.event.Done(f.cause)
+		return
+	}
 	f.event.DeadLetter, f.event.Alone, f.sent = f.stage == letter, f.alone, true
 	if f.stage == letter {
 		d.o.DeadLetters.Publish(f.event)
@@ -138,16 +142,20 @@ func (d *Dispatcher[I]) finish(f *flight[I], now time.Time) error {
 		return nil
 	}
 	d.step(f, now)
+	encoded := !errors.As(err, &none)
 	switch {
 	case err == nil:
 		d.acknowledged(f, now)
 		return nil
-	case errors.As(err, &none) && f.stage <= shortened && f.delta.Stream == nil:
+	case f.delta.Report != nil && (!encoded || errors.Is(err, ErrRefused)):
+		d.dropProgress(f, reasonOf(err, encoded), err, now)
+		return nil
+	case !encoded && f.stage <= shortened && f.delta.Stream == nil:
 		f.short = encode.Short{Without: everything()}
 		return d.deadLetter(f, letterEncode, none.error)
-	case errors.As(err, &none) && f.stage == letter:
+	case !encoded && f.stage == letter:
 		return d.noLetter(f, none.error)
-	case errors.As(err, &none):
+	case !encoded:
 		return none.error
 	case !errors.Is(err, ErrRefused):
 		return f.failed(err)
@@ -202,7 +210,8 @@ func (d *Dispatcher[I]) recycle(f *flight[I]) {
 	d.flights.Put(f)
 }
 
-// enter reports whether the flight is an event of an object, or has its scope's turn. If not, work gets the flight when its turn comes.
+// enter reports whether the flight is an event of an object or of no scope, or has its scope's turn. If not, work gets the flight when its
+// turn comes.
 func (d *Dispatcher[I]) enter(f *flight[I]) bool {
 	switch {
 	case f.delta.Stream != nil:
@@ -255,7 +264,7 @@ func (d *Dispatcher[I]) observe(f *flight[I], now time.Time) {
 		if len(d.resources) >= maxResources {
 			clear(d.resources)
 		}
-		events = d.metrics.events.WithLabelValues(r.String())
+		events = d.metrics.events.WithLabelValues(labelOf(f.Delta))
 		d.resources[r] = events
 	}
 	events.Inc()
@@ -265,9 +274,13 @@ func (d *Dispatcher[I]) observe(f *flight[I], now time.Time) {
 // maxResources bounds the cached counters.
 const maxResources = 10_000
 
+// resourceOf returns the resource of a delta's event; nil for the progress of an agent.
 func resourceOf(d *object.Delta) *object.Resource {
-	if d.Stream != nil {
+	switch {
+	case d.Stream != nil:
 		return d.Stream.Resource
+	case d.Report != nil:
+		return nil
 	}
 	return d.Ref.Resource
 }

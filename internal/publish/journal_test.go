@@ -46,6 +46,10 @@ func (j *journal) Acked(d *object.Delta) {
 		j.add("ack "+string(d.Stream.Kind), nil)
 		return
 	}
+	if d.Report != nil {
+		j.add(fmt.Sprintf("ack progress %d", d.Report.Number), nil)
+		return
+	}
 	j.add(fmt.Sprintf("ack %s/%d", d.Ref.Name(), d.ResourceVersion), nil)
 }
 
@@ -84,8 +88,12 @@ func read(ev *encode.Event) (*consume.Event, error) {
 	return consume.FromMessage(header, slices.Clone(ev.Body))
 }
 
-// describe returns "web-1/7", "web-1/7 without patch", "gap <dead letter>" or "progress".
+// describe returns "web-1/7", "web-1/7 without patch", "gap <dead letter>", "snapshot.started" or
+// "progress <number>".
 func describe(e *consume.Event) string {
+	if e.Progress != nil {
+		return fmt.Sprintf("progress %d", e.Progress.Number)
+	}
 	if e.Data == nil {
 		kind := strings.TrimPrefix(e.Type, consume.TypePrefix)
 		if e.Stream.DeadLetter != "" {

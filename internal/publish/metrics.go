@@ -23,6 +23,8 @@ type Metrics struct {
 	oversize    *prometheus.CounterVec
 	deadLetters *prometheus.CounterVec
 	alone       prometheus.Gauge
+
+	progressDropped *prometheus.CounterVec
 }
 
 // retryReasons returns the retry reasons of all buses.
@@ -40,7 +42,7 @@ func (m *Metrics) observe(ev *encode.Event, start, now time.Time) {
 	m.duration.Observe(now.Sub(start).Seconds())
 	m.bytes.Add(float64(len(ev.Body)))
 	d := ev.Delta
-	if d.Stream == nil && d.Op != object.Read && !d.Inferred {
+	if d.Stream == nil && d.Report == nil && d.Op != object.Read && !d.Inferred {
 		m.lag.Observe(max(0, float64(now.UnixNano()-d.Observed)/1e9))
 	}
 }
@@ -65,7 +67,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return c
 	}
 	return &Metrics{
-		events: labelled("kubecdc_publish_events_total", "Events that the bus has acknowledged.", "resource"),
+		events: labelled("kubecdc_publish_events_total", "Events that the bus has acknowledged, by resource; progress: the progress of the agent.", "resource"),
 		bytes:  counter("kubecdc_publish_bytes_total", "Size of the bodies of acknowledged events."),
 		duration: histogram("kubecdc_publish_duration_seconds", "Time from the first attempt to send an event until its acknowledgement, including retries.",
 			.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300),
@@ -85,6 +87,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Events that are sent one at a time, on a connection of their own, because the bus denies only them, or connections break whenever they are sent. kubecdc dead-letter lists them."),
 		deadLetters: labelled("kubecdc_publish_dead_letters_total",
 			"Events sent to the dead letters instead of the bus, by reason: too_large, refused or encode. Alert on it: consumers get a gap in their place.",
+			"reason", letterTooLarge, letterRefused, letterEncode),
+		progressDropped: labelled("kubecdc_publish_progress_dropped_total",
+			"Progress events of the agent that were dropped, by reason: too_large, refused or encode. Alert on it: until the next one, nothing confirms to consumers that they have everything.",
 			"reason", letterTooLarge, letterRefused, letterEncode),
 	}
 }

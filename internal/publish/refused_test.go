@@ -268,7 +268,7 @@ func TestDeadLetters(t *testing.T) {
 func TestNoDeadLettersEndRun(t *testing.T) {
 	refused := fmt.Errorf("%w: HTTP 422", publish.ErrRefused)
 	progress := func(j *journal) *object.Delta {
-		return &object.Delta{Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}
+		return &object.Delta{Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}
 	}
 	for name, tc := range map[string]struct {
 		bus, dead func(*consume.Event, int) error // nil dead: no dead letters
@@ -314,10 +314,10 @@ func TestNoDeadLettersEndRun(t *testing.T) {
 		},
 		"a stream event": {
 			bus: func(*consume.Event, int) error { return refused }, dead: tooLarge(1 << 20), delta: progress,
-			want: []string{"pods/shop/progress/9", "HTTP 422"},
+			want: []string{"pods/shop/started/0", "HTTP 422"},
 		},
 		"a stream event that is too large": {
-			bus: tooLarge(10), dead: tooLarge(1 << 20), delta: progress, want: []string{"pods/shop/progress/9", "it is too large"},
+			bus: tooLarge(10), dead: tooLarge(1 << 20), delta: progress, want: []string{"pods/shop/started/0", "it is too large"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -413,7 +413,7 @@ func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 		mu.Unlock()
 		return nil
 	})
-	ds := []*object.Delta{{Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}}
+	ds := []*object.Delta{{Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}}
 	for i := range 20 {
 		ds = append(ds, change(j, fmt.Sprintf("web-%d", i), 7, 10))
 	}

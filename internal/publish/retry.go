@@ -58,7 +58,7 @@ func (d *Dispatcher[I]) sendAlone(w *waiting[I]) {
 // Stuck is an event that the bus does not accept.
 type Stuck struct {
 	ID                        string
-	Resource, Namespace, Name string // of the object; of a stream event, Name is its scope
+	Resource, Namespace, Name string // of the object; of a stream event, Name is its scope; of an agent's progress, its writer
 	Since                     time.Time
 	Failures                  int
 	Alone                     bool // sent alone; see RetryError.Alone
@@ -71,16 +71,16 @@ func (d *Dispatcher[I]) Stuck() []Stuck { return d.retries.list() }
 // ErrNotStuck means that no such event waits for another attempt.
 var ErrNotStuck = errors.New("no such event is being retried")
 
-// errOperator is the cause of a dead letter that an operator requested.
-var errOperator = fmt.Errorf("%w: moved to the dead letters by an operator", ErrRefused)
+// The causes of a dead letter, and of the end of an agent's progress, that an operator requested.
+var (
+	errOperator = fmt.Errorf("%w: moved to the dead letters by an operator", ErrRefused)
+	errDropped  = fmt.Errorf("%w: dropped by an operator", ErrRefused)
+)
 
-// DeadLetter sends an event that waits for another attempt to the dead letters, and a gap in its place to the bus. Its error wraps
-// ErrNotStuck if no such event waits, for example because an attempt is in progress.
+// DeadLetter sends an event that waits for another attempt to the dead letters, and a gap in its place to the bus. It drops the progress of
+// the agent instead. Its error wraps ErrNotStuck if no such event waits, for example because an attempt is in progress.
 func (d *Dispatcher[I]) DeadLetter(id string) error {
-	if d.o.DeadLetters == nil {
-		return errors.New("no dead letters are configured: set deadLetter in the configuration")
-	}
-	alone, err := d.retries.giveUp(id, time.Now())
+	alone, err := d.retries.giveUp(id, time.Now(), d.o.DeadLetters != nil)
 	if err != nil {
 		return err
 	}
@@ -110,17 +110,21 @@ type waiting[I comparable] struct {
 	last   *RetryError
 	about  Stuck
 	stream bool // it is a stream event
+	report bool // it is the progress of the agent
 }
 
 func newRetries[I comparable]() *retries[I] { return &retries[I]{waiting: map[I]*waiting[I]{}} }
 
 func (r *retries[I]) add(item I, f *flight[I], last *RetryError, due time.Time) {
 	w := &waiting[I]{progress: f.progress, item: item, due: due, last: last}
-	w.about = Stuck{ID: f.id, Resource: resourceOf(f.delta).String(), Since: f.taken, Failures: f.failures, Alone: f.alone, Err: last.Error()}
-	if s := f.delta.Stream; s != nil {
-		w.stream, w.about.Name = true, s.Scope
-	} else {
-		w.about.Namespace, w.about.Name = f.delta.Ref.Namespace(), f.delta.Ref.Name()
+	w.about = Stuck{ID: f.id, Resource: labelOf(f.delta), Since: f.taken, Failures: f.failures, Alone: f.alone, Err: last.Error()}
+	switch d := f.delta; {
+	case d.Stream != nil:
+		w.stream, w.about.Name = true, d.Stream.Scope
+	case d.Report != nil:
+		w.report, w.about.Name = true, string(f.Writer)
+	default:
+		w.about.Namespace, w.about.Name = d.Ref.Namespace(), d.Ref.Name()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,8 +215,8 @@ func (r *retries[I]) list() []Stuck {
 	return out
 }
 
-// giveUp makes an immediate attempt to the dead letters the event's next one.
-func (r *retries[I]) giveUp(id string, now time.Time) (wasAlone bool, err error) {
+// giveUp makes an immediate attempt to the dead letters, if there are any, the event's next one. That of the progress of the agent drops it.
+func (r *retries[I]) giveUp(id string, now time.Time, letters bool) (wasAlone bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.waiting {
@@ -225,6 +229,8 @@ func (r *retries[I]) giveUp(id string, now time.Time) (wasAlone bool, err error)
 		}
 		i := slices.Index(*list, w)
 		switch {
+		case !letters && !w.report:
+			return false, errors.New("no dead letters are configured: set deadLetter in the configuration")
 		case i < 0:
 			return false, fmt.Errorf("%w: an attempt is in progress: %s", ErrNotStuck, id)
 		case w.stream:
@@ -233,10 +239,15 @@ func (r *retries[I]) giveUp(id string, now time.Time) (wasAlone bool, err error)
 			return false, fmt.Errorf("event %s is being sent to the dead letters", id)
 		}
 		*list = slices.Delete(*list, i, i+1)
-		w.next(letter)
 		wasAlone = w.alone
-		w.alone, w.reason, w.due = false, letterRefused, now
-		w.cause = fmt.Errorf("%w, after %w", errOperator, w.last)
+		w.alone, w.due = false, now
+		if w.report {
+			w.cause = fmt.Errorf("%w, after %s", errDropped, w.last.Error()) // not a RetryError
+			r.order = insert(r.order, w)
+			return wasAlone, nil
+		}
+		w.next(letter)
+		w.reason, w.cause = letterRefused, fmt.Errorf("%w, after %w", errOperator, w.last)
 		w.short.Reason = letterRefused + ": " + w.cause.Error()
 		w.left = []string{GiveUpPatch, GiveUpBefore, "after"}
 		r.order = insert(r.order, w)

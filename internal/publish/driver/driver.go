@@ -28,6 +28,8 @@ type Driver struct {
 	DeadLetter  *DeadLetter // the destination of its dead letters; nil: it has none
 	ObjectStore bool        // its Bus is an ObjectStorer
 	LastEvents  bool        // its Bus is a LastEventer
+	// LastProgress: its Bus is a LastProgresser.
+	LastProgress bool
 	// ObjectsOnly: it accepts no events about the stream.
 	ObjectsOnly bool
 	// Copies is the maximum number of copies in memory of an unacknowledged event, the encoded event included. 0: one.
@@ -43,7 +45,8 @@ type Driver struct {
 //
 // Validate returns the errors of the settings at path. It connects to nothing.
 //
-// Open returns the bus for valid settings, and starts nothing. The bus may implement Checker, Logger, ObjectStorer and LastEventer too.
+// Open returns the bus for valid settings, and starts nothing. The bus may implement Checker, Logger, ObjectStorer, LastEventer,
+// LastProgresser and Limiter too.
 type Config interface {
 	SetURL(url string) error
 	Validate(path *field.Path, f *Facts) field.ErrorList

@@ -17,41 +17,45 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
 
-// broadcast is a stream event in flight to every partition of every topic for objects of its
-// resource. It is acknowledged when all partitions have stored it.
+// broadcast is a stream event, or the progress of the agent (a report), in flight to every partition
+// of every topic for objects of its resource. It is acknowledged when all partitions have stored it.
 //
-// After broadcastWait, a progress or a scope.started is acknowledged if one partition has stored
-// it. The others, for example without a leader, keep it in their queues, before all later events.
-// So a progress never covers events after it, and no event of a scope precedes the scope's start in
-// its partition. Such a queue gets no second progress of the scope. The ledger of the topic still
-// lists the scope, so a later progress goes there too.
+// After broadcastWait, a report or a scope.started is acknowledged if one partition has stored it.
+// The others, for example without a leader, keep it in their queues, before all later events. So a
+// report never covers events after it, and no event of a scope precedes the scope's start in its
+// partition. Such a queue gets no second report of the writer. The ledger of the topic still lists
+// the scopes, so a later one goes there too. If all queues of a report have an earlier one, it is
+// acknowledged at once.
 //
 // The goroutine of spread owns it, except for the fields guarded by Bus.mu.
 type broadcast struct {
 	event        *publish.Event
 	content      *encode.Event // the event for the partitions; if mayBePartial, a copy, since it may be sent after Done
-	scope        string        // see scopeKey
-	progress     bool
-	mayBePartial bool // it may be acknowledged before all partitions have stored it
+	report       *report       // nil: it is a stream event
+	begins       bool          // it is a scope.started: no event of the scope may precede it
+	mayBePartial bool          // it may be acknowledged before all partitions have stored it
 
-	chosen     bool // its topics are chosen
-	optional   bool // a topic that is deleted first does not need the event
-	everywhere bool // a progress that goes to all topics of its scope
-	first      bool // the first progress of its scope, or the start of a scope: no event may precede it
-	started    time.Time
-	topics     []*topic        // written with Bus.mu held
-	unready    []*topic        // of these: topics with unknown partitions
-	missed     map[*topic]bool // of these: topics with a partition that still has an earlier progress
+	chosen   bool // its topics are chosen
+	optional bool // a topic that is deleted first does not need the event
+	started  time.Time
+	topics   []*topic        // written with Bus.mu held
+	unready  []*topic        // of these: topics with unknown partitions
+	missed   map[*topic]bool // of these: topics with a partition that still has an earlier report
 
-	waiting map[*topic]int // partitions that have not stored it, by topic. Bus.mu guards this field and the next two.
-	taken   bool           // a partition has stored it
-	err     error          // of the first partition that failed
+	waiting map[*topic]int  // partitions that have not stored it, by topic. Bus.mu guards this field and the next three.
+	failed  map[*topic]bool // topics with a partition that has refused it
+	taken   bool            // a partition has stored it
+	err     error           // of the first partition that failed
 }
 
 func (b *Bus) startBroadcast(e *publish.Event) {
-	s := &broadcast{event: e, content: e.Event, scope: scopeKey(e.Event, e.Delta.Stream.Scope), progress: e.Delta.Stream.Kind == object.Progress}
-	starts := e.Delta.Stream.Kind == object.ScopeStarted
-	s.mayBePartial, s.first = s.progress || starts, starts
+	s := &broadcast{event: e, content: e.Event}
+	if stream := e.Delta.Stream; stream != nil {
+		s.begins = stream.Kind == object.ScopeStarted
+	} else {
+		s.report = newReport(e)
+	}
+	s.mayBePartial = s.report != nil || s.begins
 	if s.mayBePartial {
 		s.content = clone(e.Event)
 	}
@@ -126,49 +130,48 @@ func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 	unfinished := left > 0 || len(s.unready) > 0
 	switch {
 	case unfinished && !s.mayLeave(taken || err != nil):
+		if left == 0 && b.giveUpTopics(s) {
+			s.chosen = false
+		}
 		return false, nil
 	case err != nil:
+		b.recordReport(s) // other topics have it
 		return true, err
+	case s.report != nil && len(s.topics) == 0: // no topic needs it
+		return true, nil
 	case !taken && len(s.missed) == 0: // all topics were deleted meanwhile: choose again
 		s.chosen = false
 		return false, nil
 	}
-	b.recordProgress(s)
+	b.recordReport(s)
 	return true, nil
 }
 
 // mayLeave reports whether a broadcast may end before all partitions have stored it. answered: one has stored or refused it.
 func (s *broadcast) mayLeave(answered bool) bool {
-	return s.mayBePartial && time.Since(s.started) >= broadcastWait && (answered || len(s.missed) > 0) && (!s.first || len(s.unready) == 0)
+	return s.mayBePartial && time.Since(s.started) >= broadcastWait && (answered || len(s.missed) > 0) && (!s.begins || len(s.unready) == 0)
 }
 
-// recordProgress records the topics that have a progress in all of their partitions.
-func (b *Bus) recordProgress(s *broadcast) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, t := range s.topics {
-		if s.progress && s.waiting[t] == 0 && !s.missed[t] && !slices.Contains(s.unready, t) {
-			t.ledger.storedProgress(s.event.Event)
-		}
-	}
-	if s.everywhere {
-		b.progress[s.scope] = s.started
-	}
+// isIn reports whether all partitions of a topic have stored the broadcast. It must be called with
+// Bus.mu held.
+func (s *broadcast) isIn(t *topic) bool {
+	return s.waiting[t] == 0 && !s.failed[t] && !s.missed[t] && !slices.Contains(s.unready, t)
 }
 
 // choose sets the topics of a broadcast. It does nothing if the topics of the cluster must be listed first. An error refuses the event.
 func (b *Bus) choose(s *broadcast) error {
-	names, optional, ok, err := b.streamTopics(s.event)
+	topicsOf := b.streamTopics
+	if s.report != nil {
+		topicsOf = b.reportTopics
+	}
+	names, optional, ok, err := topicsOf(s)
 	if err != nil || !ok {
 		return err
-	}
-	if s.progress {
-		names, s.everywhere, s.first = b.progressTopics(s.event, names)
 	}
 	s.chosen, s.optional, s.started = true, optional, time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.topics, s.missed, s.waiting = make([]*topic, len(names)), map[*topic]bool{}, map[*topic]int{}
+	s.topics, s.missed, s.waiting, s.failed = make([]*topic, len(names)), map[*topic]bool{}, map[*topic]int{}, map[*topic]bool{}
 	for i, name := range names {
 		t := b.acquire([]byte(name))
 		if optional { // the list is newer than earlier findings that it was absent
@@ -192,7 +195,7 @@ func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 		return false
 	}
 	for _, p := range *all {
-		if s.progress && !t.ledger.begin(s.scope, p) {
+		if s.report != nil && !t.ledger.begin(s.report.writer, p) {
 			s.missed[t] = true
 			continue
 		}
@@ -202,7 +205,7 @@ func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 		b.mu.Unlock()
 		key := append(slices.Clone(s.event.PartitionKey), '/')
 		r := record{
-			Record:    producer.Record{Event: s.content, Key: strconv.AppendInt(key, int64(p.index), 10), Time: timeOf(s.event.Delta)},
+			Record:    producer.Record{Event: s.contentFor(t), Key: strconv.AppendInt(key, int64(p.index), 10), Time: timeOf(s.event.Delta)},
 			broadcast: s, alone: s.event.Alone, optional: s.optional,
 		}
 		if !p.inbox.Put(r) {
@@ -219,22 +222,36 @@ func (b *Bus) arrived(s *broadcast, p *partition, err error) {
 	if s.waiting[p.topic]--; s.waiting[p.topic] == 0 {
 		delete(s.waiting, p.topic)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		s.taken = true
-	} else if s.err == nil && !errors.Is(err, errTopicGone) {
-		s.err = err
+	case !errors.Is(err, errTopicGone):
+		s.failed[p.topic] = true
+		if s.err == nil {
+			s.err = err
+		}
 	}
 	b.mu.Unlock()
-	if s.progress {
-		p.topic.ledger.ended(s.scope, p)
+	if s.report != nil {
+		p.topic.ledger.ended(s.report.writer, p)
 	}
 	b.release(p.topic)
 	b.moved.Raise()
 }
 
-// streamTopics returns the topics for objects of the event's resource. They include the topic of cluster-scoped objects only if it, or no
-// topic at all, exists. optional: a topic that is deleted meanwhile does not need the event. ok is false if topics must be listed first.
-func (b *Bus) streamTopics(e *publish.Event) (names []string, optional, ok bool, err error) {
+// contentFor returns the event for the partitions of a topic.
+func (s *broadcast) contentFor(t *topic) *encode.Event {
+	if s.report != nil && s.report.contents[t.name] != nil { // otherwise the topic gets the whole event
+		return s.report.contents[t.name]
+	}
+	return s.content
+}
+
+// streamTopics returns the topics for objects of the event's resource. They include the topic of
+// cluster-scoped objects only if it, or no topic at all, exists. optional: a topic that is deleted
+// meanwhile does not need the event. ok is false if topics must be listed first.
+func (b *Bus) streamTopics(s *broadcast) (names []string, optional, ok bool, err error) {
+	e := s.event
 	own := b.topicNames.Append(nil, e.Delta)
 	if len(own) > maxTopic {
 		return nil, false, false, errTopicName(e, own)
@@ -242,7 +259,7 @@ func (b *Bus) streamTopics(e *publish.Event) (names []string, optional, ok bool,
 	if !b.topicNames.Varies() {
 		return []string{string(own)}, false, true, nil
 	}
-	all, ok := b.topicList()
+	all, ok := b.existingTopics()
 	if !ok {
 		return nil, false, false, nil
 	}
@@ -251,35 +268,65 @@ func (b *Bus) streamTopics(e *publish.Event) (names []string, optional, ok bool,
 			names = append(names, name)
 		}
 	}
-	for _, t := range b.wanted() { // add topics created since the list, without deleted ones
-		if !slices.Contains(names, t.name) && t.partitions.Load() != nil && !t.gone.Load() && b.topicNames.Match(t.name, e.Delta.Stream.Resource) {
-			names = append(names, t.name)
+	optional = b.cfg.Create == nil // otherwise a missing topic is created again
+	if len(names) == 0 {
+		names, optional = []string{string(own)}, false
+	}
+	return names, optional, true, nil
+}
+
+// existingTopics returns all topics of the cluster, with those created since they were listed. It reports false if they must be listed first.
+func (b *Bus) existingTopics() ([]string, bool) {
+	listed, ok := b.topicList()
+	if !ok {
+		return nil, false
+	}
+	all := slices.Clone(listed)
+	known := make(map[string]bool, len(all))
+	for _, name := range all {
+		known[name] = true
+	}
+	for _, t := range b.wanted() {
+		if !known[t.name] && t.partitions.Load() != nil && !t.gone.Load() {
+			all = append(all, t.name)
 		}
 	}
-	if len(names) == 0 {
-		return []string{string(own)}, false, true, nil
-	}
-	return names, b.cfg.Create == nil, true, nil // if Create is set, a missing topic is created again
+	return all, true
 }
 
 const (
-	// progressAge is the interval of a progress to all topics of its scope, with {namespace} in the template.
-	progressAge = time.Hour
-	// broadcastWait is the time that a progress or a scope.started waits for all partitions. Those
+	// reportAge is the interval of reports to all topics of a resource, with {namespace} in the
+	// template.
+	reportAge = time.Hour
+	// broadcastWait is the time that a report or a scope.started waits for all partitions. Those
 	// without it then store it later.
 	broadcastWait = 10 * time.Second
 )
 
-// ledger tracks the progress of scopes that a topic does not have yet.
+// ledger tracks which reports a topic does not have yet.
 type ledger struct {
 	mu sync.Mutex
 	// behind has, by cluster and scope, the version of the topic's last event, until all partitions
-	// have a progress at or above it. It is used only with {namespace} in the template: other
-	// topics get each progress.
-	behind map[string]historyVersion
-	// waiting has the partitions that were handed a progress but have not stored it, by cluster and
-	// scope.
+	// have a report at or above it. It is used only with {namespace} in the template: other topics
+	// get each report.
+	behind map[string]lastEvent
+	// waiting has the partitions that were handed a report but have not stored it, by cluster and
+	// writer.
 	waiting map[string][]*partition
+	// owed has, by cluster, writer and resource, the reports that go to all topics and are not in
+	// all partitions of this one.
+	owed map[string]bool
+}
+
+func newLedger() ledger {
+	return ledger{behind: map[string]lastEvent{}, waiting: map[string][]*partition{}, owed: map[string]bool{}}
+}
+
+// lastEvent is the last event of a scope in a topic.
+type lastEvent struct {
+	historyVersion
+	cluster, resource string
+	ofAny             bool // of any scope of the resource: the event has none
 }
 
 type historyVersion struct {
@@ -291,21 +338,21 @@ func (v historyVersion) compare(o historyVersion) int {
 	return cmp.Or(cmp.Compare(v.history, o.history), cmp.Compare(v.version, o.version))
 }
 
-func scopeKey(ev *encode.Event, scope string) string {
-	return string(ev.Source) + " " + string(ev.ClusterUID) + " " + scope
+func scopeKey(ev *encode.Event, scope string) string { return clusterKey(ev) + scope }
+
+func clusterKey(ev *encode.Event) string {
+	return string(ev.Source) + " " + string(ev.ClusterUID) + " "
 }
 
-// anyScope is the key for all scopes of a resource, for events without a scope, such as those of a relay.
-func anyScope(ev *encode.Event, r *object.Resource) string { return scopeKey(ev, "any "+r.String()) }
-
-// stored records an event of an object before its acknowledgement, since any progress that includes it comes later.
+// stored records an event of an object before its acknowledgement, since any report that includes it
+// comes later. An event without a scope, such as that of a relay, is of any scope of its resource.
 func (l *ledger) stored(ev *encode.Event) {
 	d := ev.Delta
 	key, at := scopeKey(ev, d.Scope), historyVersion{d.History, d.ResourceVersion}
 	if d.Scope == "" {
-		key = anyScope(ev, d.Ref.Resource)
+		key = scopeKey(ev, "any "+d.Ref.Resource.String())
 	}
-	if d.Scope == "" || d.ResourceVersion == 0 { // no progress can be compared with it
+	if d.Scope == "" || d.ResourceVersion == 0 { // no report can be compared with it
 		at = historyVersion{math.MaxUint32, math.MaxUint64}
 	}
 	l.mu.Lock()
@@ -313,70 +360,27 @@ func (l *ledger) stored(ev *encode.Event) {
 	if before, ok := l.behind[key]; ok && before.compare(at) >= 0 {
 		return
 	}
-	l.behind[key] = at
+	l.behind[key] = lastEvent{at, clusterKey(ev), d.Ref.Resource.String(), d.Scope == ""}
 }
 
-// isBehind reports whether the topic has an event of the scope that no progress in it includes.
-func (l *ledger) isBehind(ev *encode.Event) bool {
+// begin records that a partition is handed a report. It reports false if the partition has not
+// stored an earlier one of the writer.
+func (l *ledger) begin(writer string, p *partition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, one := l.behind[scopeKey(ev, ev.Delta.Stream.Scope)]
-	_, any := l.behind[anyScope(ev, ev.Delta.Stream.Resource)]
-	return one || any
-}
-
-func (l *ledger) storedProgress(ev *encode.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	key, at := scopeKey(ev, ev.Delta.Stream.Scope), historyVersion{ev.Delta.Stream.History, ev.Delta.Stream.ResourceVersion}
-	if v, ok := l.behind[key]; ok && v.compare(at) <= 0 {
-		delete(l.behind, key)
-	}
-}
-
-// begin records that a partition is handed a progress. It reports false if the partition has not stored an earlier one.
-func (l *ledger) begin(scope string, p *partition) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if slices.Contains(l.waiting[scope], p) {
+	if slices.Contains(l.waiting[writer], p) {
 		return false
 	}
-	l.waiting[scope] = append(l.waiting[scope], p)
+	l.waiting[writer] = append(l.waiting[writer], p)
 	return true
 }
 
-func (l *ledger) ended(scope string, p *partition) {
+// ended records that a partition has stored or refused a report.
+func (l *ledger) ended(writer string, p *partition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting[scope] = slices.DeleteFunc(l.waiting[scope], func(o *partition) bool { return o == p })
-	if len(l.waiting[scope]) == 0 {
-		delete(l.waiting, scope)
+	l.waiting[writer] = slices.DeleteFunc(l.waiting[writer], func(o *partition) bool { return o == p })
+	if len(l.waiting[writer]) == 0 {
+		delete(l.waiting, writer)
 	}
-}
-
-// progressTopics selects the topics for a progress from names, the topics of a resource. If objects go to topics of their namespaces:
-//
-//   - all topics of the scope once an hour, and the first time;
-//   - otherwise the topics with an event that no progress in them includes, and at least one: that of cluster-scoped objects if it
-//     exists, or the first by name.
-//
-// It reports whether these are all, and whether it is the first time.
-func (b *Bus) progressTopics(e *publish.Event, names []string) (chosen []string, all, first bool) {
-	if !b.topicNames.Varies() {
-		return names, false, false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	at, ok := b.progress[scopeKey(e.Event, e.Delta.Stream.Scope)]
-	if !ok || time.Since(at) >= progressAge {
-		return names, true, !ok
-	}
-	home := string(b.topicNames.Append(nil, e.Delta))
-	if !slices.Contains(names, home) {
-		home = slices.Min(names)
-	}
-	return slices.DeleteFunc(names, func(name string) bool {
-		t := b.topics[name]
-		return name != home && (t == nil || !t.ledger.isBehind(e.Event))
-	}), false, false
 }

@@ -53,7 +53,7 @@ type Bus struct {
 	topics     map[string]*topic
 	trouble    map[string]error     // by topic, or topic and partition; "": the cluster
 	broadcasts []*broadcast         // in flight
-	progress   map[string]time.Time // by source and scope: time of the last progress to all its topics
+	reported   map[string]time.Time // by run and resource: time of the last report to all topics of the resource
 	listed     []string             // all topics of the cluster, as of listedAt
 	listedAt   time.Time
 	listWanted bool
@@ -73,7 +73,7 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 		cfg: cfg, log: log, metrics: cmp.Or(m, publish.NewMetrics(nil)), codec: codec, topicNames: names, deadTopic: dead,
 		fence: publish.NewFencing(cfg.Fence),
 		look:  publish.NewSignal(), logsDue: publish.NewSignal(), moved: publish.NewSignal(),
-		topics: map[string]*topic{}, trouble: map[string]error{}, progress: map[string]time.Time{},
+		topics: map[string]*topic{}, trouble: map[string]error{}, reported: map[string]time.Time{},
 
 		absentToBeGone: absentToBeGone,
 	}
@@ -178,22 +178,20 @@ func (b *Bus) Ready() error {
 // troubles returns the errors, except those of topics that never existed and that only retiring scopes wait for.
 func (b *Bus) troubles() []error {
 	const most = 3 // there may be one for each partition
-	waiting := map[string][]string{}
+	excused := map[string]bool{}
 	b.mu.Lock()
 	trouble := maps.Clone(b.trouble)
 	for about := range trouble {
 		if t := b.topics[about]; t != nil && t.partitions.Load() == nil {
-			waiting[about] = b.waitingScopes(t)
+			excused[about] = b.isExcused(t)
 		}
 	}
 	b.mu.Unlock()
 	var errs []error
 	for _, about := range slices.Sorted(maps.Keys(trouble)) {
-		scopes := waiting[about]
-		if len(scopes) > 0 && b.cfg.Retiring != nil && !slices.ContainsFunc(scopes, func(s string) bool { return !b.cfg.Retiring(s) }) {
-			continue
+		if !excused[about] {
+			errs = append(errs, trouble[about])
 		}
-		errs = append(errs, trouble[about])
 	}
 	if more := len(errs) - most; more > 0 {
 		errs = append(errs[:most], fmt.Errorf("and %d more", more))
@@ -201,17 +199,34 @@ func (b *Bus) troubles() []error {
 	return errs
 }
 
-// waitingScopes returns the scopes of the events that wait for the partitions of t. It must be called with mu held.
-func (b *Bus) waitingScopes(t *topic) (scopes []string) {
-	for _, e := range t.waiting {
-		scopes = append(scopes, scopeOf(e.Delta))
+// isExcused reports whether t, without known partitions, is no trouble: only events of retiring scopes wait for it, or the progress of the
+// agent, which has other topics. It must be called with mu held.
+func (b *Bus) isExcused(t *topic) bool {
+	_, only := b.topicNames.Fixed()
+	waits := false
+	matters := func(d *object.Delta) bool {
+		waits = true
+		switch {
+		case d.Report != nil:
+			return only
+		case b.cfg.Retiring == nil:
+			return true
+		case d.Stream != nil:
+			return !b.cfg.Retiring(d.Stream.Scope)
+		}
+		return !b.cfg.Retiring(d.Scope)
 	}
-	for _, s := range b.broadcasts {
-		if slices.Contains(s.topics, t) {
-			scopes = append(scopes, s.event.Delta.Stream.Scope)
+	for _, e := range t.waiting {
+		if matters(e.Delta) {
+			return false
 		}
 	}
-	return scopes
+	for _, s := range b.broadcasts {
+		if slices.Contains(s.topics, t) && matters(s.event.Delta) {
+			return false
+		}
+	}
+	return waits
 }
 
 func (b *Bus) setTrouble(about string, err error) {
@@ -229,9 +244,10 @@ func (b *Bus) clearTrouble(about string) {
 	}
 }
 
-// Publish implements publish.Bus. A stream event goes to every partition of every topic for objects of its resource; see broadcast.
+// Publish implements publish.Bus. A stream event, and the progress of the agent, goes to every partition of every topic for objects of its
+// resource; see broadcast.
 func (b *Bus) Publish(e *publish.Event) {
-	if e.Delta.Stream != nil && !e.DeadLetter {
+	if (e.Delta.Stream != nil || e.Delta.Report != nil) && !e.DeadLetter {
 		b.startBroadcast(e)
 		return
 	}

@@ -127,6 +127,8 @@ func Driver() *driver.Driver {
 		Keys:       keys(),
 		DeadLetter: &driver.DeadLetter{Key: "topic", Value: check.Key{Pattern: deadTopic.String()}, Default: defaultDeadTopic, Validate: validateDeadTopic},
 		Copies:     2, // the encoded event, and the batch in flight
+
+		LastProgress: true,
 	}
 }
 
@@ -182,7 +184,7 @@ func (c *Config) Destinations(cluster string) (func(*object.Delta) string, error
 		return nil, err
 	}
 	return func(d *object.Delta) string {
-		if d.Stream != nil {
+		if d.Stream != nil || d.Report != nil {
 			return "every partition of its topics"
 		}
 		return string(topics.Append(nil, d))

@@ -33,17 +33,25 @@
 // memory, and those in a list up to half a minute old. Readers of a later topic see read events of
 // its snapshot without snapshot.started, and snapshot.completed if it follows the creation.
 //
-// Progress and scope.started need not wait for all partitions. One that has not stored it after ten
-// seconds keeps a copy in its queue, even after Done, before all later events. Progress goes to
-// fewer topics, see progressTopics. A partition gets no other progress of the scope until it has
-// stored that.
+// A scope.started need not wait for all partitions. One that has not stored it after ten seconds
+// keeps a copy in its queue, even after Done, before all later events.
+//
+// # The progress of the agent
+//
+// It is one event about all scopes (object.Report), and goes to each partition of each topic like a
+// stream event. A topic gets only the entries of scopes that may have objects in it. It waits for
+// partitions like a scope.started, and a partition gets no other one of the writer until it has
+// stored that. With {namespace} in the template, reportTopics and selectTopics choose the topics. It
+// does not wait for a missing topic if another one has it.
+//
+// [Bus.LastProgress] reads back from the ends of partitions.
 //
 // # Goroutines
 //
 // Run starts one that reads the cluster's metadata, prepares topics and starts their partitions;
 // one that compares topic identities; and one that carries stream events to partitions. Each
 // partition of a topic in memory has one. Requests have none: the caller reads the answer. All end
-// before Run returns.
+// before Run returns. LastProgress starts some, which end before it returns.
 //
 // Publish never waits: it appends to a queue. A partition checks the fence before each attempt, a
 // connection before each write.

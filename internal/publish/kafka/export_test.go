@@ -10,6 +10,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/kubecdc/kubecdc/internal/kafkanet"
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // SetRoundTripper puts another way to brokers in, with the time limits of the network.
@@ -59,3 +60,8 @@ func MechanismOf(s *SASL) sasl.Mechanism { return s.mechanism() }
 
 // TopicsMeet reports whether two templates can make the same topic.
 func TopicsMeet(a, b string) bool { return topicsMeet(a, b) }
+
+// NamespaceIn is the namespace whose objects of a resource go to a topic.
+func NamespaceIn(t *Topics, topic string, r *object.Resource) (namespace string, ok bool) {
+	return t.namespaceIn(topic, r)
+}

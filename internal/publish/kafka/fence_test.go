@@ -180,7 +180,7 @@ func TestRunEndsAllEvents(t *testing.T) {
 						k.Bus.Publish(publish.NewEvent(keyed(string(rune('a'+i)), 1), count, nil))
 					}
 					k.Bus.Publish(publish.NewEvent(streamEvent("gap"), count, nil))
-					k.Bus.Publish(publish.NewEvent(progressOf(1), count, nil))
+					k.Bus.Publish(publish.NewEvent(reportOf(t, 1, scopeAt(pods, "", 1)), count, nil))
 				}
 				publishSome()
 				<-time.After(3 * time.Second)

@@ -18,8 +18,7 @@ import (
 // takes reports whether events of objects of a resource in a namespace ("": any) may go to a topic.
 func (b *Bus) takes(topic string, r *object.Resource, namespace string) bool {
 	if namespace != "" && b.topicNames.Varies() {
-		ref := object.NewRef(r, namespace, "", "")
-		return topic == string(b.topicNames.Append(nil, &object.Delta{Ref: ref}))
+		return topic == string(b.topicNames.appendOf(nil, r, namespace))
 	}
 	return b.topicNames.Match(topic, r)
 }

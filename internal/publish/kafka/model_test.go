@@ -19,7 +19,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol/apiversions"
 	"github.com/segmentio/kafka-go/protocol/createtopics"
 	"github.com/segmentio/kafka-go/protocol/describeconfigs"
+	"github.com/segmentio/kafka-go/protocol/fetch"
 	"github.com/segmentio/kafka-go/protocol/initproducerid"
+	"github.com/segmentio/kafka-go/protocol/listoffsets"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
@@ -48,10 +50,16 @@ type model struct {
 	// undescribed is the answer to requests for a topic's configuration.
 	undescribed kafkago.Error
 
+	// unreadable is the answer to requests to read.
+	unreadable kafkago.Error
+	// page is the number of records in an answer to a request to read; 0: all.
+	page int
+
 	// throttle is the pause, in milliseconds, in answers to requests to produce.
 	throttle int32
 
 	sends   int // produce requests
+	reads   int // fetch requests
 	lateHit int // late copies that were appended
 }
 
@@ -76,6 +84,7 @@ type modelTopic struct{ partitions []*modelPartition }
 type modelPartition struct {
 	leader    int
 	log       []modelRecord
+	removed   int // records at the beginning that retention has removed
 	producers map[int64]*modelProducer
 }
 
@@ -199,6 +208,12 @@ func (m *model) serve(broker int, req kafkago.Request) (kafkago.Response, error)
 			return nil, fmt.Errorf("the broker cannot read the batch: %w", err)
 		}
 		return m.produce(broker, req.Acks, req.Topics[0].Topic, int(req.Topics[0].Partitions[0].Partition), &set, len(raw)-4)
+	case *listoffsets.Request:
+		t := req.Topics[0]
+		return m.offsets(broker, t.Topic, &t.Partitions[0]), nil
+	case *fetch.Request:
+		t := req.Topics[0]
+		return m.fetch(broker, t.Topic, &t.Partitions[0]), nil
 	case *produce.Request:
 		p := &req.Topics[0].Partitions[0]
 		return m.produce(broker, req.Acks, req.Topics[0].Topic, int(p.Partition), &p.RecordSet, 0)
@@ -232,6 +247,57 @@ func (m *model) metadata(req *metadata.Request) *metadata.Response {
 		res.Topics = append(res.Topics, rt)
 	}
 	return res
+}
+
+// readable returns the partition for a request to read, or the error of the answer.
+func (m *model) readable(broker int, topic string, partition int32) (*modelPartition, int16) {
+	t := m.topics[topic]
+	switch {
+	case m.unreadable != 0:
+		return nil, int16(m.unreadable)
+	case t == nil || int(partition) >= len(t.partitions):
+		return nil, int16(kafkago.UnknownTopicOrPartition)
+	case t.partitions[partition].leader != broker:
+		return nil, int16(kafkago.NotLeaderForPartition)
+	}
+	return t.partitions[partition], 0
+}
+
+func (m *model) offsets(broker int, topic string, req *listoffsets.RequestPartition) *listoffsets.Response {
+	p, code := m.readable(broker, topic, req.Partition)
+	answer := listoffsets.ResponsePartition{Partition: req.Partition, ErrorCode: code, Timestamp: -1}
+	if p != nil {
+		answer.Offset = int64(p.removed)
+		if req.Timestamp == kafkago.LastOffset {
+			answer.Offset = int64(len(p.log))
+		}
+	}
+	return &listoffsets.Response{Topics: []listoffsets.ResponseTopic{{Topic: topic, Partitions: []listoffsets.ResponsePartition{answer}}}}
+}
+
+func (m *model) fetch(broker int, topic string, req *fetch.RequestPartition) *fetch.Response {
+	m.reads++
+	p, code := m.readable(broker, topic, req.Partition)
+	answer := fetch.ResponsePartition{Partition: req.Partition, ErrorCode: code}
+	if p != nil {
+		answer.HighWatermark = int64(len(p.log))
+		from := int(req.FetchOffset)
+		if from < p.removed || from > len(p.log) {
+			answer.ErrorCode = int16(kafkago.OffsetOutOfRange)
+		}
+		if m.page > 0 {
+			from -= from % m.page // a batch begins before the offset
+		}
+		var records []kafkago.Record
+		for i := max(from, p.removed); i < len(p.log) && (m.page == 0 || len(records) < m.page); i++ {
+			r := &p.log[i]
+			records = append(records, kafkago.Record{
+				Offset: int64(i), Time: time.UnixMilli(r.time), Key: kafkago.NewBytes([]byte(r.key)), Value: kafkago.NewBytes([]byte(r.value)), Headers: r.headers,
+			})
+		}
+		answer.RecordSet = protocol.RecordSet{Version: 2, Records: kafkago.NewRecordReader(records...)}
+	}
+	return &fetch.Response{Topics: []fetch.ResponseTopic{{Topic: topic, Partitions: []fetch.ResponsePartition{answer}}}}
 }
 
 var errLost = errors.New("connection lost")

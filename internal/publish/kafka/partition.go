@@ -166,6 +166,9 @@ func (p *partition) deliver(ctx context.Context, records []record) {
 			if errors.Is(err, errCutOff) {
 				err = p.isolate(&records[0], err)
 			}
+			if s := records[0].broadcast; s != nil && s.report != nil && errors.Is(err, publish.ErrTooLarge) {
+				p.topic.shrink(sizeOf(records[:1])) // later ones are split, see MaxEventBytes
+			}
 			p.finish(records[:1], err)
 			records = records[1:]
 			n = len(records)

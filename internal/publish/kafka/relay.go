@@ -38,6 +38,7 @@ type relaySource struct {
 	client  *kafka.Client
 	conns   *kafkanet.Network // the client's
 	reader  *relay.Reading
+	fresh   bool // the group has no offsets
 
 	partitions atomic.Pointer[map[string]int] // by topic
 }
@@ -91,6 +92,9 @@ func (s *relaySource) Open(ctx context.Context) error {
 		},
 		OnResume: func() { s.log.Info("reading resumes where it was interrupted", "group", s.bus.Group) },
 	}
+	if status, err := s.Status(ctx); err == nil {
+		s.fresh = !slices.ContainsFunc(status, func(p driver.CursorStatus) bool { return p.Problem != nothingDelivered })
+	}
 	if s.start == driver.Beginning {
 		q.Start = consume.Beginning()
 	}
@@ -129,10 +133,11 @@ func (s *relaySource) Next(ctx context.Context) (*driver.Record, error) {
 		return nil, err
 	}
 	r.Topic = true
-	if e := r.Event; e != nil && e.Stream != nil {
-		// Every partition of every topic for objects of its resource has a copy. Progress goes to all of these topics only once an hour.
+	if e := r.Event; e != nil && e.Data == nil {
+		// Every partition of every topic for objects of its resource has a copy; of the progress of an agent, every partition of all topics.
+		// With {namespace}, progress goes to all of these topics only once an hour.
 		r.Copies, r.Sparse = 0, e.Type == consume.TypeProgress && s.topics.Varies()
-		resource := &object.Resource{Group: e.Group(), Name: e.Resource}
+		resource := resourceOf(e)
 		for name, n := range *s.partitions.Load() {
 			if name == r.Name || s.topics.Match(name, resource) {
 				r.Copies += n
@@ -141,6 +146,20 @@ func (s *relaySource) Next(ctx context.Context) (*driver.Record, error) {
 	}
 	return r, nil
 }
+
+// resourceOf returns the resource of an event; nil for the progress of an agent, which is about many.
+func resourceOf(e *consume.Event) *object.Resource {
+	if e.Progress != nil {
+		return nil
+	}
+	return &object.Resource{Group: e.Group(), Name: e.Resource}
+}
+
+// Note implements driver.Noter. The offsets of a group have no place for it.
+func (s *relaySource) Note() (note []byte, known bool) { return nil, s.fresh }
+
+// SetNote implements driver.Noter.
+func (s *relaySource) SetNote([]byte) {}
 
 // Save implements driver.Source. If another relay of the group has a partition by now, it may move that back, and records come again.
 func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
@@ -227,12 +246,14 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 	return out, nil
 }
 
+const nothingDelivered = "nothing has been delivered from it yet"
+
 // cursorStatus returns the status of a partition; next is the group's next offset to deliver, negative: none.
 func cursorStatus(topic string, p kafka.PartitionOffsets, next int64) driver.CursorStatus {
 	s := driver.CursorStatus{Place: fmt.Sprintf("%s/%d", topic, p.Partition), At: uint64(max(next, 0))}
 	switch {
 	case next < 0:
-		s.Problem = "nothing has been delivered from it yet"
+		s.Problem = nothingDelivered
 	case next > p.LastOffset:
 		s.Problem = "the partition ends before it, because its topic was recreated: the relay starts over"
 		next = p.FirstOffset
@@ -311,14 +332,20 @@ func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, er
 	return logs, nil
 }
 
-// CopiesOf implements driver.Partitioned: all partitions of every topic for objects of the event's resource have a copy. With {namespace}
+// SplitsNamespaces implements driver.Splitter.
+func (c *Config) SplitsNamespaces() bool {
+	topics, err := NewTopics(c.Topic, "-")
+	return err != nil || topics.Varies()
+}
+
+// CopiesOf implements driver.Partitioned: all partitions of every topic for objects of the event's resource have a copy, and all partitions of the agent's progress. With {namespace}
 // in the template, most progress events are only in some of them: there each copy counts as complete.
 func (c *Config) CopiesOf(logs []consume.Position, e *consume.Event) int {
 	topics, err := NewTopics(c.Topic, e.Cluster)
 	if err != nil || topics.Varies() && e.Type == consume.TypeProgress {
 		return 1
 	}
-	resource := &object.Resource{Group: e.Group(), Name: e.Resource}
+	resource := resourceOf(e)
 	n := 0
 	for _, p := range logs {
 		if p.Name == e.Position.Name || topics.Match(p.Name, resource) {

@@ -58,7 +58,7 @@ func (u *unreliable) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.R
 	return res, err
 }
 
-// writer publishes versions of one object, or stream events of one scope, one after the other, as the dispatcher does. It republishes
+// writer publishes versions of one object, stream events of one scope, or reports, one after the other, as the dispatcher does. It republishes
 // events that are handed back.
 type writer struct {
 	k       *kafkaRun
@@ -189,13 +189,11 @@ func schedule(t *testing.T, seed int, acked, closed, alone *atomic.Int64) {
 		key := "k" + strconv.Itoa(i)
 		writers = append(writers, start(key, func(n int) *encode.Event { return keyed(key, n) }))
 	}
-	for _, kind := range []object.StreamKind{object.Gap, object.Progress} {
-		writers = append(writers, start(string(kind), func(n int) *encode.Event {
-			ev := streamEvent(kind)
-			ev.Delta.Stream.Scope, ev.Delta.Stream.ResourceVersion, ev.Body = string(kind), uint64(n), fmt.Appendf(nil, "%s %d", kind, n)
-			return ev
-		}))
-	}
+	writers = append(writers, start(string(object.Gap), func(n int) *encode.Event {
+		ev := streamEvent(object.Gap)
+		ev.Body = fmt.Appendf(nil, "%s %d", object.Gap, n)
+		return ev
+	}), start("report", func(n int) *encode.Event { return reportOf(t, uint64(n), scopeAt(pods, "", uint64(n))) }))
 	for i := range 5 {
 		<-time.After(time.Duration(1+seed%7) * time.Second)
 		if seed%2 == 0 {
@@ -240,7 +238,7 @@ func checkLogs(t *testing.T, seed int, m *model, acked map[string]map[int]bool) 
 	t.Helper()
 	gaps := acked[string(object.Gap)]
 	delete(acked, string(object.Gap))
-	delete(acked, string(object.Progress)) // at least one partition has it
+	delete(acked, "report") // not every partition has each
 	for p := range 3 {
 		last, log := map[string]int{}, values(m, "kubecdc.prod-eu-1", p)
 		for n := range gaps {
@@ -249,6 +247,13 @@ func checkLogs(t *testing.T, seed int, m *model, acked map[string]map[int]bool) 
 			}
 		}
 		for _, r := range m.logOf("kubecdc.prod-eu-1", p) {
+			if isReport(&r) {
+				n := eventOf(t, &r).Progress.Number
+				if n < last["report"] {
+					t.Errorf("seed %d: report %d follows %d in partition %d", seed, n, last["report"], p)
+				}
+				last["report"] = n
+			}
 			if r.null || strings.Contains(r.key, "/") { // a tombstone, a stream event
 				continue
 			}

@@ -14,13 +14,12 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 const (
-	// A topic is evicted after topicIdle without an event of an object, and topicRest without any event: stream events bring a topic back
-	// for a few minutes.
+	// A topic is evicted after topicIdle without an event of an object, and topicRest without any event: stream events and reports bring
+	// a topic back for a few minutes.
 	topicIdle = time.Hour
 	topicRest = 5 * time.Minute
 
@@ -55,6 +54,23 @@ type topic struct {
 	unchecked int       // failed attempts to read its configuration; belongs to manage's goroutine
 }
 
+// MaxEventBytes implements driver.Limiter: the event fits into every topic that is in use, as far as
+// their limits are known.
+func (b *Bus) MaxEventBytes() int {
+	most := b.cfg.MaxEventBytes
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range b.topics {
+		if t.name == b.deadTopic || t.partitions.Load() == nil {
+			continue
+		}
+		if n := int(t.maxBatch.Load()) - headRoom; most == 0 || n < most {
+			most = n
+		}
+	}
+	return most
+}
+
 func (t *topic) bound(n int64) {
 	n = min(n, largestBatch)
 	t.ceiling.Store(n)
@@ -81,18 +97,11 @@ func (t *topic) grow() {
 // isWanted reports whether the topic's metadata is needed: it is ready, or an event waits for it.
 func (t *topic) isWanted() bool { return t.users.Load() > 0 || t.partitions.Load() != nil }
 
-func scopeOf(d *object.Delta) string {
-	if d.Stream != nil {
-		return d.Stream.Scope
-	}
-	return d.Scope
-}
-
 // acquire returns the topic of that name, and requests its lookup. It is not evicted before release. acquire must be called with mu held.
 func (b *Bus) acquire(name []byte) *topic {
 	t := b.topics[string(name)]
 	if t == nil {
-		t = &topic{name: string(name), ledger: ledger{behind: map[string]historyVersion{}, waiting: map[string][]*partition{}}}
+		t = &topic{name: string(name), ledger: newLedger()}
 		t.bound(defaultMaxBatch)
 		b.topics[t.name] = t
 	}
@@ -130,9 +139,9 @@ func (b *Bus) wanted() []*topic {
 func (b *Bus) evict(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for key, at := range b.progress {
-		if now.Sub(at) > 2*progressAge { // the scope has gone
-			delete(b.progress, key)
+	for key, at := range b.reported {
+		if now.Sub(at) > 2*reportAge { // the run has ended, or has no scope of the resource any more
+			delete(b.reported, key)
 		}
 	}
 	for name, t := range b.topics {

@@ -92,14 +92,17 @@ func alphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// Append appends the topic of d's event to dst, for a stream event that of cluster-scoped objects. Match finds its other topics.
+// Append appends the topic of d's event to dst, for a stream event that of cluster-scoped objects. Match finds its other topics. d is not the
+// progress of an agent, which goes to the topics of many resources.
 func (t *Topics) Append(dst []byte, d *object.Delta) []byte {
-	r, namespace := (*object.Resource)(nil), ""
 	if d.Stream != nil {
-		r = d.Stream.Resource
-	} else {
-		r, namespace = d.Ref.Resource, d.Ref.Namespace()
+		return t.appendOf(dst, d.Stream.Resource, "")
 	}
+	return t.appendOf(dst, d.Ref.Resource, d.Ref.Namespace())
+}
+
+// appendOf appends the topic of the objects of a resource in a namespace; "": of those without one.
+func (t *Topics) appendOf(dst []byte, r *object.Resource, namespace string) []byte {
 	for i := range t.parts {
 		switch t.parts[i].Field {
 		case subject.FieldGroup:
@@ -136,6 +139,40 @@ func (t *Topics) Match(topic string, r *object.Resource) bool {
 		pattern = strings.NewReplacer("{group}", cmp.Or(r.Group, "core"), "{resource}", r.Name).Replace(pattern)
 	}
 	return topicsMeet(pattern, topic)
+}
+
+// namespaceIn returns the namespace whose objects of a resource go to a topic, "" for those without
+// one. It returns false if none do. The template must have {namespace}.
+func (t *Topics) namespaceIn(topic string, r *object.Resource) (namespace string, ok bool) {
+	// All occurrences have the same length.
+	fixed, places, first := 0, 0, -1
+	for i := range t.parts {
+		switch t.parts[i].Field {
+		case subject.FieldNamespace:
+			if places++; first < 0 {
+				first = fixed
+			}
+		case subject.FieldGroup:
+			fixed += len(cmp.Or(r.Group, "core"))
+		case subject.FieldResource:
+			fixed += len(r.Name)
+		default:
+			fixed += len(t.parts[i].Text)
+		}
+	}
+	length := len(topic) - fixed
+	if places == 0 || length <= 0 || length%places != 0 {
+		return "", false
+	}
+	namespace = topic[first : first+length/places]
+	if namespace == "_" {
+		namespace = ""
+	}
+	var buf [maxTopic]byte
+	if strings.IndexByte(namespace, '.') >= 0 || string(t.appendOf(buf[:0], r, namespace)) != topic {
+		return "", false
+	}
+	return namespace, true
 }
 
 // partitionOf returns the partition of a key, of those with these numbers, as Java's default partitioner does.

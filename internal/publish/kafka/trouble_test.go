@@ -65,12 +65,11 @@ func TestDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 		}
 		// The event that nobody waits for any more came back with the topic: it is not stored, and the next one is.
 		m.topic("cdc.pods.going", 2)
-		if err := k.Publish(t.Context(), streamEvent(object.Progress)); err != nil {
+		if err := k.Publish(t.Context(), reportOf(t, 1, scopeAt(pods, "", 1))); err != nil {
 			t.Fatal(err)
 		}
 		for p := range 2 {
-			log := m.logOf("cdc.pods.going", p)
-			if len(log) == 0 || log[len(log)-1].value != string(object.Progress) {
+			if log := m.logOf("cdc.pods.going", p); len(log) != 1 || !isReport(&log[0]) {
 				t.Errorf("partition %d of the topic that came back: %v", p, log)
 			}
 		}

@@ -48,6 +48,8 @@ type Bus struct {
 	transformed atomic.Bool // the stream stores records under other subjects
 	loses       atomic.Bool // the server may lose records of the stream if it is full
 
+	maxPayload, maxMsgSize atomic.Int64 // limits of the server and of the stream for a message, in bytes; below 1: none, or not known
+
 	fence  *publish.Fencing
 	table  *table
 	link   *link

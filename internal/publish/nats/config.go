@@ -90,7 +90,7 @@ func Driver() *driver.Driver {
 			Default:  func(driver.Config, string) string { return DefaultDeadSubject },
 			Validate: validateDeadSubject,
 		},
-		ObjectStore: true, LastEvents: true,
+		ObjectStore: true, LastEvents: true, LastProgress: true,
 	}
 }
 

@@ -30,6 +30,8 @@ type position struct {
 	Updated  time.Time `json:"updated"`
 	Holder   string    `json:"holder"` // may move it: the id of one start of a relay
 	Host     string    `json:"host"`   // of the holder, for display
+
+	Note json.RawMessage `json:"note,omitempty"` // see driver.Noter
 }
 
 // after returns the position at which reading continues.

@@ -53,6 +53,7 @@ func TestDeadLetterSubjectThatIsWrong(t *testing.T) {
 		"kubecdc.{cluster}.{name}":                    `dead-letter subject "kubecdc.{cluster}.{name}": {cluster} is the only placeholder in it`,
 		"kubecdc.>":                                   `dead-letter subject "kubecdc.>": at byte 8: wildcard '>'`,
 		"kubecdc.{cluster}.stream.core.pods":          `dead-letter subject "kubecdc.{cluster}.stream.core.pods": is a subject of events`,
+		"kubecdc.{cluster}.progress.dead":             `dead-letter subject "kubecdc.{cluster}.progress.dead": is a subject of events`,
 		"kubecdc.{cluster}.object.core.pods.shop.web": `dead-letter subject "kubecdc.{cluster}.object.core.pods.shop.web": is a subject of events`,
 	} {
 		cfg := publishtest.NATSConfig("nats://127.0.0.1:1")
@@ -67,7 +68,7 @@ func TestDeadLetterSubjectThatIsWrong(t *testing.T) {
 func TestStreamThatDoesNotTakeDeadLetters(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	js := publishtest.Admin(t, s.ClientURL())
-	subjects := []string{"kubecdc.prod-eu-1.object.>", "kubecdc.prod-eu-1.stream.>"}
+	subjects := []string{"kubecdc.prod-eu-1.object.>", "kubecdc.prod-eu-1.stream.>", "kubecdc.prod-eu-1.progress.>"}
 	config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: subjects, Discard: jetstream.DiscardNew}
 	if _, err := js.CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)

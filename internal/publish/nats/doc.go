@@ -51,11 +51,15 @@
 // them. Each is sent on a separate connection, which is closed afterwards. All other events
 // continue meanwhile. A connection that the fence broke does not count.
 //
-// # The last event in the stream
+// # The last events in the stream
 //
 // [Bus.LastStreamEvent] returns the last stream event of a resource in the stream. It outlives the
 // checkpoint: an agent whose checkpoint is lost, or was restored together with etcd, learns from it
 // the last published resourceVersion.
+//
+// [Bus.LastProgress] returns the last progress of an agent, which may be in several records. Both
+// ask the stream's leader by a request for one record (STREAM.MSG.GET), which needs no consumer and
+// no other permission than the check of duplicates.
 //
 // # Goroutines
 //

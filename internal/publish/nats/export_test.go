@@ -36,3 +36,6 @@ func (b *Bus) Debug() string {
 	}
 	return s
 }
+
+// FirstSince returns the first record of a subject at or after a time.
+var FirstSince = firstSince

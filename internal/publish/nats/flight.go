@@ -80,9 +80,12 @@ func (f *flight) load(b *Bus) {
 	e := f.event
 	// One string holds subject, message id and first reply subject.
 	buf := f.buf[:0]
-	if e.DeadLetter {
+	switch {
+	case e.DeadLetter:
 		buf = append(buf, b.dead...)
-	} else {
+	case e.Delta.Report != nil:
+		buf = b.subjects.AppendProgress(buf, string(e.Writer))
+	default:
 		buf = b.subjects.Append(buf, e.Delta)
 	}
 	endOfSubject := len(buf)

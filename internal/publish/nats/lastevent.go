@@ -37,29 +37,37 @@ func (b *Bus) LastObjectEvent(ctx context.Context, r *object.Resource) (publish.
 
 // lastEvent reads the last record on a subject.
 func lastEvent[E any](ctx context.Context, b *Bus, subject string, read func(*nats.RawStreamMsg) (E, error)) (e E, ok bool, err error) {
+	record, err := askStream(ctx, b, subject, func(ctx context.Context) (*nats.RawStreamMsg, error) { return b.last(ctx, subject) })
+	if record == nil || err != nil {
+		return e, false, err
+	}
+	e, err = read(record)
+	if err != nil {
+		b.log.Debug("the last record on a subject cannot be used", "subject", subject, "err", err)
+	}
+	return e, err == nil, nil
+}
+
+// askStream asks for the last records on a subject until the stream answers. Its errors are the
+// cause of ctx and ErrClosed.
+func askStream[A any](ctx context.Context, b *Bus, subject string, ask func(context.Context) (A, error)) (none A, err error) {
 	for failures := 1; ; failures++ {
 		if err := b.link.wait(ctx); err != nil {
-			return e, false, err
+			return none, err
 		}
-		record, err := b.last(ctx, subject)
+		answer, err := ask(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return e, false, context.Cause(ctx)
-		case err == nil && record == nil:
-			return e, false, nil
+			return none, context.Cause(ctx)
 		case err == nil:
-			e, err = read(record)
-			if err != nil {
-				b.log.Debug("the last record on a subject cannot be used", "subject", subject, "err", err)
-			}
-			return e, err == nil, nil
+			return answer, nil
 		}
 		if suppressed, ok := b.window.First("last event"); ok {
-			b.log.Warn("cannot read the last event of a resource, retrying", "stream", b.cfg.Stream.Name, "subject", subject,
+			b.log.Warn("cannot read the last event on a subject, retrying", "stream", b.cfg.Stream.Name, "subject", subject,
 				"err", err, "advice", "allow the user to publish to "+b.apiSubject("STREAM.MSG.GET."), "suppressed", suppressed)
 		}
 		if err := publish.Sleep(ctx, checkBackoff().Delay(failures)); err != nil {
-			return e, false, err
+			return none, err
 		}
 	}
 }
@@ -102,10 +110,13 @@ func readStreamEvent(record *nats.RawStreamMsg) (publish.StreamEvent, error) {
 	switch {
 	case err != nil:
 		return publish.StreamEvent{}, err
-	case e.Stream == nil || e.Scope == "":
+	case e.Stream == nil && !e.IsFormerProgress() || e.Scope == "":
 		return publish.StreamEvent{}, fmt.Errorf("it is a %q, of scope %q", e.Type, e.Scope)
 	}
-	version := cmp.Or(e.Stream.ResourceVersion, e.Stream.ToResourceVersion, e.Stream.FromResourceVersion)
+	version := e.ResourceVersion // of the former progress of a scope, before an upgrade
+	if s := e.Stream; s != nil {
+		version = cmp.Or(s.ResourceVersion, s.ToResourceVersion, s.FromResourceVersion)
+	}
 	rv, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
 		return publish.StreamEvent{}, fmt.Errorf("its resourceVersion: %w", err)

@@ -60,7 +60,7 @@ func TestHeard(t *testing.T) {
 					publish.StreamEvent{Scope: "pods?labelSelector=team in (\"a b\",ü%)", ResourceVersion: 690},
 				},
 				{
-					stream(object.StreamEvent{Kind: object.Progress, Scope: "pods/h3", ResourceVersion: 710}),
+					stream(object.StreamEvent{Kind: object.ScopeStarted, Scope: "pods/h3", ResourceVersion: 710}),
 					publish.StreamEvent{Scope: "pods/h3", ResourceVersion: 710},
 				},
 				{
@@ -76,7 +76,7 @@ func TestHeard(t *testing.T) {
 					publish.StreamEvent{Scope: "pods", ResourceVersion: 300, History: 12},
 				},
 				{
-					stream(object.StreamEvent{Kind: object.Progress, Scope: "pods", ResourceVersion: 310, History: 12}),
+					stream(object.StreamEvent{Kind: object.ScopeStarted, Scope: "pods", ResourceVersion: 310, History: 12}),
 					publish.StreamEvent{Scope: "pods", ResourceVersion: 310, History: 12},
 				},
 			} {
@@ -121,7 +121,7 @@ func TestHeardWaitsForTheBus(t *testing.T) {
 	port := publishtest.PortOf(s)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	var ev encode.Event
-	progress := &object.StreamEvent{Kind: object.Progress, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 7}
+	progress := &object.StreamEvent{Kind: object.ScopeStarted, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 7}
 	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{Stream: progress}); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestNewestObjectEvent(t *testing.T) {
 				ChangedBy: []byte(`[{"manager":"kubectl","operation":"Update","time":"2026-11-20T15:00:00Z"}]`),
 			}
 			expect(want, true)
-			send(&object.Delta{Stream: &object.StreamEvent{Kind: object.Progress, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 701}})
+			send(&object.Delta{Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 701}})
 			expect(want, true)
 			send(&object.Delta{Op: object.Deleted, Ref: a, Before: version(a, 690), ResourceVersion: 702, History: 3, Scope: "pods"})
 			expect(publish.ObjectEvent{Namespace: "shop", Name: "a", UID: "uid-a", ResourceVersion: 702, History: 3, Gone: true}, true)

@@ -100,8 +100,8 @@ func TestDomainOfTheHub(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := s.CachedInfo().State.Msgs; n != 4 {
-		t.Errorf("the hub's stream has %d records, want 4", n)
+	if n := s.CachedInfo().State.Msgs; n != 6 {
+		t.Errorf("the hub's stream has %d records, want 6", n)
 	}
 
 	// An event that a stream of the leaf node acknowledges may be missing on the hub.
@@ -128,7 +128,7 @@ func expectWholeService(t *testing.T, s *server.Server, cfg natsbus.Config) *pub
 		t.Fatal(err)
 	}
 	var ev encode.Event
-	progress := &object.StreamEvent{Kind: object.Progress, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 7}
+	progress := &object.StreamEvent{Kind: object.ScopeStarted, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 7}
 	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{Stream: progress}); err != nil {
 		t.Fatal(err)
 	}
@@ -137,6 +137,15 @@ func expectWholeService(t *testing.T, s *server.Server, cfg natsbus.Config) *pub
 	}
 	if _, ok, err := r.LastStreamEvent(t.Context(), publishtest.Pods); !ok || err != nil {
 		t.Errorf("heard: %v, %v", ok, err)
+	}
+	for n := range uint64(2) {
+		d := publishtest.Progress(n+1, publishtest.ScopeAt(publishtest.Pods, "", 7))
+		if err := r.Publish(t.Context(), publishtest.EncodeProgress(t, encode.Structured, "0-1", d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, ok, err := r.LastProgress(t.Context(), publishtest.Writer); !ok || err != nil || len(last.Scopes) != 1 {
+		t.Errorf("last progress: %+v, %v, %v", last, ok, err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- r.Publish(t.Context(), publishtest.Event("web-1", 2, `hemlock`)) }()

@@ -3,6 +3,7 @@ package nats
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,6 +36,7 @@ type relaySource struct {
 	conn   *nats.Conn
 	js     jetstream.JetStream
 	cursor *cursor
+	memo   json.RawMessage // see driver.Noter
 	reader *relay.Reading
 	choose func(context.Context, jetstream.Stream, *consume.Query) []string
 	// confined is the stream, without its connection, if the relay may read only a part of it; nil: choose selects the subjects.
@@ -177,7 +179,7 @@ func (s *relaySource) begin(ctx context.Context) error {
 		return err
 	}
 	retried := s.cursor != nil && s.cursor.last.Holder == c.before.Holder // an earlier Open took it, and failed after that
-	s.cursor = c
+	s.cursor, s.memo = c, c.last.Note
 	switch {
 	case retried:
 	case c.before.Holder != "" && time.Since(c.before.Updated) < recentlySaved:
@@ -233,7 +235,23 @@ func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
 	for _, m := range marks {
 		last.Position, last.Created = m.Position, m.ID
 	}
+	last.Note = s.memo
 	return s.cursor.save(ctx, last)
+}
+
+// Note implements driver.Noter.
+func (s *relaySource) Note() (note []byte, known bool) { return s.memo, true }
+
+// SetNote implements driver.Noter.
+func (s *relaySource) SetNote(note []byte) { s.memo = note }
+
+// HasAll implements driver.Partial.
+func (s *relaySource) HasAll(o *consume.Objects) bool {
+	if s.confined == nil {
+		return true
+	}
+	_, all := s.confined.Reads([]consume.Objects{*o}, consume.AllEvents, s.relay.Cluster)
+	return all
 }
 
 // Behind implements driver.Source.

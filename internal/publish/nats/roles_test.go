@@ -21,15 +21,18 @@ import (
 )
 
 const (
-	ofShop    = "kubecdc.*.object.*.*.shop.*"
-	ofBank    = "kubecdc.*.object.*.*.bank.*"
-	ofStreams = "kubecdc.*.stream.*.*"
+	ofShop     = "kubecdc.*.object.*.*.shop.*"
+	ofBank     = "kubecdc.*.object.*.*.bank.*"
+	ofStreams  = "kubecdc.*.stream.*.*"
+	ofProgress = "kubecdc.*.progress.*"
 )
 
 // requests are those that a user may try at a stream that others use too.
 var requests = map[string]string{
 	"read the state of the stream":        "$JS.API.STREAM.INFO.KUBECDC",
 	"publish an event":                    "kubecdc.prod-eu-1.object.core.pods.shop.web",
+	"publish progress":                    "kubecdc.prod-eu-1.progress.3f0a5c1e9b7d2846",
+	"read all by another consumer":        "$JS.API.CONSUMER.CREATE.KUBECDC.shop-2.kubecdc.>",
 	"read by sequence":                    "$JS.API.STREAM.MSG.GET.KUBECDC",
 	"read the last by subject":            "$JS.API.DIRECT.GET.KUBECDC.kubecdc.prod-eu-1.object.core.pods.bank.vault",
 	"read directly":                       "$JS.API.DIRECT.GET.KUBECDC",
@@ -63,15 +66,15 @@ func TestRolesMayDoNothingElse(t *testing.T) {
 	t.Parallel()
 	roles := map[string][]string{
 		"the agent": {
-			"read the state of the stream", "publish an event", "read by sequence", "read the large events of the bucket",
+			"read the state of the stream", "publish an event", "publish progress", "read by sequence", "read the large events of the bucket",
 		},
 		"a reader": {
 			"read the state of the stream", "read another's durable", "delete another's durable", "create under another name",
-			"create with another filter", "create with a wider filter", "create with a filter in the body",
+			"create with another filter", "create with a wider filter", "create with a filter in the body", "read all by another consumer",
 		},
 		"a relay": {
 			"read the state of the stream", "read another's durable", "delete another's durable", "create under another name",
-			"create with another filter", "create with a wider filter", "create with a filter in the body",
+			"create with another filter", "create with a wider filter", "create with a filter in the body", "read all by another consumer",
 			"create the bucket of cursors", "read the cursor of another relay", "move the cursor of another relay", "look into the bucket of cursors",
 		},
 		"a durable consumer": {"read the state of the stream"},
@@ -146,7 +149,7 @@ func fill(t *testing.T, js jetstream.JetStream) jetstream.Stream {
 	}
 	for rv, subject := range []string{
 		"kubecdc.prod-eu-1.object.core.pods.shop.web", "kubecdc.prod-eu-1.object.core.pods.bank.vault",
-		"kubecdc.prod-eu-1.stream.core.pods", "kubecdc.prod-eu-1.object.core.pods.shop.db",
+		"kubecdc.prod-eu-1.stream.core.pods", "kubecdc.prod-eu-1.object.core.pods.shop.db", "kubecdc.prod-eu-1.progress.3f0a",
 	} {
 		tokens := strings.Split(subject, ".")
 		m := nats.NewMsg(subject)
@@ -204,8 +207,8 @@ func TestConfinedReaderReadsItsNamespace(t *testing.T) {
 	noted := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused = append(refused, err) })
 	nc := connectAs(t, s, "shop", inbox, noted)
 	for range 2 { // the first leaves nothing
-		got := names(t, &consume.JetStream{Conn: nc, Consumers: "shop", Subjects: []string{ofShop, ofStreams}})
-		if diff := cmp.Diff([]string{"web", "pods", "db"}, got); diff != "" {
+		got := names(t, &consume.JetStream{Conn: nc, Consumers: "shop", Subjects: []string{ofShop, ofStreams, ofProgress}})
+		if diff := cmp.Diff([]string{"web", "pods", "db", "3f0a"}, got); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -388,7 +391,7 @@ func TestConfinedReaderPushes(t *testing.T) {
 		remove()
 	}
 	info, err := stream.Info(t.Context())
-	if err != nil || info.State.Msgs != 4 || info.State.Consumers != 1 {
+	if err != nil || info.State.Msgs != 5 || info.State.Consumers != 1 {
 		t.Errorf("the stream has %+v, %v", info, err)
 	}
 }
@@ -429,19 +432,19 @@ func TestTenantReadsItsStream(t *testing.T) {
 	}
 	publishtest.Wait(t, "the tenant's stream has its records", func() bool {
 		info, err := stream.Info(t.Context())
-		return err == nil && info.State.Msgs >= 3
+		return err == nil && info.State.Msgs >= 4
 	})
 	tenant := connectAs(t, s, "shop")
-	if diff := cmp.Diff([]string{"web", "pods", "db"}, names(t, &consume.JetStream{Conn: tenant})); diff != "" {
+	if diff := cmp.Diff([]string{"web", "pods", "db", "3f0a"}, names(t, &consume.JetStream{Conn: tenant})); diff != "" {
 		t.Error(diff)
 	}
 	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
-	if err != nil || len(info.State.Subjects) != 3 {
+	if err != nil || len(info.State.Subjects) != 4 {
 		t.Errorf("subjects: %v, %v", info, err)
 	}
 	allowed := []string{
 		"read the state of the stream", "read another's durable", "delete another's durable", "create under another name",
-		"create with another filter", "create with a wider filter", "create with a filter in the body",
+		"create with another filter", "create with a wider filter", "create with a filter in the body", "read all by another consumer",
 	}
 	for what, subject := range requests {
 		if refused := isRefused(t, s, "shop", subject); refused == slices.Contains(allowed, what) {

@@ -184,8 +184,10 @@ func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 	if err := b.checkVersion(nc.ConnectedServerVersion()); err != nil {
 		return err
 	}
-	if need := b.cfg.MaxEventBytes + headRoom; nc.MaxPayload() < int64(need) {
-		small := fmt.Sprintf("the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes", nc.MaxPayload(), need)
+	payload := nc.MaxPayload()
+	b.maxPayload.Store(payload)
+	if need := b.cfg.MaxEventBytes + headRoom; payload < int64(need) {
+		small := fmt.Sprintf("the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes", payload, need)
 		if !b.accepted {
 			return fmt.Errorf("%w: %s", publish.ErrStream, small)
 		}

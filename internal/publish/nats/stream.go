@@ -98,11 +98,10 @@ func refusals(c *jetstream.StreamConfig, patterns []string, key string) []string
 	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
 		refuse("it keeps no more than %d records of a subject and drops older ones (max_msgs_per_subject): %s--max-msgs-per-subject=-1", c.MaxMsgsPerSubject, edit)
 	}
-	for _, p := range patterns {
-		if !slices.ContainsFunc(c.Subjects, func(s string) bool { return subject.Covers(s, p) }) {
-			refuse("its subjects (%s) do not include all of %s: %s--subjects=%s", strings.Join(c.Subjects, ", "), p, edit,
-				strings.Join(append(slices.Clone(c.Subjects), p), ","))
-		}
+	missing := slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return anyCovers(c.Subjects, p) })
+	if len(missing) > 0 {
+		refuse("its subjects (%s) do not include all of %s: %s--subjects=%s", strings.Join(c.Subjects, ", "), strings.Join(missing, ", "), edit,
+			strings.Join(append(slices.Clone(c.Subjects), missing...), ","))
 	}
 	return why
 }
@@ -172,6 +171,7 @@ func (b *Bus) stream(ctx context.Context, js jetstream.JetStream, server string)
 	}
 	b.lookAgain = b.noteLog(seen, s.CachedInfo())
 	got := s.CachedInfo().Config
+	b.maxMsgSize.Store(int64(got.MaxMsgSize))
 	why, small := refusals(&got, b.patterns(), b.cfg.Key), tooSmall(&got, b.cfg.MaxEventBytes)
 	switch {
 	case small == "":

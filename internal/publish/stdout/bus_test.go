@@ -62,6 +62,20 @@ func TestWritesJSONLines(t *testing.T) {
 	}
 }
 
+// The progress of the agent is a line like any event.
+func TestWritesProgress(t *testing.T) {
+	var out bytes.Buffer
+	b, _ := run(t, &out)
+	ev := publishtest.EncodeProgress(t, encode.Structured, "0-1", publishtest.Progress(7, publishtest.ScopeAt(publishtest.Pods, "", 5)))
+	want := string(ev.Body) + "\n"
+	if err := <-once(b, ev); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestLinesDoNotMix(t *testing.T) {
 	var out bytes.Buffer
 	b, stop := run(t, &out)

@@ -19,6 +19,11 @@ const (
 	// Stream is the subject template of stream events.
 	Stream = "kubecdc.{cluster}.stream.{group}.{resource}"
 
+	// Progress is the subject template of the progress of an agent. It has a placeholder of its own.
+	Progress = progressOf + ".{writer}"
+
+	progressOf = "kubecdc.{cluster}.progress"
+
 	// A token of more than maxToken bytes, escaped, becomes its first cutToken bytes, '~' and the sha256 of the unescaped token. (Names
 	// of RBAC objects may have 4,000 bytes; the server cuts the connection for a subject near 4 KB.)
 	maxToken = 256
@@ -46,10 +51,11 @@ type Part struct {
 	Text  string
 }
 
-// Template has the compiled templates of objects' events and of stream events.
+// Template has the compiled templates of objects' events, of stream events and of progress.
 type Template struct {
-	object []Part
-	stream []Part
+	object   []Part
+	stream   []Part
+	progress string // the subjects up to the writer
 }
 
 // New compiles the subject template of objects' events; "" is Default. Placeholders are {cluster},
@@ -67,10 +73,21 @@ func New(template, cluster string) (*Template, error) {
 	if s.stream, err = Compile(Stream, cluster); err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", Stream, err)
 	}
+	progress, err := Compile(progressOf, cluster)
+	if err != nil {
+		return nil, fmt.Errorf("subject template %q: %w", Progress, err)
+	}
+	s.progress = progress[0].Text + "."
 	return &s, nil
 }
 
-// Append appends the subject of d's event to dst.
+// AppendProgress appends the subject of a writer's progress to dst.
+func (s *Template) AppendProgress(dst []byte, writer string) []byte {
+	return appendToken(append(dst, s.progress...), writer)
+}
+
+// Append appends the subject of d's event to dst. d is not the progress of an agent, whose subject
+// has the writer.
 func (s *Template) Append(dst []byte, d *object.Delta) []byte {
 	if d.Stream != nil {
 		return appendParts(dst, s.stream, d.Stream.Resource, "", "")
@@ -94,23 +111,24 @@ func (s *Template) OfResource(r *object.Resource) string {
 	return pattern(parts)
 }
 
-// Patterns returns the NATS wildcards that match every subject that Append can return.
+// Patterns returns the NATS wildcards that match every subject that Append and AppendProgress can
+// return.
 func (s *Template) Patterns() []string {
-	return []string{pattern(s.object), pattern(s.stream)}
+	return []string{pattern(s.object), pattern(s.stream), s.progress + "*"}
 }
 
 // Capture returns the subjects to create a stream with: each template's literal tokens up to the first placeholder, then ">"
-// ("kubecdc.prod-eu-1.>" for both, by default), or the whole template if it has no placeholder.
+// ("kubecdc.prod-eu-1.>" for all, by default), or the whole template if it has no placeholder.
 func (s *Template) Capture() []string {
 	object, stream := capture(s.object), capture(s.stream)
-	// Both end in different tokens ("object", "stream"); the shared tokens become one subject if they include the cluster.
+	// They have different third tokens ("object", "stream", "progress"); the shared tokens become one subject if they include the cluster.
 	if o, t := strings.Split(object, "."), strings.Split(stream, "."); len(o) > 2 && o[0] == t[0] && o[1] == t[1] {
 		return []string{o[0] + "." + o[1] + ".>"}
 	}
-	if Covers(object, stream) {
+	if Covers(object, stream) { // it ends before the third token
 		return []string{object}
 	}
-	return []string{object, stream}
+	return []string{object, stream, s.progress + ">"}
 }
 
 // Parse splits a template into parts. text returns the error of a byte outside of placeholders. value returns the text of a placeholder, or

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,11 +82,11 @@ func TestSubjectsOfTheStream(t *testing.T) {
 		template, cluster string
 		patterns, capture []string
 	}{
-		{"", "prod.eu", []string{"kubecdc.prod%2Eeu.object.*.*.*.*", "kubecdc.prod%2Eeu.stream.*.*"}, []string{"kubecdc.prod%2Eeu.>"}},
-		{"kubecdc.{cluster}.o.{resource}", "prod", []string{"kubecdc.prod.o.*", "kubecdc.prod.stream.*.*"}, []string{"kubecdc.prod.>"}},
-		{"kubecdc.{group}.{cluster}", "prod", []string{"kubecdc.*.prod", "kubecdc.prod.stream.*.*"}, []string{"kubecdc.>"}},
-		{"cdc.x-{group}.{name}", "prod", []string{"cdc.*.*", "kubecdc.prod.stream.*.*"}, []string{"cdc.>", "kubecdc.prod.stream.>"}},
-		{"cdc", "prod", []string{"cdc", "kubecdc.prod.stream.*.*"}, []string{"cdc", "kubecdc.prod.stream.>"}},
+		{"", "prod.eu", []string{"kubecdc.prod%2Eeu.object.*.*.*.*", "kubecdc.prod%2Eeu.stream.*.*", "kubecdc.prod%2Eeu.progress.*"}, []string{"kubecdc.prod%2Eeu.>"}},
+		{"kubecdc.{cluster}.o.{resource}", "prod", []string{"kubecdc.prod.o.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.progress.*"}, []string{"kubecdc.prod.>"}},
+		{"kubecdc.{group}.{cluster}", "prod", []string{"kubecdc.*.prod", "kubecdc.prod.stream.*.*", "kubecdc.prod.progress.*"}, []string{"kubecdc.>"}},
+		{"cdc.x-{group}.{name}", "prod", []string{"cdc.*.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.progress.*"}, []string{"cdc.>", "kubecdc.prod.stream.>", "kubecdc.prod.progress.>"}},
+		{"cdc", "prod", []string{"cdc", "kubecdc.prod.stream.*.*", "kubecdc.prod.progress.*"}, []string{"cdc", "kubecdc.prod.stream.>", "kubecdc.prod.progress.>"}},
 	} {
 		s, err := subject.New(c.template, c.cluster)
 		if err != nil {
@@ -94,6 +95,34 @@ func TestSubjectsOfTheStream(t *testing.T) {
 		if d := cmp.Diff([][]string{c.patterns, c.capture}, [][]string{s.Patterns(), s.Capture()}); d != "" {
 			t.Errorf("%s: %s", c.template, d)
 		}
+	}
+}
+
+// The subject of progress has the writer as a token. A template cannot change it.
+func TestSubjectOfProgress(t *testing.T) {
+	for _, template := range []string{"", "cdc.{name}"} {
+		s, err := subject.New(template, "prod.eu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for writer, want := range map[string]string{
+			"3f0a5c1e9b7d2846": "kubecdc.prod%2Eeu.progress.3f0a5c1e9b7d2846",
+			"a.b > *":          "kubecdc.prod%2Eeu.progress.a%2Eb%20%3E%20%2A",
+		} {
+			if got := string(s.AppendProgress([]byte("x "), writer)); got != "x "+want {
+				t.Errorf("template %q, writer %q: got %q", template, writer, got)
+			}
+			if p := s.Patterns()[2]; !subject.Covers(p, want) {
+				t.Errorf("%s does not match %s", p, want)
+			}
+			covers := func(outer string) bool { return subject.Covers(outer, want) }
+			if !slices.ContainsFunc(s.Capture(), covers) {
+				t.Errorf("template %q: the stream's subjects %v do not include %s", template, s.Capture(), want)
+			}
+		}
+	}
+	if _, err := subject.New("kubecdc.{cluster}.{writer}", "prod"); err == nil {
+		t.Error("{writer} is a placeholder of the template of objects")
 	}
 }
 
