@@ -62,8 +62,13 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a := &agent{
 		cfg: cfg, options: o, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg),
-		relays: NewRelayHost(cfg.Relays, log), clock: NewClock(log, reg),
+		relays: NewRelayHost(cfg.Relays, log),
 	}
+	a.clock = NewClock(log, reg, func(i clock.Interruption) {
+		if a.informers != nil { // otherwise nothing is observed yet
+			a.informers.Interrupt(i.From, reasonOf(i.Why))
+		}
+	})
 	if o.Config != "" {
 		hup := make(chan os.Signal, 1) // if full, a reload is already pending
 		signal.Notify(hup, syscall.SIGHUP)
@@ -173,6 +178,7 @@ type agent struct {
 	reload    *reload.Reloader  // nil without a file
 	elector   *leader.Elector   // nil without an election
 	keeper    *deferredKeeper   // nil without a checkpoint
+	writer    writer            // set before the informers run
 
 	bus        atomic.Pointer[bus]                                            // nil until the uid of the cluster is known
 	dispatcher atomic.Pointer[publish.Dispatcher[*queue.Item[*object.Delta]]] // nil until this agent leads
@@ -213,6 +219,10 @@ func (a *agent) prepare(first *reload.Loaded) error {
 	if d.LastEvents {
 		o.LastEvent = a.lastEvent
 	}
+	if d.LastProgress && a.keeper != nil { // without a checkpoint, each start begins from scratch
+		o.LastProgress = a.lastProgress
+	}
+	o.ReportBytes = a.reportBytes
 	if lease, ok := a.leaseName(); ok {
 		o.Ignore = append(o.Ignore, lease)
 	}
@@ -260,6 +270,41 @@ func (a *agent) lastEvent(ctx context.Context, r *object.Resource) (scope.LastEv
 		out.Object = &last
 	}
 	return out, true, err
+}
+
+// lastProgress returns what the last run of this agent has said of its scopes on the bus. The bus
+// and the writer are set before the informers run.
+func (a *agent) lastProgress(ctx context.Context) ([]scope.PreviousScope, error) {
+	bus, ok := a.bus.Load().Bus.(driver.LastProgresser)
+	if !ok {
+		return nil, errors.New("the bus cannot report the last progress")
+	}
+	p, ok, err := bus.LastProgress(ctx, a.writer.name)
+	if !ok || err != nil {
+		return nil, err
+	}
+	var all []scope.PreviousScope
+	for _, s := range p.Scopes {
+		all = append(all, scope.PreviousScope{
+			Resource: s.Resource, Scope: s.Scope, Count: s.Count, ResourceVersion: s.ResourceVersion, History: s.History, To: s.To,
+		})
+	}
+	a.log.Debug("the last progress on the bus", "writer", a.writer.name, "run", p.Run, "time", p.Time, "ended", p.Ends, "entries", len(all))
+	return all, nil
+}
+
+// reportBytes returns the limit of a progress event: half of what the bus accepts, so that no
+// progress is refused. 0: not known.
+func (a *agent) reportBytes() int {
+	bus, ok := a.bus.Load().Bus.(driver.Limiter)
+	limit := 0
+	if ok {
+		limit = bus.MaxEventBytes()
+	}
+	if most := int(a.cfg.Event.MaxBytes); most > 0 && (limit == 0 || most < limit) {
+		limit = most
+	}
+	return limit / 2
 }
 
 // replaced returns the last replacement of a log of the bus, which is set before the informers run.
@@ -339,14 +384,14 @@ func (a *agent) lead(ctx context.Context, epoch uint64, id *identity, b *bus, hi
 		}
 		return err
 	}
-	writer, err := a.writer(id)
-	if err != nil {
+	if a.writer, err = a.findWriter(id); err != nil {
 		return err
 	}
 	a.trackLogs(b.logs)
 	encoder := encode.New(encode.Options{
 		Cluster: id.name, ClusterUID: id.uid, Mode: encode.Mode(a.cfg.Event.Mode), Before: a.cfg.Event.Before, Patch: a.cfg.Event.Patch,
-		Epoch: epoch, Writer: writer, Run: runOf(epoch, a.clock.Now()), SampleRatio: sampleRatio(&a.cfg.Tracing),
+		Epoch: epoch, Writer: a.writer.name, Checkpoint: a.writer.checkpoint, Node: a.writer.node, Run: runOf(epoch, a.clock.Now()),
+		SampleRatio: sampleRatio(&a.cfg.Tracing),
 	})
 	dispatcher := publish.NewDispatcher(a.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 		encoder, b.Bus, b.options(a.cfg), a.log, a.metrics)

@@ -99,6 +99,9 @@ func TestBuses(t *testing.T) {
 			if _, last := b.Bus.(driver.LastEventer); last != b.driver.LastEvents {
 				t.Errorf("it can be asked for the last stream event: %v", last)
 			}
+			if _, last := b.Bus.(driver.LastProgresser); last != b.driver.LastProgress {
+				t.Errorf("it can be asked for the last progress: %v", last)
+			}
 		})
 	}
 }

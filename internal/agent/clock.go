@@ -8,10 +8,12 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/clock"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// NewClock returns the clock of the run. It logs and counts what the clock detects.
-func NewClock(log *slog.Logger, reg prometheus.Registerer) *clock.Clock {
+// NewClock returns the clock of the run. It logs and counts what the clock detects, and calls
+// interrupted with it.
+func NewClock(log *slog.Logger, reg prometheus.Registerer, interrupted func(clock.Interruption)) *clock.Clock {
 	f := promauto.With(reg)
 	count := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubecdc_clock_interruptions_total",
@@ -22,6 +24,7 @@ func NewClock(log *slog.Logger, reg prometheus.Registerer) *clock.Clock {
 	}
 	c := clock.New(func(i clock.Interruption) {
 		count.WithLabelValues(string(i.Why)).Inc()
+		interrupted(i)
 		attrs := []any{"from", i.From.UTC(), "to", i.To.UTC()}
 		switch {
 		case i.Why == clock.Stopped:
@@ -37,6 +40,14 @@ func NewClock(log *slog.Logger, reg prometheus.Registerer) *clock.Clock {
 		Help: "How far the times of events are ahead of the wall clock, which was set back, or was ahead in the previous run. Above 0 they stand still.",
 	}, func() float64 { return c.Ahead().Seconds() })
 	return c
+}
+
+// reasonOf returns the reason of the interruptions that the clock causes.
+func reasonOf(why clock.Why) object.InterruptionReason {
+	if why == clock.Stepped {
+		return object.InterruptedStepped
+	}
+	return object.InterruptedStopped
 }
 
 // NewOffset returns the comparison of the clock with that of the API server.

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/clock"
 )
 
 // TestTimesBeginAfterThoseOfTheLastRun has a last run whose clock was ahead.
@@ -21,7 +22,7 @@ func TestTimesBeginAfterThoseOfTheLastRun(t *testing.T) {
 		if err := k.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		a := &agent{log: log, clock: NewClock(log, prometheus.NewRegistry())}
+		a := &agent{log: log, clock: NewClock(log, prometheus.NewRegistry(), func(clock.Interruption) {})}
 		a.beginTime(k)
 		if run == "first" {
 			a.clock.Begin(at)

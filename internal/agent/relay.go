@@ -34,8 +34,44 @@ func NewRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Wri
 		return nil, fmt.Errorf("relay %s: to: %w", r.Name, err)
 	}
 	return relay.New(relay.Options{
-		Name: r.Name, Source: source, Target: target, Match: MatchRelay(r, cluster), Refused: relay.Refused(r.Refused),
+		Name: r.Name, Source: source, Target: target, Match: MatchRelay(r, cluster), Whole: wholeOf(r, source), Refused: relay.Refused(r.Refused),
 	}, log, m), nil
+}
+
+// wholeOf returns relay.Options.Whole of a relay.
+func wholeOf(r *config.Relay, source driver.Source) func(resource, scope string) bool {
+	if SplitsNamespaces(r.To) {
+		return func(string, string) bool { return false }
+	}
+	partial, ok := source.(driver.Partial)
+	return func(resource, scope string) bool {
+		if !r.Copies(resource, scope) {
+			return false
+		}
+		return !ok || HasScope(partial.HasAll, resource, scope)
+	}
+}
+
+// HasScope reports whether a source has all events of a scope, or of all scopes of a resource (""). hasAll reports that of objects.
+func HasScope(hasAll func(*consume.Objects) bool, resource, scope string) bool {
+	plural, group, _ := strings.Cut(resource, ".")
+	o := consume.Objects{Groups: []string{group}, Resource: plural}
+	if hasAll(&o) {
+		return true
+	}
+	namespaces, ok := config.NamespacesOf(scope).Literal()
+	return ok && !slices.ContainsFunc(namespaces, func(namespace string) bool {
+		o.Namespace = namespace
+		return !hasAll(&o)
+	})
+}
+
+// SplitsNamespaces reports whether the objects of a resource go to several logs of a target, by their namespaces. Then no progress of an
+// agent is sent there: none of the logs has all objects of a scope, and a log of one namespace must not name others.
+func SplitsNamespaces(to config.RelayTarget) bool {
+	_, settings := to.Chosen()
+	splitter, ok := settings.(driver.Splitter)
+	return ok && splitter.SplitsNamespaces()
 }
 
 // RelaySource returns the bus of the configuration as the source of a relay.
@@ -93,15 +129,17 @@ func objectsOf(r *config.Relay) []consume.Objects {
 	return out
 }
 
-// MatchRelay returns a function that reports whether a relay selects an event. Stream events match with their resource, except if
-// operations are configured: without some operations, their statements would be wrong.
+// MatchRelay returns a function that reports whether a relay selects an event. Stream events match with their resource, and the progress of
+// an agent always, except if operations are configured: without some operations, their statements would be wrong.
 func MatchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
 	return func(e *consume.Event) bool {
 		version := strings.TrimPrefix(strings.TrimPrefix(e.APIVersion, e.Group()), "/")
-		if cluster != "" && e.Cluster != "" && e.Cluster != cluster || !r.Takes(e.Group(), version, e.Resource) {
+		switch {
+		case cluster != "" && e.Cluster != "" && e.Cluster != cluster:
 			return false
-		}
-		if e.Data == nil {
+		case e.Progress == nil && !r.Takes(e.Group(), version, e.Resource):
+			return false
+		case e.Data == nil:
 			return len(r.Operations) == 0
 		}
 		op := config.Operation(strings.TrimPrefix(e.Type, consume.TypePrefix+"object."))

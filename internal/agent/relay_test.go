@@ -2,9 +2,11 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -21,6 +23,7 @@ func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
 			verb, apiVersion, resource, namespace, verb[:1], verb[:1]))
 	}
 	progress := parse(`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.progress","cluster":"prod","apiversion":"apps/v1","resource":"deployments","scope":"deployments.apps","data":{"resourceVersion":"1"}}`)
+	reported := parse(`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.progress","cluster":"prod","data":{"writer":"3f0a","run":"0-1","number":1,"scopes":[]}}`)
 	pattern := func(text string) config.ResourcePattern {
 		var p config.ResourcePattern
 		if err := p.UnmarshalText([]byte(text)); err != nil {
@@ -48,8 +51,50 @@ func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
 		{"an operation", updates, "", object("v1", "pods", "", "updated"), true},
 		{"another operation", updates, "", object("v1", "pods", "", "deleted"), false},
 		{"about the stream, where operations are named", updates, "", progress, false},
+		{"progress of an agent", deployments, "prod", reported, true},
+		{"progress of an agent of another cluster", deployments, "test", reported, false},
+		{"progress of an agent, where operations are named", updates, "", reported, false},
 	} {
 		if got := MatchRelay(&c.relay, c.cluster)(c.event); got != c.want {
+			t.Errorf("%s: %t, want %t", c.name, got, c.want)
+		}
+	}
+}
+
+// partial is a source that has the objects of some namespaces.
+type partial struct {
+	driver.Source
+	namespaces []string
+}
+
+func (p *partial) HasAll(o *consume.Objects) bool { return slices.Contains(p.namespaces, o.Namespace) }
+
+// A relay sends progress only about what its source has, and what its target keeps in one place.
+func TestWholeScopesOfARelay(t *testing.T) {
+	kafka := func(topic string) config.RelayTarget {
+		b, ok := config.BusOf("kafka://127.0.0.1:9092/"+topic, nil)
+		if !ok {
+			t.Fatalf("no bus for topic %s", topic)
+		}
+		return config.RelayTarget(b)
+	}
+	for _, c := range []struct {
+		name            string
+		relay           config.Relay
+		source          driver.Source
+		resource, scope string
+		want            bool
+	}{
+		{"all", config.Relay{To: kafka("k.{cluster}")}, nil, "pods", "", true},
+		{"a topic for each namespace", config.Relay{To: kafka("k.{namespace}")}, nil, "pods", "pods/shop", false},
+		{"what the relay selects", config.Relay{To: kafka("k"), Namespaces: config.Namespaces{"shop"}}, nil, "pods", "", false},
+		{"a source of one namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{"shop"}}, "pods", "pods/shop", true},
+		{"a source of another namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{"shop"}}, "pods", "pods/bank", false},
+		{"a source of one of the namespaces", config.Relay{To: kafka("k")}, &partial{namespaces: []string{"shop"}}, "pods", "pods/shop,bank", false},
+		{"a source of one namespace, all scopes", config.Relay{To: kafka("k")}, &partial{namespaces: []string{"shop"}}, "pods", "", false},
+		{"a source of all", config.Relay{To: kafka("k")}, &partial{namespaces: []string{""}}, "pods", "", true},
+	} {
+		if got := wholeOf(&c.relay, c.source)(c.resource, c.scope); got != c.want {
 			t.Errorf("%s: %t, want %t", c.name, got, c.want)
 		}
 	}

@@ -11,38 +11,51 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
-// writer returns the agent's name as a writer of records.
-func (a *agent) writer(id *identity) (string, error) {
+// writer is an agent as a writer of records.
+type writer struct {
+	name       string
+	checkpoint string // what it keeps its positions in, for people
+	node       string // "": none
+}
+
+// findWriter returns the agent as a writer of records.
+func (a *agent) findWriter(id *identity) (writer, error) {
 	location, err := a.locateCheckpoint(id)
 	if err != nil {
-		return "", err
+		return writer{}, err
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("the name of this machine: %w", err)
+		return writer{}, fmt.Errorf("the name of this machine: %w", err)
 	}
 	node := ""
 	if a.cfg.Mode == config.ModeNode {
 		node = os.Getenv(NodeNameEnv)
 	}
-	return writerOf(id.uid, &location, host, node), nil
+	kept := keptIn(&location, host)
+	return writer{name: writerOf(id.uid, kept, node), checkpoint: strings.Join(kept, " "), node: node}, nil
 }
 
-// writerOf returns the name of a writer of records: the same agent after a restart, and nobody
-// else. It is made from what the agent keeps its positions in, and for an agent in mode node from
-// its node. host is the name of the machine: it counts if no ConfigMap keeps the positions.
-func writerOf(uid string, l *checkpointLocation, host, node string) string {
-	kept := []string{"none", host}
+// keptIn returns the kind of place in which an agent keeps its positions, and what names the place.
+// host is the name of the machine: it counts if no ConfigMap keeps the positions.
+func keptIn(l *checkpointLocation, host string) []string {
 	switch {
 	case l.ConfigMap != nil:
-		kept = []string{"configMap", l.ConfigMap.Namespace, l.ConfigMap.Name}
+		return []string{"configMap", l.ConfigMap.Namespace, l.ConfigMap.Name}
 	case l.File != "":
 		path, err := filepath.Abs(l.File)
 		if err != nil {
 			path = l.File
 		}
-		kept = []string{"file", host, path}
+		return []string{"file", host, path}
 	}
+	return []string{"none", host}
+}
+
+// writerOf returns the name of a writer of records: the same agent after a restart, and nobody
+// else. It is made from what the agent keeps its positions in, and for an agent in mode node from
+// its node. kept is the result of keptIn.
+func writerOf(uid string, kept []string, node string) string {
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{uid, node}, kept...), "\x00")))
 	return fmt.Sprintf("%x", sum[:8])
 }

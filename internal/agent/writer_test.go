@@ -11,13 +11,13 @@ import (
 func TestWriterOf(t *testing.T) {
 	configMap := &checkpointLocation{ConfigMap: &config.CheckpointConfigMap{Namespace: "a", Name: "b"}}
 	names := map[string]string{
-		"ConfigMap":                 writerOf("uid", configMap, "host", ""),
-		"ConfigMap of another name": writerOf("uid", &checkpointLocation{ConfigMap: &config.CheckpointConfigMap{Namespace: "a/b", Name: ""}}, "host", ""),
-		"another cluster":           writerOf("uid-2", configMap, "host", ""),
-		"node":                      writerOf("uid", configMap, "host", "node-1"),
-		"file":                      writerOf("uid", &checkpointLocation{File: "/a/b"}, "host", ""),
-		"file of another machine":   writerOf("uid", &checkpointLocation{File: "/a/b"}, "host-2", ""),
-		"no checkpoint":             writerOf("uid", &checkpointLocation{}, "host", ""),
+		"ConfigMap":                 writerOf("uid", keptIn(configMap, "host"), ""),
+		"ConfigMap of another name": writerOf("uid", keptIn(&checkpointLocation{ConfigMap: &config.CheckpointConfigMap{Namespace: "a/b", Name: ""}}, "host"), ""),
+		"another cluster":           writerOf("uid-2", keptIn(configMap, "host"), ""),
+		"node":                      writerOf("uid", keptIn(configMap, "host"), "node-1"),
+		"file":                      writerOf("uid", keptIn(&checkpointLocation{File: "/a/b"}, "host"), ""),
+		"file of another machine":   writerOf("uid", keptIn(&checkpointLocation{File: "/a/b"}, "host-2"), ""),
+		"no checkpoint":             writerOf("uid", keptIn(&checkpointLocation{}, "host"), ""),
 	}
 	seen := map[string]string{}
 	for what, name := range names {
@@ -29,7 +29,7 @@ func TestWriterOf(t *testing.T) {
 		}
 		seen[name] = what
 	}
-	if again := writerOf("uid", configMap, "host-2", ""); again != names["ConfigMap"] {
+	if again := writerOf("uid", keptIn(configMap, "host-2"), ""); again != names["ConfigMap"] {
 		t.Errorf("with a ConfigMap the name depends on the machine: %s, then %s", names["ConfigMap"], again)
 	}
 }

@@ -185,7 +185,7 @@ func TestNoiseIsForItsResources(t *testing.T) {
 	if got := resourced(t, all, pods).Withholds(d); got != "noise:managed-fields-only" && got != "noise:status-only" && !strings.HasPrefix(got, "noise:") {
 		t.Errorf("an inferred update without a difference is sent: %q", got)
 	}
-	d = &object.Delta{Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods", ResourceVersion: 1}}
+	d = &object.Delta{Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods", ResourceVersion: 1}}
 	if got := resourced(t, filter.Options{Noise: filter.NoiseNames(), Operations: []string{"created"}, Where: "false"}, pods).Withholds(d); got != "" {
 		t.Errorf("a stream event is withheld: %q", got)
 	}

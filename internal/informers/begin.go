@@ -43,8 +43,11 @@ func (s *Manager) newSpec(of selection.Scope, lane store.Lane) (*scope.Spec, *he
 		from.created = creation{rv, at}
 	}
 	if own, ok := s.active.origins[of.Name]; ok {
-		from.own = &own
 		delete(s.active.origins, of.Name)
+		if own.Recalled {
+			return spec, from // it asks the bus itself
+		}
+		from.own = &own
 		if isAnnounced(&own) && s.deps.LastEvents != nil {
 			s.deps.LastEvents.AddTombstone(r)
 		}
@@ -82,7 +85,7 @@ func (a *active) raiseHistory(r *object.Resource, aggregated bool, n uint32) {
 // resource were to begin from. It must be called with mu held.
 func (s *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
 	for _, c := range s.active.origins {
-		if c.Group == of.Resource.Group && c.Resource == of.Resource.Name {
+		if c.Group == of.Resource.Group && c.Resource == of.Resource.Name && !c.Recalled {
 			to.left = append(to.left, c)
 		}
 	}
@@ -143,6 +146,7 @@ func (s *Manager) enroll(spec *scope.Spec) *running {
 		}
 	}
 	s.active.informers[i.Name()] = r
+	delete(s.active.lingering, i.Name())
 	return r
 }
 

@@ -22,8 +22,15 @@ type broker struct {
 	how     string
 	crashed bool
 	record  []*object.Delta
+	told    []reported
 	crashes []int
 	point   func(moment string, d *object.Delta) // called before and after each record and acknowledgement; nil: not
+}
+
+// reported is a progress of the agent that is on record.
+type reported struct {
+	*object.Delta
+	at int // how much was on record before
 }
 
 func newBroker(seed uint64) *broker {
@@ -86,6 +93,9 @@ func (b *broker) Room() <-chan struct{} {
 
 // keepsLocked reports whether the bus does not acknowledge a delta now.
 func (b *broker) keepsLocked(d *object.Delta) bool {
+	if d.Report != nil {
+		return b.how == "nothing" || b.how == "stream"
+	}
 	switch b.how {
 	case "nothing":
 		return true
@@ -158,9 +168,17 @@ func (b *broker) publish(key string, d *object.Delta) {
 		return
 	}
 	b.flying[key] = true
-	b.record = append(b.record, d)
+	b.putOnRecordLocked(d)
 	b.mu.Unlock()
 	b.reach("after the record", d)
+}
+
+func (b *broker) putOnRecordLocked(d *object.Delta) {
+	if d.Report != nil {
+		b.told = append(b.told, reported{d, len(b.record)})
+		return
+	}
+	b.record = append(b.record, d)
 }
 
 // acknowledge acknowledges the first delta of a key.
@@ -189,7 +207,7 @@ func (b *broker) isFirstLocked(key string, d *object.Delta) bool {
 }
 
 func (b *broker) reach(moment string, d *object.Delta) {
-	if b.point != nil {
+	if b.point != nil && d.Report == nil {
 		b.point(moment, d)
 	}
 }
@@ -221,7 +239,7 @@ func (b *broker) flush() {
 	defer b.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(b.lanes)) {
 		if !b.flying[key] {
-			b.record = append(b.record, b.lanes[key][0])
+			b.putOnRecordLocked(b.lanes[key][0])
 		}
 	}
 }
@@ -262,6 +280,12 @@ func (b *broker) all() (record []*object.Delta, crashes []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.record), slices.Clone(b.crashes)
+}
+
+func (b *broker) allTold() []reported {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.told)
 }
 
 // has reports whether a version is on record, from a change or a read.

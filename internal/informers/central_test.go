@@ -73,15 +73,13 @@ func (c *central) waitScope(t *testing.T, scope string, want ...string) {
 	}
 }
 
-// waitFor waits until a scope has n deltas or more, without progress events, and returns them.
+// waitFor waits until a scope has n deltas or more, and returns them.
 func (c *central) waitFor(t *testing.T, scope string, n int) (got []string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s to have %d deltas", scope, n), func() bool {
 		got = nil
 		for _, d := range c.ofScope(scope) {
-			if d.Stream == nil || d.Stream.Kind != object.Progress {
-				got = append(got, short(d))
-			}
+			got = append(got, short(d))
 		}
 		return len(got) >= n
 	})
@@ -157,10 +155,20 @@ func takenOver(objects ...string) []string {
 	return append(append(all, objects...), fmt.Sprintf("snapshot.completed %d", len(objects)))
 }
 
-func isProgressOf(scope string) func(*object.Delta) bool {
+func isEndOf(scope string) func(*object.Delta) bool {
 	return func(d *object.Delta) bool {
-		return d.Stream != nil && d.Stream.Kind == object.Progress && d.Stream.Scope == scope
+		return d.Stream != nil && d.Stream.Kind == object.ScopeEnded && d.Stream.Scope == scope
 	}
+}
+
+// awaitHeld waits until the bus has a delta that it does not acknowledge.
+func (c *central) awaitHeld(t *testing.T) {
+	t.Helper()
+	eventually(t, "a delta to be held", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.unacked) > 0
+	})
 }
 
 func (c *central) awaitScope(t *testing.T, scope string) {
@@ -170,13 +178,4 @@ func (c *central) awaitScope(t *testing.T, scope string) {
 
 func (c *central) observes(name string) bool {
 	return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool { return st.Scope == name })
-}
-
-func (c *central) awaitDelta(t *testing.T, is func(*object.Delta) bool) {
-	t.Helper()
-	eventually(t, "a delta", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return slices.ContainsFunc(c.deltas, is)
-	})
 }

@@ -29,6 +29,7 @@ type bus struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	record  []*object.Delta
+	told    []reported
 	lanes   map[string][]*object.Delta // by key
 	waiting int
 	crashes []int // how much was on record then
@@ -98,12 +99,16 @@ func (b *bus) run(ctx context.Context) {
 		if len(keys) > 0 && !b.crashed && !b.stuck {
 			key := keys[b.rng.IntN(len(keys))]
 			acked = b.lanes[key][0]
-			b.record = append(b.record, acked)
+			if acked.Report != nil {
+				b.told = append(b.told, reported{acked, len(b.record)})
+			} else {
+				b.record = append(b.record, acked)
+			}
 			if b.lanes[key] = b.lanes[key][1:]; len(b.lanes[key]) == 0 {
 				delete(b.lanes, key)
 			}
 			b.waiting--
-			if b.rng.IntN(8) == 0 && acked.Stream == nil {
+			if b.rng.IntN(8) == 0 && acked.Stream == nil && acked.Report == nil {
 				b.record = append(b.record, acked) // a copy
 			}
 		}
@@ -120,7 +125,7 @@ func (b *bus) crash() {
 	defer b.mu.Unlock()
 	b.crashed = true
 	for _, lane := range b.lanes {
-		if b.rng.IntN(3) == 0 {
+		if b.rng.IntN(3) == 0 && lane[0].Report == nil {
 			b.record = append(b.record, lane[0])
 		}
 	}
@@ -291,7 +296,7 @@ func faults(t *testing.T, seed uint64, selector string) {
 	wg.Wait()
 	takes := func(v *version) bool { return selector == "" || v.labels["in"] == "1" }
 	of := truth{
-		branches: [][]*version{s.history}, restored: math.MaxUint64, record: b.record, crashes: b.crashes, repeats: true,
+		branches: [][]*version{s.history}, restored: math.MaxUint64, record: b.record, told: b.told, crashes: b.crashes, repeats: true,
 		selections: func(*version) []func(*version) bool { return []func(*version) bool{takes} },
 	}
 	if problems := append(of.problems("configmaps"), stateProblems(b.record, "configmaps", s.now, takes, func(string) bool { return false })...); len(problems) > 0 {

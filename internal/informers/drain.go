@@ -163,6 +163,9 @@ func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *
 		if _, ok := s.active.origins[r.Name()]; !ok && s.active.informers[r.Name()] == nil { // without a successor
 			s.forget(r.Name())
 			s.release(r.Name())
+			if s.active.tombstones[r.Name()] == nil {
+				delete(s.active.lingering, r.Name()) // it has not begun
+			}
 		}
 	}
 }

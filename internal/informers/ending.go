@@ -41,6 +41,7 @@ func (s *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Sc
 		}
 		_ = s.decide(ctx, func(context.Context) { // or the manager ends
 			delete(s.active.endings, name)
+			delete(s.active.lingering, name)
 			s.forget(name)
 			s.release(name)
 			close(e.done)

@@ -23,7 +23,7 @@ func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 		for _, inStream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("HTTP/2 %t, in the stream %t", http2, inStream), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, l, on := newLinkedServer(t, http2)
+					s, l := newLinkedServer(t, http2)
 					forgetful, last := "", "" // by the client's address
 					s.onWatch(func(_ int, w http.ResponseWriter, r *http.Request) bool {
 						answer := true
@@ -41,7 +41,7 @@ func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 						}
 						return true
 					})
-					_, rec, reg := start(t, s, on)
+					_, rec, reg := start(t, s, nil)
 					rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
 					pass(time.Second)
 					s.CloseClientConnections()
@@ -77,9 +77,9 @@ func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 // If no server has the history, another list follows after a few quick retries.
 func TestExpiredEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l, on := newLinkedServer(t, true)
+		s, l := newLinkedServer(t, true)
 		s.put("cm", "1", nil)
-		_, rec, reg := start(t, s, on)
+		_, rec, reg := start(t, s, nil)
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		pass(time.Second)
 		s.do(func() {
@@ -106,7 +106,7 @@ func TestExpiredEverywhere(t *testing.T) {
 // retries.
 func TestExpiredBeforeAndAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, true)
+		s, _ := newLinkedServer(t, true)
 		s.put("cm", "1", nil)
 		expired, away := false, false
 		s.onWatch(func(_ int, w http.ResponseWriter, _ *http.Request) bool {
@@ -124,7 +124,7 @@ func TestExpiredBeforeAndAfterAnOutage(t *testing.T) {
 			})
 			return answered
 		})
-		_, rec, reg := start(t, s, on)
+		_, rec, reg := start(t, s, nil)
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		pass(time.Second)
 		s.do(func() { expired = true })
@@ -162,10 +162,9 @@ func TestOutageEndsForAllScopes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
+				s, _ := newLinkedServer(t, false)
 				s.nodes = true
 				start(t, s, func(o *informers.Options) {
-					on(o)
 					o.Rules[0].Resources = []selection.Pattern{pattern("configmaps"), pattern("nodes")}
 				})
 				pass(time.Minute)
@@ -222,7 +221,7 @@ func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
+				s, _ := newLinkedServer(t, false)
 				s.frames, s.after = 1, ""
 				s.onWatch(func(number int, w http.ResponseWriter, _ *http.Request) bool {
 					if number%3 == 0 {
@@ -231,7 +230,7 @@ func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 					answer(w)
 					return true
 				})
-				set, rec, _ := start(t, s, on)
+				set, rec, _ := start(t, s, nil)
 				rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
 				want := []string{"snapshot.started 0", "snapshot.completed 0", "c cm uid-1 -→0"}
 				s.put("cm", "0", nil)
@@ -255,14 +254,13 @@ func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 // Events of excluded objects advance the watch like others: a quiet selection in a busy cluster must not fall behind history.
 func TestExcludedEventsAdvance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		from := make(chan string, 10)
 		s.onWatch(func(_ int, _ http.ResponseWriter, r *http.Request) bool {
 			from <- r.URL.Query().Get("resourceVersion")
 			return false
 		})
 		_, rec, _ := start(t, s, func(o *informers.Options) {
-			on(o)
 			o.Rules[0].Namespaces, o.Rules[0].Patterns = func(ns string) bool { return ns != "shop" }, []string{"*", "!shop"}
 		})
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0")

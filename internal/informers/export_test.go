@@ -101,7 +101,7 @@ func by(changedBy []byte) (names string) {
 
 // NewHearing returns the function by which a Manager asks the bus for the last events of its scopes.
 func NewHearing(hear func(context.Context, *object.Resource) (scope.LastEvent, bool, error)) func(context.Context, *object.Resource, string) (scope.LastEvent, bool, error) {
-	return scope.NewLastEvents(hear).Of
+	return scope.NewLastEvents(hear, nil).Of
 }
 
 // NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether their position matches the last-known Nodes.

@@ -97,14 +97,12 @@ func (s *extension) refuseWatches(w http.ResponseWriter, r *http.Request) bool {
 	return s.answer(w, r)
 }
 
-// changes returns the short forms of the deltas so far, without progress.
+// changes returns the short forms of the deltas so far.
 func (r *recorder) changes() (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range r.deltas {
-		if text := short(d); text != "progress 0" {
-			out = append(out, text)
-		}
+		out = append(out, short(d))
 	}
 	return out
 }

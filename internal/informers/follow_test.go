@@ -60,7 +60,7 @@ func send(w http.ResponseWriter, frames ...string) {
 // the store has not taken that one yet.
 func TestFramesThatComeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.onWatch(func(number int, w http.ResponseWriter, r *http.Request) bool {
 			if number == 1 {
 				send(w, framesOf(101, 120)...)
@@ -70,7 +70,7 @@ func TestFramesThatComeAtOnce(t *testing.T) {
 			<-r.Context().Done()
 			return true
 		})
-		_, rec, _ := start(t, s, on)
+		_, rec, _ := start(t, s, nil)
 		pass(2 * time.Second)
 		rec.wait(t, wantOf(400)...)
 		rec.mu.Lock()
@@ -90,7 +90,7 @@ func TestFramesThatComeAtOnce(t *testing.T) {
 // A frame that arrives alone, or with half of the next one, is delivered without waiting for more.
 func TestHalfAFrameHoldsNothingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.onWatch(func(number int, w http.ResponseWriter, r *http.Request) bool {
 			if number == 1 {
 				<-time.After(time.Millisecond) // until the snapshot is complete
@@ -105,7 +105,7 @@ func TestHalfAFrameHoldsNothingBack(t *testing.T) {
 			<-r.Context().Done()
 			return true
 		})
-		_, rec, _ := start(t, s, on)
+		_, rec, _ := start(t, s, nil)
 		pass(time.Millisecond)
 		rec.wait(t, wantOf(101)...)
 		pass(time.Second + 10*time.Millisecond)
@@ -135,7 +135,7 @@ func (l slowLane) Put(ctx context.Context, key string, bytes int, d *object.Delt
 // A queue that makes progress, however slowly, ends no watch. The limit is for the wait of one event, not of a batch.
 func TestSlowQueueDoesNotEndTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.onWatch(func(number int, w http.ResponseWriter, r *http.Request) bool {
 			if number == 1 {
 				send(w, framesOf(101, 300)...)
@@ -144,7 +144,6 @@ func TestSlowQueueDoesNotEndTheWatch(t *testing.T) {
 			return true
 		})
 		set, rec, reg := start(t, s, func(o *informers.Options) {
-			on(o)
 			lane := o.Lane
 			o.Lane = func(name string) store.Lane { return slowLane{lane(name), 200 * time.Millisecond} }
 		})
@@ -168,7 +167,7 @@ func TestSlowQueueDoesNotEndTheWatch(t *testing.T) {
 // The limit for unread watches counts from the event of a batch that the queue does not take. Each event read is delivered once.
 func TestBlockedInsideABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.onWatch(func(number int, w http.ResponseWriter, r *http.Request) bool {
 			from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 			send(w, framesOf(from+1, 110)...)
@@ -180,7 +179,6 @@ func TestBlockedInsideABatch(t *testing.T) {
 			return true
 		})
 		set, rec, reg := start(t, s, func(o *informers.Options) {
-			on(o)
 			lane := o.Lane
 			o.Lane = func(name string) store.Lane { return slowLane{lane(name), 20 * time.Millisecond} }
 		})

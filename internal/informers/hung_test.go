@@ -10,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
@@ -44,10 +43,9 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 		for _, list := range []string{"first", "resume", "relist"} {
 			t.Run(name+", "+list, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, _, on := newLinkedServer(t, name == "no answer")
+					s, _ := newLinkedServer(t, name == "no answer")
 					m := newMemory()
 					s.put("a", "1", nil)
-					change := func(o *informers.Options, _ *recorder) { on(o) }
 					var want []string
 					hung, n := false, 0
 					s.do(func() {
@@ -68,20 +66,20 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 					switch list {
 					case "first":
 						s.do(func() { hung = true })
-						l = live(t, s, m, change)
+						l = live(t, s, m, nil)
 						want = []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 					case "resume":
-						first := live(t, s, m, change)
+						first := live(t, s, m, nil)
 						first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 						pass(time.Second)
 						_ = m.Flush(t.Context())
 						first.end()
 						s.put("a", "2", nil)
 						s.do(func() { hung = true })
-						l = live(t, s, m, change)
+						l = live(t, s, m, nil)
 						want = []string{"u a uid-1 1→2"}
 					case "relist":
-						l = live(t, s, m, change)
+						l = live(t, s, m, nil)
 						l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 						pass(10 * time.Minute)
 						s.do(func() { hung = true })
@@ -144,7 +142,7 @@ func TestSlowListIsNotStale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
+				s, _ := newLinkedServer(t, false)
 				for n := range 15 {
 					s.put(fmt.Sprintf("cm-%02d", n), "1", nil)
 				}
@@ -163,7 +161,7 @@ func TestSlowListIsNotStale(t *testing.T) {
 						return name == "objects"
 					}
 				})
-				set, _, reg := start(t, s, on)
+				set, _, reg := start(t, s, nil)
 				for range 25 {
 					pass(time.Minute)
 					if st := set.Status()[0]; st.Health != scope.HealthOK || st.Error != "" {
@@ -184,7 +182,7 @@ func TestSlowListIsNotStale(t *testing.T) {
 // A failed list is not an unanswered one: any response of the API server is a sign of life.
 func TestFailingFirstListIsNotStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.do(func() {
 			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
 				if isList(r) {
@@ -193,7 +191,7 @@ func TestFailingFirstListIsNotStale(t *testing.T) {
 				return isList(r)
 			}
 		})
-		set, _, _ := start(t, s, on)
+		set, _, _ := start(t, s, nil)
 		pass(10 * time.Minute)
 		if st := set.Status()[0]; st.Phase != scope.PhaseWaiting || st.Health != scope.HealthFailing {
 			t.Errorf("%+v", st)

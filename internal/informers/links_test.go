@@ -10,12 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/store"
-
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // lines connects an API server with its clients in memory, so that both can run in a synctest bubble, where minutes take no
@@ -131,24 +126,10 @@ type remote struct {
 
 func (c *remote) RemoteAddr() net.Addr { return c.from }
 
-// newLinkedServer returns an apiServer with HTTP/2 over TLS or plain HTTP/1.1, its lines, and the options of a set that is to run for minutes.
-func newLinkedServer(t *testing.T, http2 bool) (*apiServer, *lines, func(*informers.Options)) {
+// newLinkedServer returns an apiServer with HTTP/2 over TLS or plain HTTP/1.1, and its lines.
+func newLinkedServer(t *testing.T, http2 bool) (*apiServer, *lines) {
 	s := newServer(t, http2)
-	return s, s.lines, func(o *informers.Options) {
-		lane := o.Lane
-		o.Lane = func(name string) store.Lane { return withoutProgress{lane(name)} }
-	}
-}
-
-// withoutProgress acknowledges progress events without recording them.
-type withoutProgress struct{ store.Lane }
-
-func (l withoutProgress) Put(ctx context.Context, key string, bytes int, d *object.Delta) error {
-	if d.Stream != nil && d.Stream.Kind == object.Progress {
-		d.Acker.Acked(d)
-		return nil
-	}
-	return l.Lane.Put(ctx, key, bytes, d)
+	return s, s.lines
 }
 
 // pass waits for d, and until all other goroutines wait.

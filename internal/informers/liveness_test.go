@@ -16,7 +16,7 @@ import (
 // A watch that sends bookmarks and then nothing for too long is reopened where it was.
 func TestSilentWatchIsOpenedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.onWatch(func(number int, w http.ResponseWriter, r *http.Request) bool {
 			if number > 1 {
 				return false
@@ -29,7 +29,7 @@ func TestSilentWatchIsOpenedAgain(t *testing.T) {
 			<-r.Context().Done()
 			return true
 		})
-		set, rec, reg := start(t, s, on)
+		set, rec, reg := start(t, s, nil)
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
 		s.put("cm", "1", nil)
 		pass(149 * time.Second)
@@ -54,8 +54,8 @@ func TestSilentWatchIsOpenedAgain(t *testing.T) {
 // Without bookmarks, silence does not mean that a watch is dead. Only its timeout ends it.
 func TestSilentWatchWithoutBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
-		set, rec, _ := start(t, s, on)
+		s, _ := newLinkedServer(t, false)
+		set, rec, _ := start(t, s, nil)
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
 		for minute := range 60 {
 			pass(time.Minute)
@@ -75,8 +75,8 @@ func TestSilentWatchWithoutBookmarks(t *testing.T) {
 // HTTP/2 pings detect a silently dead connection, with or without bookmarks.
 func TestDeadConnectionIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l, on := newLinkedServer(t, true)
-		_, rec, _ := start(t, s, on)
+		s, l := newLinkedServer(t, true)
+		_, rec, _ := start(t, s, nil)
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
 		s.put("cm", "1", nil)
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0", "c cm uid-1 -→1")
@@ -95,7 +95,7 @@ func TestDeadConnectionIsFound(t *testing.T) {
 // A watch that the API server accepts and never answers times out.
 func TestWatchThatNeverOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.onWatch(func(number int, _ http.ResponseWriter, r *http.Request) bool {
 			if number == 1 {
 				<-r.Context().Done()
@@ -103,7 +103,7 @@ func TestWatchThatNeverOpens(t *testing.T) {
 			return number == 1
 		})
 		s.put("cm", "1", nil) // Before the list, whose watch never opens.
-		set, rec, _ := start(t, s, on)
+		set, rec, _ := start(t, s, nil)
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		s.put("cm", "2", nil)
 		pass(152 * time.Second)
@@ -117,14 +117,14 @@ func TestWatchThatNeverOpens(t *testing.T) {
 // A watch that pauses because the queue is full is neither silent nor stale.
 func TestBlockedIsNotStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.onWatch(func(number int, w http.ResponseWriter, _ *http.Request) bool {
 			if number == 1 {
 				say(w, bookmark(100))
 			}
 			return number == 1
 		})
-		set, rec, reg := start(t, s, on)
+		set, rec, reg := start(t, s, nil)
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
 		pass(time.Second)
 		rec.setRoom(0)
@@ -166,8 +166,8 @@ func TestStale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
-				set, rec, _ := start(t, s, on)
+				s, _ := newLinkedServer(t, false)
+				set, rec, _ := start(t, s, nil)
 				rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
 				pass(2 * time.Minute) // no event, which is not a failure
 				s.do(func() {

@@ -26,6 +26,7 @@ const rediscoverUnserved = 5 * time.Second
 func (s *Manager) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	defer close(s.ended)
+	s.progress.began = s.o.Now()
 	s.mu.Lock()
 	s.ran, s.group = true, g
 	if s.o.Memory != nil {
@@ -46,7 +47,7 @@ func (s *Manager) Run(ctx context.Context) error {
 			_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the manager ends
 		})
 	})
-	s.goRun(ctx, s.loop, s.deps.Denials.Run, s.namespaces.run, s.discover)
+	s.goRun(ctx, s.loop, s.deps.Denials.Run, s.namespaces.run, s.discover, s.sendProgress, s.noteInterruptions)
 	return g.Wait()
 }
 
@@ -118,6 +119,7 @@ func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*sco
 				s.active.raiseHistory(t.Resource(), t.IsAggregated(), t.Store().View().History)
 				if s.active.tombstones[t.Name()] == t {
 					delete(s.active.tombstones, t.Name())
+					delete(s.active.lingering, t.Name())
 				}
 				t.SetRemoved()
 				s.release(t.Name())
@@ -130,6 +132,9 @@ func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*sco
 func (s *Manager) discover(ctx context.Context) {
 	began := time.Now()
 	s.extensions.WaitListed(ctx)
+	if s.recallScopes(ctx) != nil {
+		return
+	}
 	for b, first := retry.New(), true; ; {
 		wait, err := s.discoverOnce(ctx)
 		switch {
@@ -291,6 +296,7 @@ func (s *Manager) removeGone(ctx context.Context, r *running, reason object.EndR
 func (s *Manager) remove(r *running, f fate) {
 	a := &s.active
 	delete(a.informers, r.Name())
+	a.lingering[r.Name()] = r.Resource()
 	defer r.SetRemoved()
 	if s.takeovers != nil {
 		s.takeovers.drop(r)

@@ -167,6 +167,7 @@ func (k *machine) problems() (problems []string) {
 	k.mu.Unlock()
 	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs, blank: k.blank, stops: k.stops, from: k.from}
 	of.record, of.crashes = k.bus.all()
+	of.told = k.bus.allTold()
 	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
 		of.selections = func(v *version) (all []func(*version) bool) {
 			for _, c := range k.made[v].choices {

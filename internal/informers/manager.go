@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -27,6 +28,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
+
+// proofs bounds the requests a second for the version of the API server, after watches have ended.
+const proofs = 25
 
 // concurrentWalks bounds concurrent requests for versions while history is searched by lists.
 const concurrentWalks = 8
@@ -45,8 +49,11 @@ type Manager struct {
 	inputs      chan func(ctx context.Context) // not buffered: the loop calls them with mu held
 	group       *errgroup.Group                // of everything that Run starts; set before the loop starts
 	discoveries atomic.Uint64                  // number of those begun
-	captured    chan struct{}                  // closed when the bus has the first snapshot of every resource
-	ended       chan struct{}                  // closed when Run has ended
+	previous    *scope.Previous                // nil: the bus cannot be asked
+	progress    progress
+	interrupted interrupted
+	captured    chan struct{} // closed when the bus has the first snapshot of every resource
+	ended       chan struct{} // closed when Run has ended
 
 	mu     broadcast.Mutex // guards the fields below. Only the loop changes them after Run has started.
 	ran    bool            // Run was called
@@ -67,6 +74,7 @@ type active struct {
 	drains     map[schema.GroupResource]*drain // by the objects that their informers observe
 	tombstones map[string]*scope.Tombstone     // by scope
 	endings    map[string]*ending              // by scope
+	lingering  map[string]*object.Resource     // scopes whose informer is removed, and whose end may not be on the bus
 	origins    map[string]scope.Origin         // of scopes without an informer, by scope
 	remembered map[schema.GroupResource]bool   // resources that the last run observed
 	history    map[string]uint32               // the highest history number of scopes without an informer, by etcd (etcdOf)
@@ -113,21 +121,26 @@ func New(o Options) (*Manager, error) {
 	s := &Manager{
 		o: o, client: c, sel: sel, limits: limits{scope.UnreadableFor, reloadWait},
 		extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
+		interrupted: interrupted{added: make(chan struct{}, 1)},
 		active: active{
 			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},
-			endings: map[string]*ending{},
+			endings: map[string]*ending{}, lingering: map[string]*object.Resource{},
 			origins: map[string]scope.Origin{}, remembered: map[schema.GroupResource]bool{}, history: map[string]uint32{},
 		},
 	}
 	s.namespaces = newNamespaces(s)
 	s.deps = scope.Deps{
 		Client: c, Now: o.Now, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
+		Proofs: rate.NewLimiter(proofs, proofs),
 		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
 		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
 		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps, MaxUnpaged: o.MaxUnpaged, Replaced: o.Replaced,
 	}
-	if o.LastEvent != nil {
-		s.deps.LastEvents = scope.NewLastEvents(o.LastEvent)
+	if o.LastProgress != nil {
+		s.previous = scope.NewPrevious(o.LastProgress)
+	}
+	if o.LastEvent != nil || s.previous != nil {
+		s.deps.LastEvents = scope.NewLastEvents(o.LastEvent, s.previous)
 	}
 	if o.Memory != nil {
 		s.deps.Save = o.Memory.Flush
@@ -282,14 +295,19 @@ type Options struct {
 	// LastEvent returns the last stream event of a resource on the bus, false if there is none. It retries after temporary errors until ctx
 	// ends, which is its only error. nil: the bus cannot be asked.
 	LastEvent func(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error)
+	// LastProgress returns what the last run of this agent has said of its scopes on the bus. It
+	// retries as LastEvent does. nil: the bus cannot be asked.
+	LastProgress func(ctx context.Context) ([]scope.PreviousScope, error)
 	// Replaced returns the number of the last replacement of a log with events of a resource in a namespace ("": any), 0 if there was none. It
 	// also returns when the previous log was last known to be whole, zero if unknown. It does not block; Rebase must be called when the number
 	// has changed. nil: the bus cannot distinguish one log from another.
-	Replaced   func(r *object.Resource, namespace string) (number uint64, since time.Time)
-	Now        func() time.Time // time of the run, which events carry and which never goes back; nil: that of the wall clock
-	Log        *slog.Logger
-	Registerer prometheus.Registerer
-	maxSteps   int // see store.Options; 0 except in tests
+	Replaced func(r *object.Resource, namespace string) (number uint64, since time.Time)
+	// ReportBytes returns the limit of a progress event, 0: not known. nil: it is not known.
+	ReportBytes func() int
+	Now         func() time.Time // time of the run, which events carry and which never goes back; nil: that of the wall clock
+	Log         *slog.Logger
+	Registerer  prometheus.Registerer
+	maxSteps    int // see store.Options; 0 except in tests
 }
 
 // Name names an object.

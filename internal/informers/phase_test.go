@@ -57,9 +57,9 @@ func (h strictHandler) WithGroup(name string) slog.Handler {
 // the gap or not.
 func TestPhasesOfARelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.put("a", "1", nil)
-		l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) { on(o) })
+		l := live(t, s, newMemory(), nil)
 		l.awaitCaptured(t)
 		l.awaitPhases(t, "configmaps live")
 		answer := make(chan struct{})
@@ -134,7 +134,7 @@ func TestHealthOfAFirstListThatFails(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
+				s, _ := newLinkedServer(t, false)
 				s.do(func() {
 					s.fault = func(w http.ResponseWriter, r *http.Request) bool {
 						if isList(r) {
@@ -144,7 +144,7 @@ func TestHealthOfAFirstListThatFails(t *testing.T) {
 					}
 				})
 				began := time.Now()
-				l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) { on(o) })
+				l := live(t, s, newMemory(), nil)
 				pass(10 * time.Minute)
 				l.awaitPhases(t, want)
 				if st := l.set.Status()[0]; st.Since.Sub(began) > time.Second || st.Since.Before(began) || st.Failures < 2 || st.Synced {

@@ -76,7 +76,7 @@ func TestRestoredHistoryIsFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
+				s, _ := newLinkedServer(t, false)
 				s.onWatch(func(_ int, w http.ResponseWriter, r *http.Request) bool {
 					if c.silent {
 						say(w, bookmark(101))
@@ -86,7 +86,7 @@ func TestRestoredHistoryIsFound(t *testing.T) {
 				})
 				s.put("cm", "1", nil)
 				backup := s.rv
-				_, rec, reg := start(t, s, on)
+				_, rec, reg := start(t, s, nil)
 				rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 				switch {
 				case c.silent:
@@ -155,13 +155,13 @@ func TestRestoredHistoryIsFoundWithoutAnUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
+				s, _ := newLinkedServer(t, false)
 				s.put("cm", "1", nil)
 				backup := s.rv
 				if c.before != nil {
 					c.before(s)
 				}
-				_, rec, reg := start(t, s, on)
+				_, rec, reg := start(t, s, nil)
 				rec.wait(t, c.want[:3]...)
 				if c.after != nil {
 					c.after(s)
@@ -227,9 +227,9 @@ func TestHistoryCannotBeAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
+				s, _ := newLinkedServer(t, false)
 				s.put("cm", "1", nil)
-				set, rec, _ := start(t, s, on)
+				set, rec, _ := start(t, s, nil)
 				want := []string{"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1"}
 				rec.wait(t, want...)
 				want = append(want, "u cm uid-1 1→2")
@@ -295,9 +295,9 @@ func TestClosedWatchesAtRestAreProbedOnceAMinute(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
+				s, _ := newLinkedServer(t, false)
 				s.put("cm", "1", nil)
-				_, rec, _ := start(t, s, on)
+				_, rec, _ := start(t, s, nil)
 				rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 				lists := s.closing()
 				change(s)
@@ -320,10 +320,10 @@ func TestClosedWatchesAtRestAreProbedOnceAMinute(t *testing.T) {
 // The first object on a watch that was reopened without a probe waits for one: restored history is not published as the previous one.
 func TestRestoredHistoryOnAWatchWithoutProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.put("cm", "1", nil)
 		backup := s.rv
-		_, rec, reg := start(t, s, on)
+		_, rec, reg := start(t, s, nil)
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		s.put("cm", "2", nil)
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2")
@@ -437,9 +437,9 @@ func TestRestoredHistoryIsFoundAfterAFailedProbe(t *testing.T) {
 // While lists are refused for a moment, the history cannot be determined. Afterwards, a restore is detected again.
 func TestRestoredHistoryIsFoundAfterARefusedProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		s.put("cm", "1", nil)
-		_, rec, _ := start(t, s, on)
+		_, rec, _ := start(t, s, nil)
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		s.do(func() {
 			s.fault = func(w http.ResponseWriter, r *http.Request) bool {

@@ -251,6 +251,9 @@ func TestNoProgressBeforeGapOfReplacedLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.wait(t, want...)
+		if n := len(l.told); n == 0 || l.told[n-1].Report.Scopes[0].ResourceVersion != 0 {
+			t.Errorf("the last progress claims something: %+v", l.told)
+		}
 	})
 }
 

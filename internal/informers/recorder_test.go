@@ -27,8 +27,9 @@ type recorder struct {
 	mu     sync.Mutex
 	change chan struct{} // closed and replaced at each change
 	deltas []*object.Delta
-	room   int  // how many more it takes
-	scopes bool // it records scope.started and scope.ended too
+	told   []*object.Delta // the progress of the agent
+	room   int             // how many more it takes
+	scopes bool            // it records scope.started and scope.ended too
 
 	held    bool                       // deltas of objects are not acknowledged
 	holds   func(d *object.Delta) bool // nor are these; nil: none
@@ -40,6 +41,12 @@ const unbounded = 1 << 30
 func newRecorder() *recorder { return &recorder{room: unbounded, change: make(chan struct{})} }
 
 func (r *recorder) take(d *object.Delta) {
+	if d.Report != nil {
+		r.told = append(r.told, d)
+		d.Acker.Acked(d)
+		r.touch()
+		return
+	}
 	if d.Stream == nil && d.Scope == "" {
 		panic("a delta without a scope: a gap behind its dead letter could not be told")
 	}
@@ -59,6 +66,9 @@ func (r *recorder) take(d *object.Delta) {
 
 // hides reports whether a delta is not recorded, and needs no room.
 func (r *recorder) hides(d *object.Delta) bool {
+	if d.Report != nil {
+		return true
+	}
 	scope := d.Stream != nil && (d.Stream.Kind == object.ScopeStarted || d.Stream.Kind == object.ScopeEnded)
 	return scope && !r.scopes
 }

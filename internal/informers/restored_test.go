@@ -155,7 +155,9 @@ func TestAnotherEtcdWasRestored(t *testing.T) {
 						t.Errorf("%s has the history number of another etcd", short(d))
 					}
 				}
-				if !slices.ContainsFunc(second.ofScope(name), func(d *object.Delta) bool { return d.Stream != nil && d.Stream.History == 1 }) {
+				if !slices.ContainsFunc(second.lastTold(t).Report.Scopes, func(r object.ScopeReport) bool {
+					return r.Resource.Name == name && r.History == 1
+				}) {
 					t.Errorf("%s do not keep their history number", name)
 				}
 				_ = m.Flush(t.Context())

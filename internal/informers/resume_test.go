@@ -369,9 +369,12 @@ func TestFinishTellsProgress(t *testing.T) {
 		if err := l.set.Finish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		l.wait(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "progress 0")
-		if got := l.deltas[3].Stream.ResourceVersion; got != last {
-			t.Errorf("progress to %d, want %d", got, last)
+		if n := len(l.told); n == 0 || !l.told[n-1].Report.Ends || len(l.told[n-1].Report.Scopes) != 1 {
+			t.Fatalf("the last progress is %+v", l.told)
+		}
+		told := l.told[len(l.told)-1].Report.Scopes[0]
+		if told.ResourceVersion != last || told.Scope != "" || told.Resource.Name != "configmaps" {
+			t.Errorf("progress of %+v, want configmaps up to %d", told, last)
 		}
 	})
 }
@@ -407,17 +410,15 @@ func crashedAfterGap(t *testing.T, s *apiServer, m *memory) {
 	s.do(func() { s.fault = nil })
 }
 
-// waitWithoutProgress is wait for more than a minute. It ignores progress events.
-func (l *life) waitWithoutProgress(t *testing.T, want ...string) {
+// waitLong is wait for more than a minute.
+func (l *life) waitLong(t *testing.T, want ...string) {
 	t.Helper()
 	pass(2 * time.Minute)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var got []string
 	for _, d := range l.deltas {
-		if s := short(d); !strings.HasPrefix(s, "progress") {
-			got = append(got, s)
-		}
+		got = append(got, short(d))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -458,7 +459,7 @@ func TestSweepAfterACrashReadsTheLastVersions(t *testing.T) {
 			pass(5 * time.Minute)
 			third.wait(t)
 			s.do(func() { s.fault = nil })
-			third.waitWithoutProgress(t, repeated...)
+			third.waitLong(t, repeated...)
 		})
 	})
 	t.Run("queue full for a while", func(t *testing.T) {
@@ -468,7 +469,7 @@ func TestSweepAfterACrashReadsTheLastVersions(t *testing.T) {
 			third := live(t, s, m, func(_ *informers.Options, r *recorder) { r.room = 0 })
 			pass(5 * time.Minute)
 			third.setRoom(unbounded)
-			third.waitWithoutProgress(t, repeated...)
+			third.waitLong(t, repeated...)
 		})
 	})
 	t.Run("reload", func(t *testing.T) { // its successor waits too

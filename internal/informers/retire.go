@@ -71,9 +71,6 @@ func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
 // end ends and removes r once the bus has everything up to sent, and announces why. It returns
 // false if the manager ends first, or r was removed before.
 func (s *Manager) end(ctx context.Context, r *running, sent uint64, reason object.EndReason) (ended bool) {
-	if r.Store().SendProgress(ctx) != nil {
-		return false // the manager ends
-	}
 	r.cancel()
 	<-r.Done()
 	for {

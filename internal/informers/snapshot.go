@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
@@ -56,15 +54,6 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 		}
 	}
 	return out, errors.Join(errs...)
-}
-
-// Finish sends a last progress event of each scope, and waits for its acknowledgement. It must follow Run, with the queue drained but open.
-func (s *Manager) Finish(ctx context.Context) error {
-	var g errgroup.Group
-	for _, i := range s.observing() {
-		g.Go(func() error { return i.Store().SendProgress(ctx) })
-	}
-	return g.Wait()
 }
 
 // Rebase makes each scope whose log was replaced send a gap and a snapshot on the new one (store/log.go). It does not wait.

@@ -87,12 +87,11 @@ func TestSnapshotThatCannotBeginDelaysNoChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, on := newLinkedServer(t, false)
+				s, _ := newLinkedServer(t, false)
 				m := &fragile{memory: newMemory(), saves: unbounded}
 				s.put("a", "1", nil)
 				l := live(t, s, m.memory, func(o *informers.Options, r *recorder) {
 					o.Memory = m
-					on(o)
 				})
 				want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 				l.wait(t, want...)
@@ -149,12 +148,11 @@ func TestSnapshotThatCannotBeginDelaysNoChange(t *testing.T) {
 // A periodic snapshot that cannot begin delays no change either, and is retried.
 func TestSnapshotEveryThatCannotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		m := &fragile{memory: newMemory(), saves: unbounded}
 		s.put("a", "1", nil)
 		l := live(t, s, m.memory, func(o *informers.Options, _ *recorder) {
 			o.Memory, o.Every = m, 10*time.Minute
-			on(o)
 		})
 		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 		l.wait(t, want...)
@@ -175,13 +173,12 @@ func TestSnapshotEveryThatCannotBegin(t *testing.T) {
 // A list that becomes necessary while a snapshot begins comes first, and no change is lost by giving the snapshot up.
 func TestRelistWhileASnapshotBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
+		s, _ := newLinkedServer(t, false)
 		m := &fragile{memory: newMemory(), saves: unbounded}
 		s.put("a", "1", nil)
 		s.put("b", "1", nil)
 		l := live(t, s, m.memory, func(o *informers.Options, _ *recorder) {
 			o.Memory = m
-			on(o)
 		})
 		want := []string{"snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2"}
 		l.wait(t, want...)

@@ -57,10 +57,10 @@ func TestNodeDepartsWhileATakeOverEnds(t *testing.T) {
 		want := takenOver("r n1 uid-2 -→1")
 		s.deleteIn("", "n1")
 		c.waitScope(t, unbound+"n1", want...)
-		c.hold(isProgressOf(unbound + "n1"))
+		c.hold(isEndOf(unbound + "n1"))
 		back := s.putIn("", "n1", "node", nil).rv
 		nodesReach(t, m, back)
-		c.awaitDelta(t, isProgressOf(unbound+"n1"))
+		c.awaitHeld(t)
 
 		s.deleteIn("", "n2")
 		c.waitScope(t, unbound+"n2", takenOver("r n2 uid-4 -→1")...)
@@ -70,37 +70,6 @@ func TestNodeDepartsWhileATakeOverEnds(t *testing.T) {
 		c.acknowledge()
 		c.waitScope(t, unbound+"n1", append(want, takenOver("r n1 uid-2 -→1")...)...)
 		s.deleteIn("shop", "n1")
-		c.nothingLeft(t, m)
-	})
-}
-
-// A reload replaces the informer of a node while its take-over ends. The new informer is in the status and in the checkpoint.
-func TestReloadWhileATakeOverEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, m := cluster(t, "n1"), newMemory()
-		c := startCentral(t, s, m, nil)
-		scope := unbound + "n1"
-		s.deleteIn("", "n1")
-		c.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
-		c.hold(isProgressOf(scope))
-		s.delete("n1")
-		c.awaitDelta(t, isProgressOf(scope))
-		nodesAndAll := func(change func(*selection.Rule)) selection.Spec {
-			return specOf(rule(change), rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} }))
-		}
-		c.reload(t, nodesAndAll(redacted("metadata.labels")))
-		c.awaitScope(t, scope)
-		s.put("n1", "2", nil) // bound by a client that has not seen the deletion
-		c.awaitDelta(t, func(d *object.Delta) bool { return d.Scope == scope && d.Op == object.Created })
-		c.acknowledge()
-		synctest.Wait()
-		m.mu.Lock()
-		tracked := m.tracked[scope] != nil
-		m.mu.Unlock()
-		if !tracked || !c.observes(scope) {
-			t.Errorf("the scope of the node is remembered: %t, observed: %t; want both", tracked, c.observes(scope))
-		}
-		s.delete("n1")
 		c.nothingLeft(t, m)
 	})
 }

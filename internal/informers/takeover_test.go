@@ -40,9 +40,8 @@ func TestTakeover(t *testing.T) {
 		last := s.delete("n1").rv
 		c.waitScope(t, scope, append(want, "u n1 uid-2 2→3", "d n1 uid-2 3→-")...)
 		c.nothingLeft(t, m)
-		told := c.ofScope(scope)
-		if p := told[len(told)-1].Stream; p == nil || p.Kind != object.Progress || p.ResourceVersion < last {
-			t.Errorf("the last word on %s is %s, want progress up to %d", scope, short(told[len(told)-1]), last)
+		if p, ok := m.saved(scope); ok {
+			t.Errorf("%s is saved at %d, after its end at %d", scope, p.ResourceVersion, last)
 		}
 		for _, d := range c.deltas {
 			if d.Scope == unbound+"n2" {

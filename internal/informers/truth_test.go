@@ -2,6 +2,7 @@ package informers_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ type truth struct {
 	selections func(v *version) []func(*version) bool
 	born       map[*version]int // how much was on record when a version was made; not there: nothing
 	record     []*object.Delta
+	told       []reported
 	crashes    []int // how much was on record then
 	stops      []stop
 	logs       []int  // how much was on record when the log was replaced
@@ -79,18 +81,13 @@ func (x *truth) problems(resource string) (problems []string) {
 		at int // in the record
 	}
 	var gaps []gap
-	type claim struct {
-		rv    uint64
-		at    int // in the record
-		scope string
-	}
-	var claims []claim // of progress events: everything up to rv is on record before
+	claims := x.claims(resource)
 	first := x.from
-	type telling struct {
+	type copied struct {
 		content, scope string
 		at             int
 	}
-	seen := map[string]telling{} // by id
+	seen := map[string]copied{}  // by id
 	earlier := map[string]bool{} // ids on earlier logs
 	log := 0                     // where in the record the last log begins
 	type state struct {
@@ -137,9 +134,6 @@ func (x *truth) problems(resource string) (problems []string) {
 				}
 			case object.Gap:
 				gaps = append(gaps, gap{d.Stream, n})
-			case object.Progress:
-				claims = append(claims, claim{min(d.Stream.ResourceVersion, x.restored), n, d.Stream.Scope}) // above that, histories differ
-				continue
 			}
 			for _, st := range states {
 				st.broken = true
@@ -179,7 +173,7 @@ func (x *truth) problems(resource string) (problems []string) {
 			}
 			continue
 		}
-		seen[id] = telling{content, d.Scope, n}
+		seen[id] = copied{content, d.Scope, n}
 		recorded[rv] = append(recorded[rv], is)
 		if d.Op == object.Read {
 			reads[version] = true
@@ -289,6 +283,60 @@ func (x *truth) problems(resource string) (problems []string) {
 		}
 	}
 	return problems
+}
+
+// claim is what a progress says of one scope: everything up to rv is on record before at.
+type claim struct {
+	rv    uint64
+	at    int // in the record
+	scope string
+}
+
+// claims returns what the progress on record says of the scopes of a resource.
+func (x *truth) claims(resource string) (all []claim) {
+	for _, p := range x.told {
+		for _, r := range p.Report.Scopes {
+			if r.Resource.String() != resource || r.ResourceVersion == 0 {
+				continue
+			}
+			for _, scope := range x.meant(&p, &r) {
+				all = append(all, claim{min(r.ResourceVersion, x.restored), p.at, scope}) // above that, histories differ
+			}
+		}
+	}
+	return all
+}
+
+// meant returns the scopes that an entry of a progress stands for.
+func (x *truth) meant(p *reported, r *object.ScopeReport) (scopes []string) {
+	if r.Scope != "" {
+		return []string{r.Scope}
+	}
+	begins := 0 // of the run, in the record
+	for _, at := range x.crashes {
+		if at <= p.at {
+			begins = max(begins, at)
+		}
+	}
+	for _, s := range x.stops {
+		if s.at <= p.at {
+			begins = max(begins, s.at)
+		}
+	}
+	observed := map[string]bool{}
+	for _, d := range x.record[begins:p.at] {
+		switch e := d.Stream; {
+		case e == nil || e.Resource.String() != r.Resource.String():
+		case e.Kind == object.ScopeStarted && d.Observed < p.Observed:
+			observed[e.Scope] = true
+		case e.Kind == object.ScopeEnded:
+			delete(observed, e.Scope)
+		}
+	}
+	for _, other := range p.Report.Scopes {
+		delete(observed, other.Scope)
+	}
+	return slices.Collect(maps.Keys(observed))
 }
 
 // opOf returns the operation of a version under a selection, or "" if it has none.

@@ -23,7 +23,7 @@
 // Run is the owner. It lists (list.go, resume.go), and follows a succession of HTTP watches
 // (follow.go); after a 410 it lists again. A second goroutine reads each HTTP watch, and hands over
 // batches from its read buffer (watch.go). Beside them run the two goroutines of the store, and one
-// that sends progress events. Only Run uses the fields of owner. Other goroutines call View, whose
+// that asks for the version of the API server after an interruption (coverage.go). Only Run uses the fields of owner. Other goroutines call View, whose
 // channel is closed by the next change, and commands (Kick, Drain, Remove, Restore, Rebase,
 // NewGeneration, SetFilter, TakeSnapshot).
 //

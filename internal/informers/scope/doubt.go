@@ -115,6 +115,9 @@ func (d *doubt) take(w *witness) {
 	}
 }
 
+// isOpen reports whether a probe can change the phase.
+func (d *doubt) isOpen() bool { return d.phase == doubtful || d.phase == unanswered }
+
 // isDue reports whether a probe may be made at rest.
 func (d *doubt) isDue() bool { return time.Since(d.probed) >= apiserver.ProbeEvery }
 
@@ -134,7 +137,7 @@ const (
 func (d *doubt) probe(ctx context.Context, rv uint64, thorough bool) {
 	// The time limit begins after the wait for the budget: an object must not pass unchecked
 	// because other scopes have asked many questions.
-	if d.phase != doubtful && d.phase != unanswered || d.informer.deps.Lookups.Wait(ctx) != nil {
+	if !d.isOpen() || d.informer.deps.Lookups.Wait(ctx) != nil {
 		return
 	}
 	within, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
@@ -180,11 +183,11 @@ func (d *doubt) settle(v verdict) {
 func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict, error) {
 	i := d.informer
 	if d.witness == nil || d.hidden {
-		now, err := i.Latest(ctx)
+		now, err := i.latestOnWatch(ctx)
 		return i.judgeLatest(now, rv), err
 	}
 	o := d.witness.object
-	found, now, err := i.look(ctx, backfill.Question{Ref: o.Ref}, metav1.ListOptions{Limit: 1})
+	found, now, err := i.lookOnWatch(ctx, o.Ref)
 	switch {
 	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
 		d.hidden = true
@@ -206,6 +209,17 @@ func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict,
 		return likely, nil // it may have been deleted once more, in another history
 	}
 	return d.askPast(ctx, latest)
+}
+
+// lookOnWatch looks for the present version of an object. Like latestOnWatch, it returns the current
+// resourceVersion of etcd, which the watch must show.
+func (i *Informer) lookOnWatch(ctx context.Context, ref *object.Ref) (*backfill.Version, uint64, error) {
+	round, asks := i.coverage.question(i.deps.Now())
+	found, now, err := i.look(ctx, backfill.Question{Ref: ref}, metav1.ListOptions{Limit: 1})
+	if asks && err == nil {
+		i.coverage.prove(round, now, i.deps.Now())
+	}
+	return found, now, err
 }
 
 // askPast asks whether the witness is part of the API server's history. Without an answer the

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
@@ -84,6 +85,7 @@ func (w *watched) retryResult(err error) string {
 func (f *follower) continues(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	f.note(got, err)
+	i.coverage.endWatch(interruptedBy(err), err == nil || errors.Is(err, errGeneration), i.deps.Now())
 	if i.endsRemoved(err) {
 		i.countWatch("closed")
 		return false
@@ -113,6 +115,22 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		return got.isLong() || f.reopen.Wait(ctx, nil)
 	default:
 		return f.fails(ctx, got, err)
+	}
+}
+
+// interruptedBy returns why the end of an HTTP watch interrupts the observation.
+func interruptedBy(err error) object.InterruptionReason {
+	switch {
+	case err == nil, errors.Is(err, errGeneration):
+		return object.InterruptedClosed
+	case errors.Is(err, errBlocked):
+		return object.InterruptedBlocked
+	case errors.Is(err, apiserver.ErrSilent):
+		return object.InterruptedSilent
+	case errors.Is(err, errDoubt), apiserver.IsGone(err):
+		return object.InterruptedListed
+	default:
+		return object.InterruptedCut
 	}
 }
 
@@ -237,11 +255,13 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	}
 	defer func() { got.lasted = time.Since(s.watch.Opened) }()
 	got.opened, got.generation = true, i.generation.number.Load()
+	probes := f.doubt.isDue() && f.doubt.isOpen()
+	i.coverage.openWatch(probes, i.deps.Now())
 	i.state.answered(s.watch.Opened, 0)
 	if !i.broken {
 		i.recovered()
 	}
-	if f.doubt.isDue() && f.isDoubted(ctx, false) {
+	if probes && f.isDoubted(ctx, false) {
 		return got, errDoubt
 	}
 	sound := time.AfterFunc(apiserver.SoundAfter, i.recovered)
@@ -328,7 +348,22 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 		break
 	}
 	i.seen(b.read, b.observed)
+	lowest, highest := versionsOf(b)
+	i.coverage.show(lowest, highest, b.bookmarks > 0, b.observed)
 	clear(b.events)
+}
+
+// versionsOf returns the lowest version of the changes in a batch, 0 if there are none, and the
+// highest version.
+func versionsOf(b *batch) (lowest, highest uint64) {
+	for k := range b.events {
+		e := &b.events[k]
+		highest = max(highest, e.Version)
+		if e.Type != watch.Bookmark && (lowest == 0 || e.Version < lowest) {
+			lowest = e.Version
+		}
+	}
+	return lowest, highest
 }
 
 func (i *Informer) countWatch(result string) { i.metrics.watches.WithLabelValues(result).Inc() }

@@ -3,7 +3,6 @@ package scope
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +35,7 @@ type Informer struct {
 	generation generation
 	definition definition
 	dictionary dictionary
+	coverage   coverage
 	retiring   atomic.Pointer[checkpoint.Retiring] // nil: the scope is selected
 	kicked     chan struct{}                       // capacity 1: a failed request may succeed now
 	done       chan struct{}                       // closed when Run has ended
@@ -69,7 +69,8 @@ func New(d *Deps, spec *Spec) *Informer {
 		deps: d, spec: *spec, resource: of.Resource, selection: *of, name: of.Name, lastEvents: d.LastEvents, log: d.Log, metrics: d.Metrics.of(of.Name),
 		state:  state{scope: of.Name, log: d.Log},
 		kicked: make(chan struct{}, 1), done: make(chan struct{}),
-		owner: owner{created: spec.Created, createdAt: spec.CreatedAt, resume: spec.Origin},
+		coverage: coverage{asks: make(chan struct{}, 1)},
+		owner:    owner{created: spec.Created, createdAt: spec.CreatedAt, resume: spec.Origin},
 	}
 	if spec.Internal {
 		i.lastEvents = nil
@@ -86,7 +87,7 @@ func New(d *Deps, spec *Spec) *Informer {
 	}
 	i.metrics.blocked.Set(0) // another informer may have had the scope
 	i.store = store.New(o)
-	i.state.changed = i.store.Notify
+	i.state.changed, i.coverage.settled = i.store.Notify, i.store.IsSettled
 	i.SetFilter(of)
 	i.store.RaiseHistory(spec.History)
 	i.state.last = spec.CreatedAt
@@ -111,9 +112,10 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 		}
 	}
 	begins()
+	i.coverage.begin(i.lastObserved(), i.deps.Now())
 	var others sync.WaitGroup
 	others.Go(func() { i.store.Run(ctx, i.spec.Every) })
-	others.Go(func() { i.sendProgress(ctx) })
+	others.Go(func() { i.prove(ctx) })
 	defer i.store.Settle() // last: the owner too has sent what was pending
 	defer others.Wait()
 	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but with a delay if every watch ends so.
@@ -271,18 +273,29 @@ func (i *Informer) TakeSnapshot(ctx context.Context, namespace string) (store.St
 	return i.store.TakeSnapshot(ctx, scope, namespace)
 }
 
-// progressEvery is the interval of a scope's progress events.
-const progressEvery = time.Minute
-
-// sendProgress sends a progress event each minute while the scope is alive: it distinguishes an idle cluster from a dead agent. It waits
-// for each acknowledgement, so that at most one is in flight while the bus is unreachable.
-func (i *Informer) sendProgress(ctx context.Context) {
-	// At random: scopes that started together do not send at the same time.
-	for wait := progressEvery/2 + rand.N(progressEvery/2); retry.Sleep(ctx, wait); wait = progressEvery {
-		if i.alive(time.Now()) && i.store.SendProgress(ctx) != nil {
-			return
-		}
+// lastObserved returns the last time at which the objects of the scope were observed before this
+// run; zero if it is not known.
+func (i *Informer) lastObserved() time.Time {
+	if c := i.spec.Origin; c != nil {
+		return i.store.Past(c.LastSeen)
 	}
+	return i.spec.CreatedAt
+}
+
+// Report returns the progress of the scope, with what was noted at since or later. started: the bus
+// has the start of the scope.
+func (i *Informer) Report(since time.Time) (r object.ScopeReport, started bool) {
+	// The order counts: the store has all changes up to this time.
+	to, interruptions := i.coverage.report(since, i.deps.Now())
+	r = i.store.Report(since)
+	r.Resource, r.Scope, r.Interruptions = i.resource, i.name, interruptions
+	switch {
+	case r.ResourceVersion == 0:
+		r.To = time.Time{}
+	case r.To.IsZero() || to.Before(r.To):
+		r.To = to
+	}
+	return r, i.store.HasBegun()
 }
 
 // ObservesResource reports whether the Informer observes a resource, in any version.
@@ -334,6 +347,7 @@ type Spec struct {
 // Origin is the position from which an Informer resumes.
 type Origin struct {
 	checkpoint.Scope
+	Recalled  bool        // only the bus knows it: the objects are not known
 	Inherited bool        // it belongs to another selection of the same resource. Nothing of this scope was sent.
 	Continued bool        // an informer of this run left that position, and the bus has nothing later
 	Lost      *store.Loss // the unobserved history before it, or nil
@@ -357,6 +371,7 @@ type Deps struct {
 	MaxUnpaged int                  // the most objects of a list without pages
 	Walks      chan struct{}        // bounds concurrent requests for versions
 	Lookups    *rate.Limiter        // bounds requests for single revisions
+	Proofs     *rate.Limiter        // bounds requests for the version of the API server
 	LastEvents *LastEvents          // nil: the bus cannot be asked
 	Outage     *Outage
 	Denials    *Denials

@@ -11,8 +11,11 @@ import (
 // LastEvents asks the bus for the last stream event of a resource, once for all scopes of the resource that start in this run. A scope that
 // asked a moment later would get an event of another scope of this run, and mistake it for one of the previous run. No scope sends anything
 // before it has the answer. If a scope asks again, because its resource was removed and created again, the bus is asked again.
+//
+// The progress of the last run is later than its stream events, and says how far each scope was.
 type LastEvents struct {
-	ask func(ctx context.Context, r *object.Resource) (LastEvent, bool, error)
+	ask      func(ctx context.Context, r *object.Resource) (LastEvent, bool, error)
+	previous *Previous // nil: the bus cannot be asked for it
 
 	mu        sync.Mutex
 	resources map[string]*answer
@@ -27,10 +30,11 @@ type answer struct {
 	retired bool // this run has sent a tombstone of a scope of the resource
 }
 
-// NewLastEvents returns LastEvents that call ask. ask returns the last stream event of a resource, false if there is none. It retries after
-// temporary errors until ctx ends, which is its only error.
-func NewLastEvents(ask func(ctx context.Context, r *object.Resource) (LastEvent, bool, error)) *LastEvents {
-	return &LastEvents{ask: ask, resources: map[string]*answer{}}
+// NewLastEvents returns LastEvents that call ask. ask returns the last stream event of a resource,
+// false if there is none. It retries after temporary errors until ctx ends, which is its only error.
+// nil: the bus cannot be asked for stream events. previous may be nil.
+func NewLastEvents(ask func(ctx context.Context, r *object.Resource) (LastEvent, bool, error), previous *Previous) *LastEvents {
+	return &LastEvents{ask: ask, previous: previous, resources: map[string]*answer{}}
 }
 
 // of returns the answer for a resource. It must be called with mu held.
@@ -65,6 +69,29 @@ func (h *LastEvents) Forget(r *object.Resource, scope string) {
 
 // Of returns the answer for a scope. Its error is that of the bus, or the cause of ctx.
 func (h *LastEvents) Of(ctx context.Context, r *object.Resource, scope string) (LastEvent, bool, error) {
+	event, ok, err := h.onStream(ctx, r, scope)
+	if err != nil {
+		return LastEvent{}, false, err
+	}
+	said, hasSaid, err := h.previous.of(ctx, r, scope)
+	if err != nil || !hasSaid {
+		return event, ok, err
+	}
+	last := &event
+	if !ok {
+		last = nil
+	}
+	return *withPrevious(last, said, scope), true, nil
+}
+
+// isComplete reports whether the bus has nothing of a scope if there is no answer.
+func (h *LastEvents) isComplete() bool { return h.ask != nil }
+
+// onStream returns the last stream event of a resource, for a scope.
+func (h *LastEvents) onStream(ctx context.Context, r *object.Resource, scope string) (LastEvent, bool, error) {
+	if h.ask == nil {
+		return LastEvent{}, false, nil
+	}
 	h.mu.Lock()
 	o := h.of(r)
 	h.mu.Unlock()

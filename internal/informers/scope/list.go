@@ -46,6 +46,7 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 				i.recovered()
 			}
 			i.seen(time.Now(), i.deps.Now())
+			i.coverage.noteList(i.deps.Now())
 			i.listing = listing{}
 			return rv, nil
 		}
@@ -106,6 +107,7 @@ func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error
 // restart gives up the known history.
 func (i *Informer) restart(reason object.GapReason) {
 	i.resume = nil
+	i.coverage.noteChange()
 	i.store.Restart(store.Loss{From: i.store.View().Reached, Since: i.since(), Reason: reason})
 }
 
@@ -175,6 +177,7 @@ func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 
 // announceRelist ends a Relist at to, up to which history is lost from l on.
 func (i *Informer) announceRelist(l store.Loss, to uint64) {
+	i.coverage.noteChange()
 	i.store.Lose(l)
 	gap := i.store.Gap(to, i.find)
 	from := i.store.View().Loss.From // it may begin at an earlier list, whose gap is not announced yet
@@ -350,6 +353,7 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 	if rv == from && i.store.View().Loss == nil {
 		i.store.EndList(rv)
 	} else {
+		i.coverage.noteChange()
 		i.store.Lose(store.Loss{From: from, Since: i.createdAt, Reason: object.Expired, SkipIfRecovered: true})
 		i.store.EndList(rv, i.store.Gap(rv, i.find))
 	}

@@ -59,7 +59,7 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	case refutes:
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
-	if !c.Continued && (!i.asked || i.lastEvent != nil) { // otherwise the bus has no later event
+	if !c.Continued && !i.isUnknownToBus() { // otherwise the bus has no later event
 		i.store.AwaitReplay(now)
 	}
 	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c)...)
@@ -137,7 +137,7 @@ func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 		return nil
-	case c.Inherited, !c.Continued && i.asked && i.lastEvent == nil: // the bus has nothing of this scope
+	case c.Inherited, !c.Continued && i.isUnknownToBus():
 		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion, false)}
 	case c.Sweep, c.Where != i.store.Where(), !c.Continued && i.spec.Snapshots == SnapshotAlways, c.Snapshot.MayBeGivenUp():
 		i.store.RequireSnapshot()
@@ -233,6 +233,7 @@ func (i *Informer) giveUp(ctx context.Context, now uint64, reason object.GapReas
 		}
 		i.store.RaiseHistory(known)
 	}
+	i.coverage.noteChange()
 	c := i.resume
 	i.resume = nil
 	l := store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: reason}
@@ -254,6 +255,11 @@ func isUnsupportedExact(err error) bool {
 	}
 	code := status.Status().Code
 	return code == http.StatusBadRequest || code == http.StatusMethodNotAllowed || code == http.StatusUnprocessableEntity
+}
+
+// isUnknownToBus reports whether the bus was asked, and has nothing of the scope.
+func (i *Informer) isUnknownToBus() bool {
+	return i.asked && i.lastEvent == nil && i.lastEvents.isComplete()
 }
 
 // askBus asks the bus, once, for the last events of the resource. now is the last known

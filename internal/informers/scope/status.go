@@ -215,12 +215,3 @@ func (i *Informer) Status() Status {
 	out.Health, out.Since = s.health(now)
 	return out
 }
-
-// alive reports whether the informer has seen all changes until about a minute ago, which a progress event states.
-func (i *Informer) alive(now time.Time) bool {
-	s := &i.state
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, stale := s.stale(now)
-	return s.phase.isListed() && s.err == nil && !stale
-}

@@ -203,21 +203,6 @@ func put(ctx context.Context, lane Lane, d *object.Delta) error {
 	return lane.Put(ctx, "stream:"+d.Stream.Scope, deltaOverhead, d)
 }
 
-// SendProgress sends the resourceVersion up to which the bus has acknowledged everything, and waits for the acknowledgement. It sends
-// nothing before the first snapshot is complete, or while that may still be given up. The only error is the cause of ctx.
-func (s *Store) SendProgress(ctx context.Context) error {
-	s.mu.Lock()
-	m, _ := s.pos.ledger.Mark()
-	ev := &object.StreamEvent{Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: m.rv, History: s.pos.history}
-	s.noteReplacementLocked()
-	certain := s.pos.own && s.caughtUp && s.list.lost == nil && !s.list.at.isLoading() && !s.log.owes()
-	s.mu.Unlock()
-	if !certain {
-		return nil
-	}
-	return s.SendStream(ctx, ev)
-}
-
 // SendLeft sends a left delta at rv for every object, and waits for acknowledgements. The last one calls end, even if ctx has ended. If ctx
 // ends before all are sent, none does. It needs exclusive use of s. The only error is the cause of ctx.
 func (s *Store) SendLeft(ctx context.Context, rv uint64, end func()) error {

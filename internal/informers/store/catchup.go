@@ -165,6 +165,7 @@ func (s *Store) offerNextLocked(gone verdict) (offer, *object.Ref) {
 		skipped, sent := s.passPendingLocked(d, s.known.objects[key].skipped)
 		switch {
 		case !sent:
+			defer acknowledge(d)
 		case !s.o.Lane.TryPut(key, heldBytes(d), d):
 			receipt.Withdraw()
 			return offerRefused, nil
@@ -172,6 +173,7 @@ func (s *Store) offerNextLocked(gone verdict) (offer, *object.Ref) {
 			s.o.Metrics.count(d)
 		}
 		s.skipLocked(key, skipped)
+		s.noteOutcomeLocked(key, d, sent, s.known.objects[key].hidden)
 	}
 	s.settleLocked(key, rest)
 	if rest == nil {

@@ -97,6 +97,7 @@ func (s *Store) showGateLocked() {
 
 // forgetLocked drops the last-known objects and everything pending. It keeps the position until another one is adopted.
 func (s *Store) forgetLocked() {
+	s.hidden.forget()
 	s.known = known{objects: map[string]entry{}, pending: map[string]*pending{}}
 	s.pos.ledger, s.pos.barrier = s.newLedger(mark{}), nil
 	if snap := s.snaps.current; snap != nil {
@@ -214,6 +215,7 @@ func (s *Store) startReadsLocked(snap *snapshot) {
 	if snap.resumed {
 		return
 	}
+	snap.gone = s.hidden.gone
 	snap.objects, s.snaps.lastAsked = len(s.known.order), snap.named
 	if snap.namespace == "" {
 		s.snaps.due, s.snaps.began = false, snap.began

@@ -58,6 +58,8 @@ func (s *Store) apply(ctx context.Context, e *Event) bool {
 		s.mu.Lock()
 	}
 	pending, skipped := s.takePendingLocked(key, e.Object.Ref.UID)
+	hidden := s.known.objects[key].hidden
+	mayHide := s.hidden.any() || s.filters.Load().by != nil
 	s.takeLocked(last, e, gone, d)
 	noted := s.known.objects[key].skipped
 	s.mu.Unlock()
@@ -73,7 +75,17 @@ func (s *Store) apply(ctx context.Context, e *Event) bool {
 			continue
 		}
 		var sent bool
-		if skipped, sent = s.pass(p, skipped); sent && !s.put(ctx, key, p) {
+		skipped, sent = s.pass(p, skipped)
+		if mayHide || !sent {
+			s.mu.Lock()
+			hidden = s.noteOutcomeLocked(key, p, sent, hidden)
+			s.mu.Unlock()
+		}
+		if !sent {
+			acknowledge(p)
+			continue
+		}
+		if !s.put(ctx, key, p) {
 			return false
 		}
 	}
@@ -202,8 +214,12 @@ func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped
 		if d != nil {
 			s.expectAckLocked("", d) // not in key order
 			var sent bool
-			if skipped, sent = s.passPendingLocked(d, skipped); sent {
+			skipped, sent = s.passPendingLocked(d, skipped)
+			s.noteOutcomeLocked(key, d, sent, s.known.objects[key].hidden)
+			if sent {
 				out = append(out, d)
+			} else {
+				acknowledge(d)
 			}
 		}
 		s.settleLocked(key, rest)
@@ -291,8 +307,9 @@ func (s *Store) CopyFilter(other *Store) {
 // Where returns the name of the condition that withholds whole objects, "" if there is none.
 func (s *Store) Where() string { return s.filters.Load().where }
 
-// pass reports whether to send d, and counts the withheld versions of its key: skipped is the count before d, next the one after it. It
-// acknowledges a withheld delta. A withheld read does not count: its version was counted, or sent, before.
+// pass reports whether to send d, and counts the withheld versions of its key: skipped is the count
+// before d, next the one after it. The caller must acknowledge a withheld delta. A withheld read
+// does not count: its version was counted, or sent, before.
 func (s *Store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 	reason := ""
 	if f := s.filters.Load().by; f != nil {
@@ -303,9 +320,6 @@ func (s *Store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 		return 0, true
 	}
 	s.o.Metrics.Withheld.WithLabelValues(reason).Inc()
-	if d.Acker != nil {
-		d.Acker.Acked(d)
-	}
 	switch {
 	case d.Op == object.Deleted || d.Op == object.Left:
 		return 0, false // gone: a later version starts another object, or has entered
@@ -313,6 +327,14 @@ func (s *Store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 		return skipped, false
 	}
 	return skipped + 1, false
+}
+
+// acknowledge acknowledges a withheld delta, once the hidden span that it begins is noted: no report
+// may claim its version before.
+func acknowledge(d *object.Delta) {
+	if d.Acker != nil {
+		d.Acker.Acked(d)
+	}
 }
 
 // passPendingLocked is pass for a pending delta. A withheld read does not count as an object of its snapshot.

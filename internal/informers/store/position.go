@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // position is the acknowledged part of history, and the history number.
@@ -62,6 +63,10 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.pos.history, s.snaps.began
 	p.Initial, p.ObservedSince = s.snaps.initial, s.begins.since
 	p.Log, p.Filtered, p.Where = s.log.announced, s.filtered.Load(), s.Where()
+	if p.Filtered {
+		hides := s.hidden.covers(m.rv)
+		p.Hides = &hides
+	}
 	shown := s.snaps.current
 	if shown != nil && m.rv < shown.rv {
 		shown = nil // it is not announced: a restart does not resume it
@@ -114,8 +119,15 @@ func (s *Store) Continue(c *checkpoint.Scope) {
 	s.snaps.began = s.Past(c.SnapshotBegan)
 	s.snaps.lastAsked = s.snaps.began
 	s.begins.since = s.Past(c.ObservedSince)
+	if c.Snapshot == nil || c.Snapshot.Namespace != "" {
+		s.snaps.completed = s.snaps.began
+	}
 	if c.Filtered {
 		s.filtered.Store(true)
+	}
+	isShown := !c.Filtered || c.Hides != nil && !*c.Hides
+	if !isShown {
+		s.hidden.inherit(object.Point{ResourceVersion: c.ResourceVersion, Time: s.Past(c.LastSeen)}, s.o.Now())
 	}
 }
 

@@ -33,6 +33,7 @@ type snapshot struct {
 	cursor   string
 	filtered bool     // a change may have been withheld before the bus had the read of that object
 	withheld []string // keys of reads that were withheld, and may be withheld again after a restart
+	gone     int      // hiding.gone at its start
 
 	// Used by a snapshot that was asked for.
 	request *request // nil after its answer
@@ -48,6 +49,7 @@ type snapshots struct {
 	after     uint64       // see AwaitReplay; 0 if none
 	initial   bool         // the scope began without a position, and has no complete snapshot: the bus may have records of an earlier run
 	began     time.Time    // of the last snapshot of the whole scope
+	completed time.Time    // when the last snapshot of the whole scope began that the bus has completely; zero: not known
 	lastAsked time.Time    // time in the id of the last requested one
 	orphan    acknowledged // closed when the bus has the start of the last one that was given up; nil if there is none
 }
@@ -163,6 +165,10 @@ func (s *Store) complete(ctx context.Context) error {
 	if s.snaps.current == snap {
 		s.enterLocked(snap, snapshotCompleted)
 		s.snaps.current = nil
+		s.completeHiddenLocked(snap)
+		if snap.namespace == "" {
+			s.snaps.completed = s.snaps.began
+		}
 		s.snaps.initial = s.snaps.initial && snap.namespace != ""
 	}
 	return nil

@@ -74,6 +74,7 @@ const (
 type entry struct {
 	last    *object.Object // the last-known object; nil if a list has missed it and the deletion is pending
 	skipped uint32         // versions withheld since the last one sent. setLocked keeps it.
+	hidden  hiddenState    // setLocked keeps it
 	pending pendingKind
 }
 
@@ -96,6 +97,7 @@ type Store struct {
 	snaps    snapshots
 	pos      position
 	log      replacements
+	hidden   hiding
 	gone     bool // the resource was removed: no more events follow
 	stopped  bool // the gate stays closed
 	caughtUp bool // the bus has everything that the first list made pending
@@ -144,7 +146,7 @@ func (s *Store) Run(ctx context.Context, every time.Duration) {
 // setLocked writes an entry, and deletes one that has neither an object nor anything pending.
 func (s *Store) setLocked(key string, e entry) {
 	old := s.known.objects[key]
-	e.skipped = old.skipped
+	e.skipped, e.hidden = old.skipped, old.hidden
 	if old.last != e.last {
 		if old.last != nil {
 			s.known.bytes -= old.last.HeldBytes()
@@ -163,6 +165,7 @@ func (s *Store) setLocked(key string, e entry) {
 	}
 	if e.last == nil && e.pending == pendingNothing {
 		delete(s.known.objects, key)
+		s.hidden.objects -= isHidden(old.hidden)
 	} else {
 		s.known.objects[key] = e
 	}

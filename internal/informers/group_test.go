@@ -1,0 +1,313 @@
+package informers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+var began = time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
+
+func seconds(n int) time.Time { return began.Add(time.Duration(n) * time.Second) }
+
+// resourceNamed returns a resource with a name of a usual length.
+func resourceNamed(n int) *object.Resource {
+	return &object.Resource{Group: "kafka.strimzi.io", Version: "v1", Name: fmt.Sprintf("resources%03d", n), Kind: "Resource", Namespaced: true}
+}
+
+func scopeOf(r *object.Resource, n int) string { return fmt.Sprintf("%s/namespace-%04d", r, n) }
+
+// atRest returns the report of a scope that is like all others.
+func atRest(r *object.Resource, n int) scopeReport {
+	return scopeReport{started: true, ScopeReport: object.ScopeReport{
+		Resource: r, Scope: scopeOf(r, n), ResourceVersion: 1_234_567_890 + uint64(n), To: seconds(600 + n%60), SnapshotBegan: seconds(n % 10),
+	}}
+}
+
+func cut(from, until int) object.Interruption {
+	return object.Interruption{From: seconds(from), Until: seconds(until), Why: object.InterruptedCut}
+}
+
+func TestGroup(t *testing.T) {
+	t.Parallel()
+	r := resourceNamed(1)
+	reports := func(n int, change func(k int, s *scopeReport)) (all []scopeReport) {
+		for k := range n {
+			s := atRest(r, k)
+			change(k, &s)
+			all = append(all, s)
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		all  []scopeReport
+		want []string
+	}{
+		"all alike": {
+			reports(30, func(int, *scopeReport) {}),
+			[]string{"30 to 600 up to 1234567890"},
+		},
+		"one has not begun": {
+			reports(30, func(k int, s *scopeReport) { s.started = k != 7 }),
+			[]string{scopeOf(r, 7) + " to 607 up to 1234567897", "29 to 600 up to 1234567890"},
+		},
+		"one has no snapshot": {
+			reports(30, func(k int, s *scopeReport) {
+				if k == 7 {
+					s.ResourceVersion = 0
+				}
+			}),
+			[]string{scopeOf(r, 7) + " to 607 up to 0", "29 to 600 up to 1234567890"},
+		},
+		"one is far behind": {
+			reports(30, func(k int, s *scopeReport) {
+				if k == 7 {
+					s.To = seconds(400)
+				}
+			}),
+			[]string{scopeOf(r, 7) + " to 400 up to 1234567897", "29 to 600 up to 1234567890"},
+		},
+		"one has another history": {
+			reports(30, func(k int, s *scopeReport) {
+				if k == 7 {
+					s.History = 1
+				}
+			}),
+			[]string{scopeOf(r, 7) + " to 607 up to 1234567897 h1", "29 to 600 up to 1234567890"},
+		},
+		"one was interrupted": {
+			reports(30, func(k int, s *scopeReport) {
+				if k == 7 {
+					s.Interruptions = []object.Interruption{cut(500, 540)}
+				}
+			}),
+			[]string{scopeOf(r, 7) + " to 607 up to 1234567897 cut 500-540", "29 to 600 up to 1234567890"},
+		},
+		"most were interrupted at about the same time": {
+			reports(30, func(k int, s *scopeReport) {
+				if k != 7 {
+					s.Interruptions = []object.Interruption{cut(500+k, 540+k)}
+				}
+			}),
+			[]string{scopeOf(r, 7) + " to 607 up to 1234567897", "29 to 600 up to 1234567890 cut 500-569"},
+		},
+		"many differ": {
+			reports(30, func(k int, s *scopeReport) {
+				s.History = uint32(k % 2)
+				if k%3 == 0 {
+					s.Interruptions = []object.Interruption{cut(10*k, 10*k+1)}
+				}
+			}),
+			[]string{"30 to 600 up to 1234567890 cut 0-1 cut 30-31 cut 60-61 cut 90-91 cut 120-121 cut 150-151 cut 180-181 cut 210-211 cut 240-241 cut 270-271"},
+		},
+		"hidden spans": {
+			reports(2, func(k int, s *scopeReport) {
+				s.Hidden = []object.HiddenSpan{{From: object.Point{ResourceVersion: uint64(5 - k), Time: seconds(10 + k)}}}
+				if k == 0 {
+					s.Hidden[0].Until = object.Point{ResourceVersion: 9, Time: seconds(20)}
+				}
+			}),
+			[]string{"2 to 600 up to 1234567890 hidden 4@10-0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, e := range group(c.all) {
+				for _, s := range e.joined {
+					got = append(got, described(&s))
+				}
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}
+
+// described returns an entry as text. Times are seconds after began.
+func described(s *object.ScopeReport) string {
+	after := func(at time.Time) int { return int(at.Sub(began) / time.Second) }
+	text := s.Scope
+	if text == "" {
+		text = fmt.Sprint(s.Count)
+	}
+	text += fmt.Sprintf(" to %d up to %d", after(s.To), s.ResourceVersion)
+	if s.History > 0 {
+		text += fmt.Sprintf(" h%d", s.History)
+	}
+	for _, i := range s.Interruptions {
+		text += fmt.Sprintf(" %s %d-%d", i.Why, after(i.From), after(i.Until))
+	}
+	for _, h := range s.Hidden {
+		text += fmt.Sprintf(" hidden %d@%d-%d", h.From.ResourceVersion, after(h.From.Time), h.Until.ResourceVersion)
+	}
+	return text
+}
+
+// TestJoinedEntriesClaimNoMore draws reports of scopes: what an event says of a scope is not more
+// than the scope itself has reported, however the event is packed.
+func TestJoinedEntriesClaimNoMore(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var all []scopeReport
+		for n := range rapid.IntRange(1, 3).Draw(t, "resources") {
+			r := resourceNamed(n)
+			for k := range rapid.IntRange(1, 20).Draw(t, "scopes") {
+				all = append(all, drawReport(t, r, k))
+			}
+		}
+		limit := rapid.SampledFrom([]int{1000, 4000, 100_000}).Draw(t, "limit")
+		for _, scopes := range pack(group(all), limit) {
+			report := &object.Report{Scopes: slices.Clone(scopes)}
+			share(report)
+			for _, s := range all {
+				if e := entryOf(report, &s); e != nil {
+					claimsNoMore(t, report, e, &s.ScopeReport)
+				}
+			}
+		}
+	})
+}
+
+func drawReport(t *rapid.T, r *object.Resource, k int) scopeReport {
+	s := atRest(r, k)
+	s.started = rapid.IntRange(0, 9).Draw(t, "started") > 0
+	s.History = uint32(rapid.IntRange(0, 5).Draw(t, "history") / 5)
+	if rapid.IntRange(0, 9).Draw(t, "behind") == 0 {
+		s.To = seconds(rapid.IntRange(0, 600).Draw(t, "to"))
+	}
+	if rapid.IntRange(0, 9).Draw(t, "no snapshot") == 0 {
+		s.SnapshotBegan = time.Time{}
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "interruptions") {
+		from := rapid.IntRange(0, 20).Draw(t, "from")
+		i := cut(from, from+rapid.IntRange(0, 5).Draw(t, "for"))
+		if rapid.Bool().Draw(t, "open") {
+			i.Until = time.Time{}
+		}
+		s.Interruptions = append(s.Interruptions, i)
+	}
+	if rapid.IntRange(0, 4).Draw(t, "hidden") == 0 {
+		from := rapid.IntRange(1, 20).Draw(t, "hidden from")
+		h := object.HiddenSpan{From: object.Point{ResourceVersion: uint64(from), Time: seconds(from)}}
+		if rapid.Bool().Draw(t, "hidden ends") {
+			h.Until = object.Point{ResourceVersion: uint64(from) + 3, Time: seconds(from + 3)}
+		}
+		s.Hidden = append(s.Hidden, h)
+	}
+	return s
+}
+
+// entryOf returns what an event says of a scope, nil if it says nothing.
+func entryOf(r *object.Report, s *scopeReport) (joined *object.ScopeReport) {
+	for n := range r.Scopes {
+		e := &r.Scopes[n]
+		switch {
+		case e.Scope == s.Scope:
+			return e
+		case e.Scope == "" && e.Resource == s.Resource && s.started:
+			joined = e
+		}
+	}
+	return joined
+}
+
+func claimsNoMore(t *rapid.T, r *object.Report, e *object.ScopeReport, s *object.ScopeReport) {
+	to, snapshot := later(e.To, time.Time{}), e.SnapshotBegan
+	if e.ResourceVersion > 0 && to.IsZero() {
+		to = r.To
+	}
+	if e.ResourceVersion > 0 && snapshot.IsZero() {
+		snapshot = r.SnapshotBegan
+	}
+	switch {
+	case e.History > s.History, e.History == s.History && e.ResourceVersion > s.ResourceVersion:
+		t.Fatalf("%s: up to %d of history %d, and it has reported %d of %d", s.Scope, e.ResourceVersion, e.History, s.ResourceVersion, s.History)
+	case e.ResourceVersion > 0 && to.After(s.To):
+		t.Fatalf("%s: to %v, and it has reported %v", s.Scope, to, s.To)
+	case e.ResourceVersion > 0 && !snapshot.IsZero() && (s.SnapshotBegan.IsZero() || snapshot.After(s.SnapshotBegan)):
+		t.Fatalf("%s: the last snapshot began at %v, and it has reported %v", s.Scope, snapshot, s.SnapshotBegan)
+	}
+	for _, i := range s.Interruptions {
+		if !slices.ContainsFunc(e.Interruptions, func(o object.Interruption) bool {
+			return !o.From.After(i.From) && (o.Until.IsZero() || !i.Until.IsZero() && !o.Until.Before(i.Until))
+		}) {
+			t.Fatalf("%s: the interruption %v is missing in %v", s.Scope, i, e.Interruptions)
+		}
+	}
+	for _, h := range s.Hidden {
+		if !slices.ContainsFunc(e.Hidden, func(o object.HiddenSpan) bool {
+			return !o.From.Time.After(h.From.Time) && o.From.ResourceVersion <= h.From.ResourceVersion && (o.Until.IsZero() ||
+				!h.Until.IsZero() && !o.Until.Time.Before(h.Until.Time) && o.Until.ResourceVersion >= h.Until.ResourceVersion)
+		}) {
+			t.Fatalf("%s: the hidden span %v is missing in %v", s.Scope, h, e.Hidden)
+		}
+	}
+}
+
+// TestSizesOfProgress encodes the progress of clusters of several sizes, at rest and after a
+// restart of the agent and of the API server.
+func TestSizesOfProgress(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		resources, scopes int // scopes of each resource
+		most              int // bytes
+	}{
+		{64, 1, 8 << 10}, {200, 1, 16 << 10}, {5, 202, 8 << 10}, {5, 1000, 64 << 10}, {5000, 1, 512 << 10},
+	} {
+		for _, when := range []string{"at rest", "after a restart"} {
+			var all []scopeReport
+			for n := range c.resources {
+				r := resourceNamed(n)
+				for k := range c.scopes {
+					s := atRest(r, k)
+					if when != "at rest" {
+						s.Interruptions = []object.Interruption{{From: seconds(500 + k%60), Until: seconds(590 + k%10), Why: object.InterruptedStart}}
+					}
+					all = append(all, s)
+				}
+			}
+			size := 0
+			for _, n := range sizesOf(t, pack(group(all), 512<<10)) {
+				size += n
+			}
+			t.Logf("%d scopes of %d resources, %s: %d bytes", c.resources*c.scopes, c.resources, when, size)
+			most := c.most
+			if when != "at rest" { // each resource has an interruption: the worst case
+				most *= 3
+			}
+			if size > most {
+				t.Errorf("%d scopes of %d resources, %s: %d bytes, want at most %d", c.resources*c.scopes, c.resources, when, size, most)
+			}
+			for _, n := range sizesOf(t, pack(group(all), 32<<10)) {
+				if n > 32<<10 {
+					t.Errorf("an event of %d bytes, and the limit is %d", n, 32<<10)
+				}
+			}
+		}
+	}
+}
+
+func sizesOf(t *testing.T, events [][]object.ScopeReport) (sizes []int) {
+	t.Helper()
+	enc := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: strings.Repeat("u", 36), Writer: strings.Repeat("w", 16), Run: "12-1795186799000"})
+	for _, scopes := range events {
+		r := &object.Report{Number: 10, Since: began, Scopes: slices.Clone(scopes)}
+		share(r)
+		var ev encode.Event
+		if err := enc.Encode(&ev, &object.Delta{Report: r, Observed: began.UnixNano()}); err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, ev.Size())
+	}
+	return sizes
+}

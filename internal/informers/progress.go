@@ -1,0 +1,208 @@
+package informers
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+const (
+	// progressEvery is the interval of the progress.
+	progressEvery = time.Minute
+	// progressLane is the lane of the progress. No scope has that name.
+	progressLane = "progress:"
+	// reportBytes is the size of a progress event, if the limit of the bus is not known.
+	reportBytes = 256 << 10
+	// progressOverhead is the size of a queued progress besides its scopes, in bytes.
+	progressOverhead = 512
+)
+
+// progress is the state of the progress of a run. One goroutine uses it at a time: that of
+// sendProgress, then that of Finish.
+type progress struct {
+	began  time.Time // of the run
+	number uint64    // of the last event
+	acked  time.Time // of the last progress that the bus has
+}
+
+// sendProgress sends the progress each minute until ctx ends: it distinguishes an idle cluster from
+// a dead agent. It waits for the acknowledgement, so at most one is on its way while the bus is
+// unreachable.
+func (s *Manager) sendProgress(ctx context.Context) {
+	if _, err := s.previous.Scopes(ctx); err != nil { // it must not be mistaken for this run's own
+		return
+	}
+	// At random: agents that start together do not send at the same time.
+	for wait := progressEvery/2 + rand.N(progressEvery/2); retry.Sleep(ctx, wait); wait = progressEvery {
+		if s.sendReports(ctx, false) != nil {
+			return
+		}
+	}
+}
+
+// Finish sends the last progress, and waits for its acknowledgement. It must follow Run, with the
+// queue drained but open.
+func (s *Manager) Finish(ctx context.Context) error { return s.sendReports(ctx, true) }
+
+// sendReports sends the progress of all scopes, and waits until the bus has it. The only error is
+// the cause of ctx.
+func (s *Manager) sendReports(ctx context.Context, ends bool) error {
+	now := s.o.Now()
+	since := s.progress.acked // the bus may have been away for long
+	if recent := now.Add(-scope.ReportFor); recent.Before(since) {
+		since = recent
+	}
+	if since.Before(s.progress.began) {
+		since = s.progress.began
+	}
+	limit := reportBytes
+	if s.o.ReportBytes != nil {
+		limit = cmp.Or(s.o.ReportBytes(), reportBytes)
+	}
+	events := pack(group(s.reports(since)), limit)
+	var g errgroup.Group
+	lane := s.o.Lane(progressLane)
+	for n, scopes := range events {
+		s.progress.number++
+		r := &object.Report{Number: s.progress.number, Since: floor(since), Scopes: scopes, Ends: ends && n == len(events)-1}
+		share(r)
+		acked := make(reportAcked)
+		d := &object.Delta{Report: r, Observed: now.UnixNano(), Acker: acked}
+		if err := lane.Put(ctx, progressLane, progressOverhead+sizeOfAll(scopes), d); err != nil {
+			return err
+		}
+		g.Go(func() error { return acked.wait(ctx) })
+	}
+	err := g.Wait()
+	if err == nil {
+		s.progress.acked = now
+	}
+	return err
+}
+
+// reportAcked is closed by the acknowledgement of a progress event.
+type reportAcked chan struct{}
+
+// Acked implements object.Acker.
+func (a reportAcked) Acked(*object.Delta) { close(a) }
+
+func (a reportAcked) wait(ctx context.Context) error {
+	select {
+	case <-a:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// scopeReport is the progress of one scope. started: the bus has its start.
+type scopeReport struct {
+	object.ScopeReport
+	started bool
+}
+
+// reports returns the progress of every scope that is observed, sorted by resource and name. It
+// claims nothing for a scope whose start or end may not be on the bus. Such a scope must be named:
+// otherwise consumers could apply the entry of its resource to the scope.
+func (s *Manager) reports(since time.Time) []scopeReport {
+	s.mu.RLock()
+	observing, lingering := slices.Collect(maps.Values(s.active.informers)), maps.Clone(s.active.lingering)
+	s.mu.RUnlock()
+	var all []scopeReport
+	for _, r := range observing {
+		if r.Spec().Internal {
+			continue
+		}
+		report, started := r.Report(since)
+		round(&report)
+		all = append(all, scopeReport{report, started})
+	}
+	for name, resource := range lingering {
+		all = append(all, scopeReport{ScopeReport: object.ScopeReport{Resource: resource, Scope: name}})
+	}
+	slices.SortFunc(all, func(a, b scopeReport) int {
+		return cmp.Or(cmp.Compare(a.Resource.String(), b.Resource.String()), cmp.Compare(a.Scope, b.Scope))
+	})
+	return all
+}
+
+// round rounds the times of a report to milliseconds, so that it claims no more than before.
+func round(r *object.ScopeReport) {
+	r.To, r.SnapshotBegan = floor(r.To), floor(r.SnapshotBegan)
+	for n := range r.Interruptions {
+		i := &r.Interruptions[n]
+		i.From, i.Until = floor(i.From), ceil(i.Until)
+	}
+	for n := range r.Hidden {
+		h := &r.Hidden[n]
+		h.From.Time, h.Until.Time = floor(h.From.Time), ceil(h.Until.Time)
+	}
+}
+
+// floor returns the millisecond at or before t.
+func floor(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Truncate(time.Millisecond)
+}
+
+// ceil returns the millisecond at or after t.
+func ceil(t time.Time) time.Time {
+	if down := floor(t); down.Equal(t) {
+		return t
+	}
+	return floor(t).Add(time.Millisecond)
+}
+
+// Interrupt notes that no scope was observed from a time on, because the process stood still, or
+// because its clock was set. It takes no lock that is held while the time of the run is asked for.
+func (s *Manager) Interrupt(from time.Time, why object.InterruptionReason) {
+	s.interrupted.mu.Lock()
+	defer s.interrupted.mu.Unlock()
+	s.interrupted.waiting = append(s.interrupted.waiting, object.Interruption{From: from, Why: why})
+	broadcast.Wake(s.interrupted.added)
+}
+
+// interrupted has interruptions that the scopes do not know yet.
+type interrupted struct {
+	added chan struct{} // capacity 1
+
+	mu      sync.Mutex
+	waiting []object.Interruption
+}
+
+func (w *interrupted) take() []object.Interruption {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.waiting
+	w.waiting = nil
+	return all
+}
+
+// noteInterruptions passes interruptions to the scopes until ctx ends.
+func (s *Manager) noteInterruptions(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.interrupted.added:
+		}
+		for _, i := range s.interrupted.take() {
+			for _, r := range s.observing() {
+				r.Interrupt(i.From, i.Why)
+			}
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package store
+
+import (
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Report returns what the bus has of the scope, with the hidden spans that were noted at since or
+// later. To is the time of the oldest change that the bus has not acknowledged, zero if there is
+// none. ResourceVersion is 0 while the bus lacks the first snapshot, or the gap of lost history.
+func (s *Store) Report(since time.Time) object.ScopeReport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteReplacementLocked()
+	r := object.ScopeReport{Hidden: s.hidden.report(since)}
+	isCertain := s.pos.own && s.caughtUp && s.list.lost == nil && !s.list.at.isLoading() && !s.log.owes()
+	if !isCertain {
+		return r
+	}
+	if at := s.pos.oldest(); !at.IsZero() { // before Mark: an acknowledgement in between may advance that
+		r.To = at.Add(-1)
+	}
+	m, _ := s.pos.ledger.Mark()
+	r.ResourceVersion, r.History, r.SnapshotBegan = m.rv, s.pos.history, s.snaps.completed
+	return r
+}
+
+// HasBegun reports whether the bus has scope.started.
+func (s *Store) HasBegun() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.begins.announced
+}
+
+// IsSettled reports whether all that lists have shown is sent, and so has its time.
+func (s *Store) IsSettled() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.list.at == listed && len(s.gate.notices) == 0 && len(s.known.pending) == 0
+}
