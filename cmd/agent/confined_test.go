@@ -64,7 +64,7 @@ func (s *shared) file(t *testing.T, user string, replaced ...string) string {
 
 const (
 	withinRecord = "2026-11-20T14:05:00Z"
-	whatIsRead   = "the reader may read only kubecdc.*.object.*.*.shop.*, kubecdc.*.stream.*.* (bus.nats.reader.subjects)"
+	whatIsRead   = "the reader may read only kubecdc.*.object.*.*.shop.*, kubecdc.*.stream.*.*, kubecdc.*.progress.* (bus.nats.reader.subjects)"
 )
 
 // A user with the guide's permissions gets the answers about its namespace that everybody gets.
@@ -222,7 +222,7 @@ func TestConfinedUserChangesItsFile(t *testing.T) {
 	t.Parallel()
 	const (
 		names    = "consumers: shop "
-		subjects = `subjects: ["kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*"]`
+		subjects = `subjects: ["kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.progress.*"]`
 		relays   = "relays: [{name: deploys, start: beginning, to: {stdout: {}}}]\nserver: {address: \"127.0.0.1:0\"}\nbus:"
 	)
 	s := startShared(t)
@@ -230,7 +230,7 @@ func TestConfinedUserChangesItsFile(t *testing.T) {
 		{"another namespace", subjects, `subjects: ["kubecdc.*.object.*.*.bank.*", "kubecdc.*.stream.*.*"]`},
 		{"both namespaces", subjects, `subjects: ["kubecdc.*.object.*.*.*.*", "kubecdc.*.stream.*.*"]`},
 		{"the whole stream", subjects, `subjects: ["kubecdc.>"]`},
-		{"another order", subjects, `subjects: ["kubecdc.*.stream.*.*", "kubecdc.*.object.*.*.shop.*"]`},
+		{"another order", subjects, `subjects: ["kubecdc.*.stream.*.*", "kubecdc.*.object.*.*.shop.*", "kubecdc.*.progress.*"]`},
 		{"the names of another reader", names, "consumers: bank "},
 		{"no fixed names", "reader:", ""},
 	} {
@@ -271,7 +271,7 @@ func TestConfinedUserReadsTwice(t *testing.T) {
 	first := startCommand(t, "tail", "--config", file)
 	publishtest.Wait(t, "its consumers", func() bool {
 		stream, err := s.js.Stream(t.Context(), "KUBECDC")
-		return err == nil && stream.CachedInfo().State.Consumers == 2
+		return err == nil && stream.CachedInfo().State.Consumers == 3
 	})
 	got := answerOf(t, "get", "cm", "-n", "shop", "--at", withinRecord, "--config", file)
 	for _, want := range []string{"is in use by another reader (host ", "end that one, or read with a configuration and permissions for another name"} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -26,7 +27,8 @@ An isolated event is sent alone, on a connection of its own: the bus denies only
 it was in flight. It delays later changes of its own object, and nothing else.
 
 With EVENT-ID, move that event to the dead letters (deadLetter in the configuration) instead of retrying it. The
-bus then gets a gap in its place, which names the dead letter, and the later changes of its object follow.
+bus then gets a gap in its place, which names the dead letter, and the later changes of its object follow. The
+progress of the agent is dropped instead: the next one takes its place.
 
 ` + aboutSocket,
 		Example: `  kubecdc dead-letter                               # what is being retried
@@ -81,6 +83,10 @@ func listStuck(ctx context.Context, socket string, out *output, stdout io.Writer
 func putAmongDeadLetters(ctx context.Context, socket, id string, stdout io.Writer) error {
 	if err := admin.NewSocketClient(socket).DeadLetter(ctx, id); err != nil {
 		return err
+	}
+	if strings.HasPrefix(id, "progress/") { // of an agent; the id of an object's event begins with its resource
+		fmt.Fprintf(stdout, "%s was dropped\n", id)
+		return nil
 	}
 	fmt.Fprintf(stdout, "%s was moved to the dead letters; the bus gets a gap in its place\n", id)
 	return nil

@@ -133,7 +133,7 @@ func everyMetric(t *testing.T) map[string]metric {
 		t.Fatal(err)
 	}
 	relay.NewMetrics(reg)
-	agent.NewOffset(agent.NewClock(log, reg), log, reg)
+	agent.NewOffset(agent.NewClock(log, reg, nil), log, reg)
 	return reg.all
 }
 

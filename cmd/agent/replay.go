@@ -19,6 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/replaytarget"
@@ -33,6 +34,8 @@ type replayFlags struct {
 	namespaces, ops                              []string
 	from, to, speed, cluster, position, logLevel string
 	refused                                      string
+
+	relay config.Relay // the selection of --namespace and --op
 }
 
 func newReplayCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -142,7 +145,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 
 // replay resends the events of a question.
 func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.Options, stdout, stderr io.Writer) (err error) {
-	o.Record, o.Selection, o.Stderr = q.Record, q.Wanted, q.Stderr
+	o.Record, o.Selection, o.Stderr, o.Whole = q.Record, q.Wanted, q.Stderr, f.wholeOf(q)
 	if q.Record.Partitioned {
 		if o.Copies, err = f.ask.bus.CopiesOf(); err != nil {
 			return err
@@ -173,10 +176,35 @@ func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.
 	if err != nil {
 		return err
 	}
+	r.Split = to.Split
 	if to.File != nil {
 		r.Sync = to.File.Sync
 	}
 	return errors.Join(f.send(ctx, q, r, to.Target, o, log), to.Close())
+}
+
+// wholeOf returns a function that reports whether the replay has all events of a scope, or of all scopes of a resource ("").
+func (f *replayFlags) wholeOf(q *answer.Question) func(resource, scope string) bool {
+	return func(resource, scope string) bool {
+		s := q.Wanted
+		inNamespace := &config.Relay{}
+		if s.Namespace != "" {
+			inNamespace.Namespaces = config.Namespaces{config.NamespacePattern(s.Namespace)}
+		}
+		selected := len(s.Resources) == 0 || slices.ContainsFunc(s.Resources, func(r history.Resource) bool {
+			return r.String() == resource && r.Names == nil
+		})
+		switch {
+		case !selected, s.Selector != nil && !s.Selector.Empty(), !inNamespace.Copies(resource, scope), !f.relay.Copies(resource, scope):
+			return false
+		case q.Record.Reads == nil:
+			return true
+		}
+		return agent.HasScope(func(o *consume.Objects) bool {
+			_, all := q.Record.Reads([]consume.Objects{*o}, consume.AllEvents, s.Cluster)
+			return all
+		}, resource, scope)
+	}
 }
 
 // sourceFile returns the file of the record, "" if the record is on a bus.
@@ -209,7 +237,8 @@ func (f *replayFlags) options() (*replay.Options, error) {
 	if !slices.Contains(config.RelayRefused("").Values(), f.refused) {
 		return nil, usageError{fmt.Errorf("--refused %q: want stop or skip", f.refused)}
 	}
-	r := &config.Relay{}
+	r := &f.relay
+	*r = config.Relay{}
 	for _, text := range f.namespaces {
 		var p config.NamespacePattern
 		if err := p.UnmarshalText([]byte(text)); err != nil {

@@ -57,7 +57,7 @@ func TestReplayFromAndToJetStream(t *testing.T) {
 		}
 	}
 	want := ids(t, &consume.File{Path: copied})
-	if len(want) < 50 {
+	if len(want) < 30 {
 		t.Fatalf("%d events: too few", len(want))
 	}
 	sorted := gocmp.Transformer("sorted", func(s []string) map[string]bool {

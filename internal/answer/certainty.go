@@ -111,6 +111,9 @@ func (q *Question) say(c *certainty) {
 		if s.Certainty != timeline.Exact {
 			add(uncertainty(s), s)
 		}
+		if s.Ended != nil {
+			add(ending(s.Ended), s)
+		}
 		for text, n := range map[string]int{
 			"versions withheld by filters":           s.Skipped,
 			"left the selection and may still exist": s.Left,
@@ -145,9 +148,18 @@ func uncertainty(s *timeline.Scope) string {
 	from, to := bound(s.From), bound(s.To)
 	switch s.Certainty {
 	case timeline.Late:
-		return fmt.Sprintf("late: the agent or the bus was away from %s to %s; changes in between were observed late; "+
-			"ask for a moment before or after, or for a resourceVersion (rv:N)", from, to)
+		text := "late: the agent did not observe it from " + from
+		if to != "" {
+			text += " to " + to
+		}
+		if words := interruption(s.Why); words != "" {
+			text += " (" + words + ")"
+		}
+		return text + "; changes in between were observed late; ask for a moment before or after, or for a resourceVersion (rv:N)"
 	case timeline.Uncertain:
+		if s.Reason == timeline.ReasonHidden {
+			return hidden(from, to)
+		}
 		text := fmt.Sprintf("uncertain: the record has a gap (%s) from %s", s.Reason, from)
 		if to == "" {
 			return text + ", and nothing has closed it yet; ask for a moment before it, or again later ('kubecdc status' shows what the agent does)"
@@ -170,6 +182,10 @@ func uncertainty(s *timeline.Scope) string {
 			return "unknown: the reader does not have all of its objects"
 		case s.OtherHistory:
 			return "unknown: its resourceVersions are of another etcd, or not numbers: use a time"
+		case s.Former && to != "":
+			return "unknown: the record of a former release ends at " + to + ", and nothing shows that it is complete before: ask for a later moment"
+		case s.Former:
+			return "unknown: the record of a former release ends at " + from + ", and nothing shows that it is complete"
 		case s.Joined && to != "":
 			return "unknown: nothing shows that the record is complete there; the first progress that was read is at " + to + ": ask for a later moment"
 		case to != "":
@@ -180,6 +196,61 @@ func uncertainty(s *timeline.Scope) string {
 		return "unknown: the record has no complete snapshot of the resource by then: check that the agent captures it ('kubecdc status')"
 	}
 	return s.Certainty.String()
+}
+
+// hidden describes a span in which filters withheld versions.
+func hidden(from, to string) string {
+	text := "uncertain: filters may have withheld versions"
+	if from != "" {
+		text += " since " + from
+	}
+	if to == "" {
+		return text + "; ask for a moment before it, or after the next snapshot"
+	}
+	return text + ", until " + to + "; ask for a moment before or after it"
+}
+
+// interruption describes why a scope was not observed.
+func interruption(why consume.InterruptionReason) string {
+	switch why {
+	case consume.InterruptedStart:
+		return "the agent was not running"
+	case consume.InterruptedClosed, consume.InterruptedCut:
+		return "the watch had ended"
+	case consume.InterruptedSilent:
+		return "the API server sent nothing"
+	case consume.InterruptedBlocked:
+		return "the agent's queue was full"
+	case consume.InterruptedListed:
+		return "a list replaced the watch"
+	case consume.InterruptedStopped:
+		return "the agent's process stood still"
+	case consume.InterruptedStepped:
+		return "the agent's clock was set"
+	case timeline.InterruptedUnheard:
+		return "the record has no progress of the agent"
+	case timeline.InterruptedEnded:
+		return "the observation ended"
+	}
+	return string(why)
+}
+
+// ending describes the end of a scope.
+func ending(e *timeline.End) string {
+	text := "not observed any more since " + bound(e.Bound)
+	switch e.Reason {
+	case consume.EndDeselected:
+		return text + ": no rule selects it"
+	case consume.EndReplaced:
+		return text + ": replaced by " + strings.Join(e.Successors, ", ")
+	case consume.EndRemoved:
+		return text + ": its resource, namespace or node was removed"
+	case consume.EndTakenOver:
+		return text + ": another agent observes it"
+	case consume.EndForgotten:
+		return text + ": an operator has ended it"
+	}
+	return text + ": " + string(e.Reason)
 }
 
 // otherHistory reports whether the resource of an object has no answer at the moment, because its

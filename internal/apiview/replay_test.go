@@ -39,7 +39,7 @@ func rollout(t *testing.T) *apiview.View {
 	r.object(consume.Updated, "v1", "configmaps", labelled("a", "db", "2"))
 	r.object(consume.Deleted, "v1", "configmaps", labelled("b", "db", "0"))
 	r.object(consume.Updated, "v1", "configmaps", labelled("a", "web", "3"))
-	r.stream("progress", "v1", "configmaps")
+	r.progress("configmaps")
 	return following(t, r, 4)
 }
 

@@ -56,6 +56,16 @@ func (r *record) stream(kind, apiVersion, resource string) *consume.Event {
 	return e
 }
 
+// progress adds the progress of the scope of a resource.
+func (r *record) progress(scope string) {
+	e := r.event("", "", "")
+	rv := e.ResourceVersion
+	*e = consume.Event{ID: "progress/w/0-1/" + rv, Source: e.Source, Cluster: e.Cluster, Time: e.Time, Type: consume.TypeProgress}
+	e.Progress = &consume.Progress{Writer: "w", Run: "0-1", Number: int(r.next), Scopes: []consume.ScopeProgress{
+		{Resource: scope, Scope: scope, ResourceVersion: rv, To: e.Time},
+	}}
+}
+
 // resource adds a snapshot of a resource with objects.
 func (r *record) resource(apiVersion, resource string, objects ...string) {
 	r.scopes = append(r.scopes, r.stream("snapshot.started", apiVersion, resource))

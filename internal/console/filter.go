@@ -250,6 +250,9 @@ func (t *target) match(e *consume.Event) bool {
 	if t.resource == "" {
 		return true
 	}
+	if e.Progress != nil {
+		return slices.ContainsFunc(e.Progress.Scopes, t.matchScope)
+	}
 	group, apiVersion, ok := strings.Cut(e.APIVersion, "/")
 	if !ok {
 		group, apiVersion = "", e.APIVersion
@@ -258,6 +261,18 @@ func (t *target) match(e *consume.Event) bool {
 	case t.resource != e.Resource && !strings.EqualFold(t.resource, e.Kind):
 		return false
 	case t.version != "" && t.version != apiVersion:
+		return false
+	case t.groups != nil:
+		return slices.Contains(t.groups, group)
+	}
+	return t.group == "" || t.group == group
+}
+
+// matchScope reports whether progress of a scope is about the target.
+func (t *target) matchScope(s consume.ScopeProgress) bool {
+	plural, group, _ := strings.Cut(s.Resource, ".")
+	switch {
+	case t.resource != plural:
 		return false
 	case t.groups != nil:
 		return slices.Contains(t.groups, group)

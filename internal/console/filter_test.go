@@ -30,7 +30,7 @@ func TestFilter(t *testing.T) {
 	deleted.Op, deleted.Data = consume.Deleted, &consume.Data{Op: consume.Deleted, Before: []byte(`{"metadata":{"labels":{"app":"old"}}}`), After: []byte("null")}
 	gap := &consume.Event{Type: consume.TypeGap, APIVersion: "v1", Resource: "pods", Stream: &consume.Stream{}}
 	started := &consume.Event{Type: consume.TypeSnapshotStarted, APIVersion: "v1", Resource: "pods", Stream: &consume.Stream{}}
-	progress := &consume.Event{Type: consume.TypeProgress, APIVersion: "v1", Resource: "pods", Stream: &consume.Stream{}}
+	progress := &consume.Event{Type: consume.TypeProgress, Progress: &consume.Progress{Scopes: []consume.ScopeProgress{{Resource: "deployments.apps"}, {Resource: "pods"}}}}
 	all := map[string]*consume.Event{
 		"web": web, "pod": pod, "node": node, "knative": knative, "service": service, "widget": widget, "events1": events1,
 		"deleted": deleted, "gap": gap, "started": started, "progress": progress,
@@ -71,6 +71,9 @@ func TestFilter(t *testing.T) {
 		{"op", console.Selection{Ops: []string{"d"}}, "deleted"},
 		{"ops", console.Selection{Ops: []string{"Deleted", "gap", "snapshot"}}, "deleted gap started"},
 		{"progress", console.Selection{Ops: []string{"progress"}}, "progress"},
+		{"progress of a resource", console.Selection{Args: []string{"po"}, Ops: []string{"progress"}}, "progress"},
+		{"progress of a resource of a group", console.Selection{Args: []string{"deploy"}, Ops: []string{"progress"}}, "progress"},
+		{"progress of another resource", console.Selection{Args: []string{"services"}, Ops: []string{"progress"}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, err := console.NewFilter(c.s)

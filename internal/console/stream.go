@@ -34,6 +34,11 @@ func (p *Printer) stream(e *consume.Event) {
 	} else if of := p.cluster(e); of != "" {
 		p.column(terminal.Dim, "cluster="+clean(of), 8)
 	}
+	if e.Progress != nil {
+		p.put(style, clean(p.progressText(e.Progress, e.Time)))
+		p.end()
+		return
+	}
 	if e.Stream == nil {
 		p.put(style, "of unknown type "+clean(e.Type))
 		p.end()
@@ -54,8 +59,48 @@ func (p *Printer) stream(e *consume.Event) {
 	p.end()
 }
 
-// streamResource returns the subject of an event about the stream: its scope if that is a part of the resource, else the resource.
+// progressText returns the text of the progress that an agent sent at a time.
+func (p *Printer) progressText(g *consume.Progress, at time.Time) string {
+	scopes, unknown := 0, 0
+	var to time.Time // the earliest
+	for i := range g.Scopes {
+		s := &g.Scopes[i]
+		count := max(s.Count, 1)
+		scopes += count
+		switch {
+		case s.To.IsZero():
+			unknown += count
+		case to.IsZero() || s.To.Before(to):
+			to = s.To
+		}
+	}
+	text := string(appendCount(nil, scopes)) + plural(scopes, " scope", " scopes")
+	if !to.IsZero() {
+		layout := time.TimeOnly
+		if !sameDay(to.In(p.opts.Location), at.In(p.opts.Location)) {
+			layout = time.DateTime
+		}
+		text += to.In(p.opts.Location).Format(" up to " + layout)
+	}
+	if unknown > 0 {
+		text += "; of " + string(appendCount(nil, unknown)) + " nothing is known yet"
+	}
+	if g.Ends {
+		text += "; the run ends"
+	}
+	return text
+}
+
+func sameDay(a, b time.Time) bool {
+	return a.Format(time.DateOnly) == b.Format(time.DateOnly)
+}
+
+// streamResource returns the subject of an event about the stream: its scope if that is a part of the resource, else the resource. That of
+// progress is the writer.
 func (p *Printer) streamResource(e *consume.Event) string {
+	if e.Progress != nil {
+		return e.Progress.Writer
+	}
 	if e.Scope != "" && strings.ContainsAny(e.Scope, "/?") && !p.opts.Wide {
 		return e.Scope
 	}

@@ -31,7 +31,7 @@ type Record struct {
 	Only  string
 
 	// Since is the moment before which Versions may omit versions and gaps; zero: it omits none. A source that cannot send
-	// the events of one object alone is read from MaxSilence before Since. There, copies and snapshots of an earlier
+	// the events of one object alone is read from MaxLag before Since. There, copies and snapshots of an earlier
 	// version count as versions.
 	Since time.Time
 
@@ -73,7 +73,7 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	}
 	var states timeline.States
 	for _, m := range moments {
-		states = append(states, timeline.NewState(m, timeline.Options{OtherHistory: histories.Other}))
+		states = append(states, timeline.NewState(m, timeline.Options{OtherHistory: histories.Other, Asked: s.asks}))
 	}
 	start, err := r.start(ctx, s, moments)
 	if err != nil {
@@ -114,11 +114,11 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	start := consume.Beginning()
 	joined := r.Partitioned && !r.Since.IsZero()
 	if joined {
-		start = consume.Since(r.Since.Add(-timeline.MaxSilence))
+		start = consume.Since(r.Since.Add(-timeline.MaxLag))
 	}
 	var folds []*timeline.Fold
 	for _, m := range moments {
-		folds = append(folds, timeline.NewFold(m, timeline.Options{OtherHistory: histories.Other, Joined: joined}))
+		folds = append(folds, timeline.NewFold(m, timeline.Options{OtherHistory: histories.Other, Asked: s.asks, Joined: joined}))
 	}
 	var gaps consume.Tracker
 	complete, noting := false, !r.Seek && asksHistories(s, moments)

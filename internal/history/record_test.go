@@ -188,7 +188,17 @@ func (r *podRecord) add(seconds float64, typ, id string, rv int, attributes, dat
 }
 
 func (r *podRecord) stream(seconds float64, typ, id string, rv int) {
-	r.add(seconds, typ, id, rv, `"scope":"pods",`, fmt.Sprintf(`{"snapshot":"s1","resourceVersion":"%d","objects":2}`, rv))
+	r.add(seconds, typ, id, rv, `"scope":"pods",`, fmt.Sprintf(`{"snapshot":"s1","resourceVersion":"%d","objects":2,"writer":"w","run":"0-1"}`, rv))
+}
+
+// progress adds the progress of all scopes of pods, complete up to a time.
+func (r *podRecord) progress(seconds, to float64, number, rv int) {
+	at := func(seconds float64) string {
+		return time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second))).Format(time.RFC3339Nano)
+	}
+	fmt.Fprintf(r, `{"specversion":"1.0","id":"progress/w/0-1/%[1]d","source":"/kubernetes/x","type":"dev.kubecdc.progress","time":%[2]q,"cluster":"x","data":`+
+		`{"writer":"w","run":"0-1","number":%[1]d,"since":%[3]q,"to":%[4]q,"scopes":[{"resource":"pods","resourceVersion":"%[5]d"}]}}`+"\n",
+		number, at(seconds), at(seconds-600), at(to), rv)
 }
 
 func (r *podRecord) object(seconds float64, typ, op, name string, rv int) {
@@ -217,8 +227,8 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 	r.stream(200, "snapshot.started", "pods/s1/started", 100)
 	r.object(201, "object.read", "r", "api", 80)
 	r.stream(202, "snapshot.completed", "pods/s1/completed", 100)
-	r.stream(203, "progress", "pods/progress/110/1", 110)
-	r.stream(263, "progress", "pods/progress/110/2", 110)
+	r.progress(203, 203, 1, 110)
+	r.progress(263, 263, 2, 110)
 	path := r.file(t)
 	for _, seek := range []bool{false, true} {
 		r := &history.Record{Source: &consume.File{Path: path}, Seek: seek}
@@ -236,18 +246,18 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 	}
 }
 
-// A change that was observed before the moment may be stored after the first progress that was sent after it. The answer has it. Reading ends
-// at the second progress.
+// A change that was observed before the moment may be stored after a progress that is sent after it, and that does not claim it. The answer has the
+// change. Reading ends at the first progress that claims the moment.
 func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
 	var record podRecord
 	record.stream(0, "snapshot.started", "pods/s1/started", 100)
 	record.object(1, "object.read", "r", "web", 90)
 	record.stream(2, "snapshot.completed", "pods/s1/completed", 100)
-	record.stream(60, "progress", "pods/progress/110/1", 110)
+	record.progress(60, 60, 1, 110)
 	const moment = 100 * time.Second
-	record.stream(120, "progress", "pods/progress/110/2", 110)
+	record.progress(120, 98, 2, 110)
 	record.object(99, "object.updated", "u", "web", 115)
-	record.stream(180, "progress", "pods/progress/120/1", 120)
+	record.progress(180, 180, 3, 120)
 	last := strings.Count(record.String(), "\n")
 	record.object(190, "object.updated", "u", "web", 125)
 	path := record.file(t)
@@ -280,7 +290,7 @@ func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
 		t.Errorf("versions %s, want 90 115", got)
 	}
 	if got := int(r.Events()); got != last {
-		t.Errorf("%d events were read, want the %d up to the second progress after the moment", got, last)
+		t.Errorf("%d events were read, want the %d up to the progress that claims the moment", got, last)
 	}
 }
 

@@ -159,13 +159,20 @@ func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
 	return out, err
 }
 
-// Resources returns the resources that have stream events in the record, sorted.
+// Resources returns the resources that have stream events or progress in the record, sorted.
 func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
 	seen := map[string]Resource{}
-	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning(), LastOfEach: true} // each resource has a subject
+	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning(), LastOfEach: true} // each resource and each writer have a subject
 	_, err := r.read(ctx, q, (&Selection{}).Takes, func(e *consume.Event) (bool, error) {
-		if e.Stream != nil || e.Data != nil {
+		if e.Resource != "" {
 			seen[e.GroupResource()] = Resource{Group: e.Group(), Plural: e.Resource}
+		}
+		if e.Progress != nil {
+			for i := range e.Progress.Scopes {
+				resource := e.Progress.Scopes[i].Resource
+				plural, group, _ := strings.Cut(resource, ".")
+				seen[resource] = Resource{Group: group, Plural: plural}
+			}
 		}
 		return false, nil
 	})

@@ -154,16 +154,24 @@ func literal(pattern string) string {
 	return pattern
 }
 
-// Takes reports whether an event is of an object of the selection (ignoring labels), or about the stream of a scope that may have one.
+// Takes reports whether an event is of an object of the selection (ignoring labels), or about scopes that may have one.
 func (s *Selection) Takes(e *consume.Event) bool {
 	if e.DeadLetterReason != "" || !s.takesCluster(e) {
 		return false
 	}
-	all := len(s.Resources) == 0
-	if e.Data == nil {
-		return (all || s.Has(e.GroupResource())) && (literal(s.Namespace) == "" || consume.ScopeCovers(e.Scope, s.Namespace))
+	switch {
+	case e.Progress != nil:
+		return slices.ContainsFunc(e.Progress.Scopes, func(p consume.ScopeProgress) bool { return s.asks(p.Resource, p.Scope) })
+	case e.Data == nil:
+		return s.asks(e.GroupResource(), e.Scope)
 	}
 	return s.TakesObject(e.GroupResource(), e.Namespace, e.Name)
+}
+
+// asks reports whether a scope of a resource ("deployments.apps") may have an object of the selection. scope is "" for scopes that are not
+// known.
+func (s *Selection) asks(resource, scope string) bool {
+	return (len(s.Resources) == 0 || s.Has(resource)) && (literal(s.Namespace) == "" || consume.ScopeCovers(scope, s.Namespace))
 }
 
 // takesCluster reports whether an event is of a cluster of the selection.

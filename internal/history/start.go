@@ -32,21 +32,23 @@ func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Mom
 	all := map[scopeKey]*snapshots{}
 	var folds []*timeline.Fold
 	for _, m := range moments {
-		folds = append(folds, timeline.NewFold(m, timeline.Options{}))
+		folds = append(folds, timeline.NewFold(m, timeline.Options{Asked: s.asks}))
 	}
 	included := func(e *consume.Event) bool {
 		return !slices.ContainsFunc(moments, func(m timeline.Moment) bool { return !m.Includes(e) })
 	}
 	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning()}
 	_, err := r.read(ctx, q, s.Takes, func(e *consume.Event) (bool, error) {
-		if e.Stream == nil {
+		if e.Stream == nil && e.Progress == nil {
 			return false, nil
 		}
-		key := scopeKey{e.Position.Log, e.ClusterKey(), e.Scope}
-		if all[key] == nil {
-			all[key] = &snapshots{}
+		if e.Stream != nil {
+			key := scopeKey{e.Position.Log, e.ClusterKey(), e.Scope}
+			if all[key] == nil {
+				all[key] = &snapshots{}
+			}
+			all[key].note(e, included(e))
 		}
-		all[key].note(e, included(e))
 		done := true
 		for _, f := range folds {
 			f.Add(e)

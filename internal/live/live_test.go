@@ -81,7 +81,7 @@ func stateOf(t *testing.T, resource string, all objects, apiVersion string) *tim
 		s.Add(e)
 	}
 	const head = `{"specversion":"1.0","source":"/kubernetes/prod","id":"RES/ID","subject":"/x","cluster":"prod","clusteruid":"c1","apiversion":"AV","resource":"RES",`
-	add(head + `"type":"dev.kubecdc.snapshot.started","time":"2026-11-20T14:00:00Z","scope":"RES","data":{"snapshot":"s","resourceVersion":"50"}}`)
+	add(head + `"type":"dev.kubecdc.snapshot.started","time":"2026-11-20T14:00:00Z","scope":"RES","data":{"snapshot":"s","resourceVersion":"50","writer":"w","run":"0-1"}}`)
 	for name, rest := range all {
 		rv, _, _ := strings.Cut(rest, " ")
 		add(strings.Replace(head, "ID", "u-"+name+"/"+rv+"/r/s", 1) + fmt.Sprintf(`"type":"dev.kubecdc.object.read","time":"2026-11-20T14:00:01Z","kind":"Thing","namespace":"a","name":%q,"uid":"u-%s","op":"r",`+
@@ -89,9 +89,18 @@ func stateOf(t *testing.T, resource string, all objects, apiVersion string) *tim
 	}
 	add(head + `"type":"dev.kubecdc.snapshot.completed","time":"2026-11-20T14:00:02Z","scope":"RES","data":{"snapshot":"s","resourceVersion":"50"}}`)
 	for minute := range 6 {
-		add(head + fmt.Sprintf(`"type":"dev.kubecdc.progress","time":"2026-11-20T14:0%d:00Z","scope":"RES","data":{"resourceVersion":"%d"}}`, minute+1, 60+minute))
+		add(fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","id":"progress/w/0-1/ID","subject":"/progress/w","cluster":"prod","clusteruid":"c1",`+
+			`"type":"dev.kubecdc.progress","time":"2026-11-20T14:0%[1]d:00Z","data":{"writer":"w","run":"0-1","number":%[1]d,"since":"2026-11-20T13:50:00Z",`+
+			`"to":"2026-11-20T14:0%[1]d:00Z","scopes":[{"resource":%[2]q,"resourceVersion":"%[3]d"}]}}`, minute+1, groupResource(resource, apiVersion), 60+minute))
 	}
 	return s
+}
+
+func groupResource(resource, apiVersion string) string {
+	if group, _, ok := strings.Cut(apiVersion, "/"); ok {
+		return resource + "." + group
+	}
+	return resource
 }
 
 // cluster is an API server that serves one core resource.

@@ -33,7 +33,6 @@ func ownState(t *testing.T, scopes ...string) *timeline.State {
 		for i, e := range []string{
 			`"type":"dev.kubecdc.snapshot.started","time":"2026-11-20T14:00:00Z","data":{"snapshot":"s","resourceVersion":"50"}}`,
 			`"type":"dev.kubecdc.snapshot.completed","time":"2026-11-20T14:00:02Z","data":{"snapshot":"s","resourceVersion":"50"}}`,
-			`"type":"dev.kubecdc.progress","time":"2026-11-20T14:03:00Z","data":{"resourceVersion":"60"}}`,
 		} {
 			parsed, err := consume.Parse(fmt.Appendf(nil, `{"specversion":"1.0","source":"/kubernetes/prod","id":"%s/%d","cluster":"prod","apiversion":%q,"resource":%q,"scope":%q,%s`,
 				scope, i, apiVersion, resource, scope, e))
@@ -42,6 +41,13 @@ func ownState(t *testing.T, scopes ...string) *timeline.State {
 			}
 			s.Add(parsed)
 		}
+		at := time.Date(2026, 11, 20, 14, 3, 0, 0, time.UTC)
+		s.Add(&consume.Event{
+			ID: "progress/w/0-1/" + scope, Source: "/kubernetes/prod", Cluster: "prod", Type: consume.TypeProgress, Time: at,
+			Progress: &consume.Progress{Writer: "w", Run: "0-1", Number: 1, Scopes: []consume.ScopeProgress{
+				{Resource: groupResource(resource, apiVersion), Scope: scope, ResourceVersion: "60", To: at},
+			}},
+		})
 	}
 	return s
 }

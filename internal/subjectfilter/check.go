@@ -37,7 +37,7 @@ var errUnsettled = errors.New("records come too fast to count those that have ot
 var errForeign = errors.New("the stream has records of objects under other subjects than bus.nats.subject makes")
 
 // Check returns nil if the filter omits no record of the stream that the reader wants. All subjects as long as the
-// template's, or as those of stream events, must have one of these forms. The oldest and the newest record of an object
+// template's, or as those of stream events or progress, must have one of these forms. The oldest and the newest record of an object
 // must have the subject that the template makes. Otherwise the error says why the reader must request all records.
 //
 // A query may end with the current records of the stream. Then the filter has no wildcards that these records do not need: it has the name of
@@ -77,13 +77,13 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 	return nil
 }
 
-// find replaces wildcards by the subjects of the stream that match them. It does so for wanted records if only the cluster is a wildcard,
+// find replaces wildcards by the subjects of the stream that match them. It does so for wanted records if only the cluster is a wildcard, for progress,
 // and for subjects of other forms if they have few records. The stream's end is known before, so later subjects do not matter.
 func (f *Filter) find(ctx context.Context, stream jetstream.Stream, c *counter) error {
 	var found []string
 	for _, w := range f.wanted {
 		wildcard := strings.Join(w, ".")
-		if strings.Count(wildcard, "*") > 1 {
+		if strings.Count(wildcard, "*") > 1 && !slices.Equal(w, progresses("")) {
 			found = append(found, wildcard)
 			continue
 		}
@@ -126,9 +126,9 @@ func existing(ctx context.Context, stream jetstream.Stream, wildcard string) ([]
 	return slices.Sorted(maps.Keys(info.State.Subjects)), nil
 }
 
-// covers reports whether all records have subjects that the template makes for a cluster, or are stream events of that cluster.
+// covers reports whether all records have subjects that the template makes for a cluster, or are stream events or progress of that cluster.
 func (f *Filter) covers(ctx context.Context, c *counter, cluster string) (bool, error) {
-	known, err := c.countAtRest(ctx, [][]string{f.objects(cluster), streams(cluster)})
+	known, err := c.countAtRest(ctx, [][]string{f.objects(cluster), streams(cluster), progresses(cluster)})
 	switch {
 	case errors.Is(err, errUnsettled):
 		return false, nil // count returns the reason
@@ -138,10 +138,11 @@ func (f *Filter) covers(ctx context.Context, c *counter, cluster string) (bool, 
 	return known[0] == c.all, nil
 }
 
-// count compares the number of records under subjects of the two forms with that under subjects of
+// count compares the number of records under subjects of the three forms with that under subjects of
 // the same lengths.
 func (f *Filter) count(ctx context.Context, c *counter) error {
-	n, err := c.countAtRest(ctx, [][]string{f.object, streams("")}, [][]string{stars(f.object), stars(streams(""))})
+	n, err := c.countAtRest(ctx, [][]string{f.object, streams(""), progresses("")},
+		[][]string{stars(f.object), stars(streams("")), stars(progresses(""))})
 	if err == nil && n[0] != n[1] {
 		return fmt.Errorf("%w: %d", errForeign, n[1]-n[0])
 	}

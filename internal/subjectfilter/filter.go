@@ -12,6 +12,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
+// progressTemplate makes the subjects of the progress of agents.
+const progressTemplate = "kubecdc.{cluster}.progress.{writer}"
+
 // mostSubjects limits the filter of a consumer, because the server compares each subject with it.
 const mostSubjects = 256
 
@@ -21,7 +24,7 @@ type Filter struct {
 	object   []string   // wildcard of all subjects that the template makes; tokens
 	wanted   [][]string // wildcards of the wanted records; tokens; none overlap
 	found    []string   // the subjects that exist, and wildcards for the rest; nil: not known
-	alone    bool       // the stream has no records under subjects other than object and those of stream events
+	alone    bool       // the stream has no records under subjects other than object and those of stream events and progress
 }
 
 // Choose returns the function Choose of a consume.JetStream whose subjects template makes; "" is the default template. The
@@ -86,6 +89,9 @@ func (f *Filter) separates() bool {
 // choose returns the wildcards for a query, nil for all subjects. cluster is the only one of the stream, "" if there may be others.
 func (f *Filter) choose(q *consume.Query, cluster string) [][]string {
 	wanted := f.wildcards(q.Objects, q.Events, cluster)
+	if q.Events != consume.ObjectEvents {
+		wanted = append(wanted, progresses(cluster))
+	}
 	if len(wanted) > mostSubjects {
 		return nil
 	}
@@ -193,10 +199,10 @@ func (f *Filter) Subjects() []string {
 	return append(out, f.foreign()...)
 }
 
-// foreign returns the wildcards of all subjects whose number of tokens differs from those of objects and of stream events:
-// dead letters, and records of agents with another template.
+// foreign returns the wildcards of all subjects whose number of tokens differs from those of objects,
+// stream events and progress. Dead letters have them, and records of agents with another template.
 func (f *Filter) foreign() []string {
-	known := []int{len(f.object), len(streams(""))}
+	known := []int{len(f.object), len(streams("")), len(progresses(""))}
 	var out []string
 	stars := ""
 	for n := 1; n <= slices.Max(known); n++ {
@@ -211,6 +217,11 @@ func (f *Filter) foreign() []string {
 // streams returns the wildcard of the subjects of all stream events of a cluster; "" for any.
 func streams(cluster string) []string {
 	return render(strings.Split(subject.Stream, "."), ofCluster(cluster))
+}
+
+// progresses returns the wildcard of the subjects of the progress of all agents of a cluster; "" for any.
+func progresses(cluster string) []string {
+	return render(strings.Split(progressTemplate, "."), ofCluster(cluster))
 }
 
 // disjoint merges wildcards until none overlap.

@@ -28,7 +28,11 @@ func (l *Limit) Reads(objects []consume.Objects, events consume.Events, cluster 
 		if events != consume.AllEvents && events != kind {
 			continue
 		}
-		for _, tokens := range l.filter.wildcards(objects, kind, cluster) {
+		wildcards := l.filter.wildcards(objects, kind, cluster)
+		if kind == consume.StreamEvents {
+			wildcards = append(wildcards, progresses(cluster))
+		}
+		for _, tokens := range wildcards {
 			wanted := strings.Join(tokens, ".")
 			all = all && slices.ContainsFunc(l.subjects, func(s string) bool { return subject.Covers(s, wanted) })
 			if events == kind || kind == consume.ObjectEvents {

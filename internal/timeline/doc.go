@@ -45,12 +45,18 @@
 // State.Scopes and Fold.Scopes say for each scope how certain the state is at the moment:
 //
 //	exact      as the record says, all of it
-//	late       the agent or the bus was away around the moment, and what changed from From to To has later times
-//	uncertain  the moment is inside a gap: From, To and Reason. Recovered: see Scope.Recovered
+//	late       the scope was not observed at the moment, and what changed from From to To has later times: see Scope.Why
+//	uncertain  the moment is inside a gap, or filters withheld versions: From, To and Reason. Recovered: see Scope.Recovered
 //	unknown    before the first snapshot (To), after the last progress (From), or resourceVersions of another history
 //
-// By time, exact needs stream events of the scope at most MaxSilence apart around the moment; gaps do not count. Times are those at
-// which the agent observed a change. By resourceVersion, exact needs that the record is complete up to it; only scopes of the same etcd can be asked.
+// The progress of agents decides. By time, exact needs a progress that claims the moment, and no interruption around it. One that no
+// progress reports counts too: progress is missing, or the agent was not running. Times are those at which the agent observed a change. By
+// resourceVersion, exact needs that the record is complete up to it; only scopes of the same etcd can be asked. If several agents observe
+// a scope, the best of them decides. A scope that has ended is exact from its end on.
+//
+// A progress speaks of all scopes of a resource that its run has started. A Fold finds them by the events that say so. A moment is final
+// after MaxLag, if the agent runs.
+//
 // A Scope also counts the versions that filters withheld, the objects that are redacted, and those that left the selection.
 //
 // # Invariants

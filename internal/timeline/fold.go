@@ -16,6 +16,8 @@ type Options struct {
 	// API has its own, and so may Events. The answer for such a resource at a resourceVersion is
 	// Unknown. nil: there are none.
 	OtherHistory func(cluster consume.ClusterKey, resource string) bool
+	// Asked reports whether an answer needs a scope of a resource, of which only progress is known. nil: it needs all.
+	Asked func(resource, scope string) bool
 	// Joined: the events begin in the middle of the record. A progress event follows the first snapshot of its scope, so the first one shows
 	// that the scope has had a snapshot, although that was not read.
 	Joined bool
@@ -50,11 +52,17 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 		return nil // not a part of the stream
 	}
 	l, included := f.log(e), f.moment.Includes(e)
-	if e.Stream != nil && l.stream.Apply(e).News {
-		if gap := l.scope(e).note(f.moment, e); included {
+	switch {
+	case e.Progress != nil:
+		l.observe(f.moment, e, f.opts)
+		return nil
+	case isFormerProgress(e):
+		l.noteFormer(e)
+		return nil
+	case e.Stream != nil:
+		if gap := l.noteStream(f.moment, e, included); included {
 			f.gap = gap
 		}
-		l.noteLetter(e, included)
 	}
 	if !included {
 		l.objects.Touch(e)
@@ -98,26 +106,29 @@ func (f *Fold) Gap() *consume.Event { return f.gap }
 // Done reports whether the record has passed the moment, so that reading on adds no version. (A later snapshot may still show one that
 // was withheld or is among the dead letters.) It returns false if the moment is now.
 func (f *Fold) Done() bool {
-	scopes := 0
+	passed := false
 	for _, l := range f.logs {
 		for _, key := range l.listed() {
-			scopes++
-			if !l.scopes[key].passed(f.moment) {
+			switch l.scopes[key].passed(f.moment) {
+			case notPassed:
 				return false
+			case hasPassed:
+				passed = true
+			case mayReturn:
 			}
 		}
 	}
-	return scopes > 0
+	return passed
 }
 
 // Complete returns the moment up to which Add has returned all versions of a resource of a cluster;
-// false: that is not known yet. Scopes that were silent for longer than MaxSilence do not count:
-// what they add later comes late.
+// false: that is not known yet. Scopes that have ended, or were silent for longer than MaxLag, do
+// not count: what they add later comes late.
 func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bool) {
 	var scopes []*scope
 	for _, l := range f.logs {
 		for _, key := range l.listed() {
-			if s := l.scopes[key]; key.cluster == cluster && s.resource == resource {
+			if s := l.scopes[key]; key.cluster == cluster && s.resource == resource && s.ended() == nil {
 				scopes = append(scopes, s)
 			}
 		}
@@ -128,7 +139,7 @@ func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bo
 	newest := slices.MaxFunc(scopes, func(a, b *scope) int { return a.last.time.Compare(b.last.time) }).last.time
 	var least *scope
 	for _, s := range scopes {
-		if newest.Sub(s.last.time) <= MaxSilence && (least == nil || s.reached.at.below(least.reached.at)) {
+		if newest.Sub(s.last.time) <= MaxLag && (least == nil || s.reached.at.below(least.reached.at)) {
 			least = s
 		}
 	}
@@ -190,7 +201,7 @@ func (f *Fold) log(e *consume.Event) *logFold {
 	if l == nil {
 		l = &logFold{
 			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[objectKey]bool{},
-			letters: map[letterKey]*letter{}, joined: f.opts.Joined,
+			letters: map[letterKey]*letter{}, writers: map[writerKey]*writer{}, joined: f.opts.Joined,
 		}
 		f.logs[e.Position.Log] = l
 	}
@@ -205,6 +216,7 @@ type logFold struct {
 	places  map[place]int      // of objects: how many versions were withheld
 	later   map[objectKey]bool // objects of the moment that have an event after it
 	letters map[letterKey]*letter
+	writers map[writerKey]*writer
 	joined  bool // see Options
 }
 
@@ -251,13 +263,36 @@ func (p place) in(s *Scope) bool {
 	return !strings.Contains(s.Name, "?") && s.Covers(p.namespace)
 }
 
-func (l *logFold) scope(e *consume.Event) *scope {
-	s := l.scopes[scopeOf(e)]
+// scope returns what is known of a scope.
+func (l *logFold) scope(key scopeKey, resource string) *scope {
+	s := l.scopes[key]
 	if s == nil {
-		s = &scope{resource: e.GroupResource(), joined: l.joined}
-		l.scopes[scopeOf(e)] = s
+		s = &scope{resource: strings.Clone(resource), joined: l.joined}
+		key.cluster = consume.ClusterKey{Source: strings.Clone(key.cluster.Source), UID: strings.Clone(key.cluster.UID)}
+		key.name = strings.Clone(key.name)
+		l.scopes[key] = s
 	}
 	return s
+}
+
+// noteStream notes an event about the stream of a scope. It returns the gap that the event announces or shows, nil if it does neither.
+func (l *logFold) noteStream(m Moment, e *consume.Event, included bool) *consume.Event {
+	news := l.stream.Apply(e).News
+	l.noteWriter(e, news)
+	if !news {
+		return nil
+	}
+	gap := l.scope(scopeOf(e), e.GroupResource()).note(m, e)
+	l.noteLetter(e, included)
+	return gap
+}
+
+// noteFormer notes a progress event as agents of former releases sent it.
+func (l *logFold) noteFormer(e *consume.Event) {
+	s := l.scope(scopeOf(e), e.GroupResource())
+	s.informer = true
+	now := mark{e.Time, pointOf(e)}
+	s.former, s.last = s.former.max(now), s.last.max(now)
 }
 
 // listed returns the scopes of informers. The name of a part of which a snapshot was taken is none, unless nothing else is known.
@@ -270,6 +305,8 @@ func (l *logFold) listed() []scopeKey {
 	}
 	return out
 }
+
+func sortedKeys[V any](all map[string]V) []string { return slices.Sorted(maps.Keys(all)) }
 
 func (l *logFold) hasPart(part scopeKey) bool {
 	for key := range l.scopes {

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"math"
@@ -44,7 +45,7 @@ func InCommonHistory(resource string) bool {
 // Note takes an event of the record.
 func (h *Histories) Note(e *consume.Event) {
 	service := e.Data != nil && e.Resource == "apiservices" && e.Group() == "apiregistration.k8s.io"
-	if !service && e.Type != consume.TypeProgress {
+	if !service && e.Progress == nil {
 		return
 	}
 	of := h.clusters[e.ClusterKey()]
@@ -62,21 +63,30 @@ func (h *clusterHistories) note(e *consume.Event) {
 	switch {
 	case e.Data != nil:
 		h.noteService(e)
-	case e.Stream != nil:
-		m, resource := mark{e.Time, pointOf(e)}, e.GroupResource()
-		if m.at.seq == 0 {
-			return
+	case e.Progress != nil:
+		for i := range e.Progress.Scopes {
+			entry := &e.Progress.Scopes[i]
+			m := claimOf(entry)
+			m.time = cmp.Or(m.time, e.Time)
+			h.noteClaim(entry.Resource, m)
 		}
-		if !InCommonHistory(resource) {
-			h.noteOther(resource, m)
-			return
-		}
-		if h.common == nil {
-			h.common = map[int64]mark{}
-		}
-		minute := m.time.Unix() / 60
-		h.common[minute], h.sorted = h.common[minute].max(m), nil
 	}
+}
+
+// noteClaim notes the resourceVersion that a resource had reached at a time.
+func (h *clusterHistories) noteClaim(resource string, m mark) {
+	if m.at.seq == 0 {
+		return
+	}
+	if !InCommonHistory(resource) {
+		h.noteOther(strings.Clone(resource), m)
+		return
+	}
+	if h.common == nil {
+		h.common = map[int64]mark{}
+	}
+	minute := m.time.Unix() / 60
+	h.common[minute], h.sorted = h.common[minute].max(m), nil
 }
 
 func (h *clusterHistories) noteOther(resource string, m mark) {

@@ -2,7 +2,6 @@ package timeline_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,16 +11,11 @@ import (
 
 var prod = consume.ClusterKey{Source: "/kubernetes/prod"}
 
-// progressOf returns a progress event of a resource.
-func progressOf(resource string, at time.Time, rv, history int) *consume.Event {
-	plural, group, _ := strings.Cut(resource, ".")
-	id := fmt.Sprintf("%s/progress/%d", resource, at.Unix())
-	if history > 0 {
-		id += fmt.Sprintf("/h%d", history)
-	}
+// progressOf returns a progress event with the entry of a resource.
+func progressOf(resource string, at time.Time, rv int) *consume.Event {
 	return &consume.Event{
-		ID: id, Source: "/kubernetes/prod", Type: consume.TypeProgress, Time: at, APIVersion: strings.TrimPrefix(group+"/v1", "/"), Resource: plural,
-		Scope: resource, Stream: &consume.Stream{ResourceVersion: fmt.Sprint(rv)},
+		ID: fmt.Sprintf("progress/w/%s/%d", resource, at.Unix()), Source: "/kubernetes/prod", Type: consume.TypeProgress, Time: at,
+		Progress: &consume.Progress{Writer: "w", Run: "0-1", Scopes: []consume.ScopeProgress{{Resource: resource, ResourceVersion: fmt.Sprint(rv), To: at}}},
 	}
 }
 
@@ -43,8 +37,8 @@ func TestHistories(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var h timeline.Histories
 			for m := range 60 {
-				h.Note(progressOf("namespaces", noon.Add(time.Duration(m)*time.Minute), 1000+100*m, 0))
-				h.Note(progressOf(c.resource, noon.Add(time.Duration(m)*time.Minute+time.Second), c.rv(m), 0))
+				h.Note(progressOf("namespaces", noon.Add(time.Duration(m)*time.Minute), 1000+100*m))
+				h.Note(progressOf(c.resource, noon.Add(time.Duration(m)*time.Minute+time.Second), c.rv(m)))
 			}
 			if got := h.Other(prod, c.resource); got != c.want {
 				t.Errorf("got %t", got)
@@ -52,13 +46,13 @@ func TestHistories(t *testing.T) {
 		})
 	}
 	var alone timeline.Histories
-	alone.Note(progressOf("events", noon, 10, 0))
+	alone.Note(progressOf("events", noon, 10))
 	if alone.Other(prod, "events") || alone.Other(prod, "widgets.example.com") {
 		t.Error("a record with nothing to compare with shows another etcd")
 	}
 	var young timeline.Histories
-	young.Note(progressOf("namespaces", noon, 1000, 0))
-	young.Note(progressOf("widgets.example.com", noon.Add(20*time.Second), 1100, 0))
+	young.Note(progressOf("namespaces", noon, 1000))
+	young.Note(progressOf("widgets.example.com", noon.Add(20*time.Second), 1100))
 	if young.Other(prod, "widgets.example.com") {
 		t.Error("the first resource of a young record whose progress is ahead of the others is in another etcd")
 	}
@@ -99,7 +93,7 @@ func TestHistoriesOfTwoClusters(t *testing.T) {
 		at := noon.Add(time.Duration(m) * time.Minute)
 		for cluster, rv := range map[string]int{"uid-of-a": 50_000 + m, "uid-of-b": 1000 + 100*m} {
 			for resource, rv := range map[string]int{"namespaces": 1000 + 100*m, "events": rv} {
-				e := progressOf(resource, at, rv, 0)
+				e := progressOf(resource, at, rv)
 				e.ClusterUID = cluster
 				h.Note(e)
 			}

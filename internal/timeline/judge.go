@@ -16,6 +16,17 @@ type mark struct {
 
 func (m mark) isZero() bool { return m == mark{} }
 
+// or returns m, with what it lacks from n.
+func (m mark) or(n mark) mark {
+	if m.time.IsZero() {
+		m.time = n.time
+	}
+	if m.at == (point{}) {
+		m.at = n.at
+	}
+	return m
+}
+
 // max returns the later of both, by time and by resourceVersion.
 func (m mark) max(n mark) mark {
 	if m.time.Before(n.time) {
@@ -46,21 +57,28 @@ func (m mark) bound() Bound {
 	return b
 }
 
-// scope holds the facts that the stream events of one scope report, and those around the moment.
+// scope holds the facts that the record reports about one scope, and those around the moment.
 type scope struct {
 	resource string
-	informer bool // it has progress or gaps
+	informer bool // an agent observes it: it is no part of which a snapshot was taken
 	joined   bool // see Options
+	closed   bool // it has ended and was started again, both after the moment
 
-	snapshot string       // under way, "": none
-	started  mark         // its start
-	first    mark         // the first snapshot that was read from start to end: its resourceVersion, and the time of its end
-	reached  mark         // the record is complete up to here
-	last     mark         // the last stream event
-	progress [2]time.Time // the last two progress events, the last one first
+	snapshot string // under way, "": none
+	started  mark   // its start
+	first    mark   // from here on, the record can be judged: a first snapshot that was read from start to end
+	whole    mark   // the last completed snapshot
+	reached  mark   // the record is complete up to here
+	last     mark   // the last event about the scope
+	claimed  mark   // up to here, by the last progress
 
-	before, after mark // the stream events around the moment, by time
-	passes        int  // progress events after the moment
+	former  mark // the last progress in the form of a former release
+	renews  bool // the snapshot under way is of an agent of this release
+	renewed bool // first is of an agent of this release, and follows former
+
+	observations map[string]*observation // by writer
+
+	before, after mark // around the moment, by time: the last claim or snapshot, and the next claim
 	open          []*span
 	hit           *span // the gap around the moment, once its end is known
 	recovered     *span // the recovered gap around the moment, or all of these together
@@ -95,10 +113,24 @@ func (g *span) begins(m Moment) bool {
 
 // note notes a stream event that is news. It returns the gap that the event announces or shows, nil if it does neither.
 func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
+	if s.closed {
+		return nil
+	}
 	now := mark{e.Time, pointOf(e)}
 	switch e.Type {
+	case consume.TypeScopeStarted:
+		s.informer = true
+		s.noteStarted(m, e)
+		return nil
+	case consume.TypeScopeEnded:
+		s.informer = true
+		s.noteEnded(e, now)
+		return nil
 	case consume.TypeSnapshotStarted:
-		if g := s.noteStart(m, e, now); g != nil && g.reason != ReasonSilence { // silence alone shows no lost versions
+		if !s.noteStarted(m, e) {
+			return nil
+		}
+		if g := s.noteStart(m, e, now); g != nil {
 			gap = g.event(e)
 		}
 	case consume.TypeSnapshotCompleted:
@@ -106,10 +138,13 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 			break // its start was not read
 		}
 		s.snapshot = ""
-		if s.first.isZero() {
-			s.first = mark{e.Time, s.started.at}
+		if s.first.isZero() || s.isFormer() && s.renews {
+			s.first, s.renewed = mark{e.Time, s.started.at}, s.renews && !s.former.isZero()
 		}
-		s.reached = s.reached.max(now)
+		s.whole, s.reached = s.whole.max(mark{e.Time, s.started.at}), s.reached.max(now)
+		if m.kind == atTime && !e.Time.After(m.time) {
+			s.before = s.before.max(mark{e.Time, s.started.at})
+		}
 		s.close(m, func(g *span) bool {
 			if g.snapshot {
 				g.end = mark{now.time, g.to.at}.max(now)
@@ -119,56 +154,36 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 	case consume.TypeGap:
 		s.informer = true
 		s.noteGap(e, now)
-		return e // it says what is missing, not what is there
-	case consume.TypeProgress:
-		s.informer = true
-		s.unordered = now.at.seq == 0
-		if s.joined && s.first.isZero() {
-			s.first = now
-		}
-		if !now.at.below(s.reached.at) { // an agent that was killed may say less than before
-			s.reached = s.reached.max(now)
-		}
-		s.progress = [2]time.Time{e.Time, s.progress[0]}
-		s.close(m, func(g *span) bool { return g.shown(now) })
+		gap = e // it says what is missing, not what is there
 	default:
 		return nil
 	}
 	s.last = s.last.max(now)
-	if m.kind != atTime {
-		return gap
-	}
-	if !now.time.After(m.time) {
-		s.before = s.before.max(now)
-		return gap
-	}
-	if s.after.isZero() || now.time.Before(s.after.time) {
-		s.after = now
-	}
-	if e.Type == consume.TypeProgress {
-		s.passes++
-	}
 	return gap
 }
+
+// isFormer reports whether agents of a former release wrote the record of the scope.
+func (s *scope) isFormer() bool { return !s.renewed && s.former.time.After(s.first.time) }
+
+// complete returns up to where the record is known to be complete.
+func (s *scope) complete() mark { return mark{later(s.claimed.time, s.whole.time), s.reached.at} }
 
 // noteStart notes the start of a snapshot. It returns the gap that the start shows, nil if it shows none.
 func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 	switch {
 	case s.reached.isZero():
 	case now.at.below(s.reached.at): // versions begin again, and no agent knew it
-		shown = &span{from: s.reached, to: now, reason: consume.ReasonRewound, whole: true}
+		shown = &span{from: s.complete(), to: now, reason: consume.ReasonRewound, whole: true}
 		if m.Includes(e) {
 			s.first, s.reached.at = mark{}, point{}
 		}
 	case e.Stream.Initial: // the agent lost its position, and could not ask the bus
-		shown = &span{from: s.reached, to: now, reason: consume.ReasonCheckpointLost, whole: true}
-	case m.kind == atVersion && len(s.open) == 0 && now.time.Sub(s.last.time) > MaxSilence:
-		shown = &span{from: s.reached, to: now, reason: ReasonSilence, whole: true}
+		shown = &span{from: s.complete(), to: now, reason: consume.ReasonCheckpointLost, whole: true}
 	}
 	if shown != nil {
 		s.open = append(s.open, shown)
 	}
-	s.snapshot, s.started = e.Stream.Snapshot, now
+	s.snapshot, s.started, s.renews = e.Stream.Snapshot, now, e.Stream.Writer != ""
 	for _, g := range s.open {
 		g.snapshot, g.progress, g.end = true, false, mark{}
 	}
@@ -217,9 +232,9 @@ func (s *scope) noteGap(e *consume.Event, now mark) {
 	}
 	g.lost = from.at
 	g.from = from.max(mark{at: s.reached.at}) // the checkpoint of an agent that was killed may be older
-	if g.from.time.Before(s.progress[1]) {    // see passed
-		g.from.time = s.progress[1]
-	}
+	g.from.time = later(g.from.time, s.complete().time)
+	// A late copy whose id the Tracker has dropped may be older than the snapshot under way.
+	g.snapshot = s.snapshot != "" && now.time.Before(s.started.time) && !s.started.at.below(now.at)
 	s.open = append(s.open, g)
 }
 
@@ -266,20 +281,41 @@ func (g *span) with(other *span) *span {
 	return &both
 }
 
-// passed reports whether the record of the scope has passed the moment. By time, what was observed before the moment may still be on
-// its way when a progress event after it is sent, and is not when the next one is. By resourceVersion, a first snapshot is not enough: it
-// can be complete before the record has anything of other scopes.
-func (s *scope) passed(m Moment) bool {
+// passing says whether the record of a scope has passed the moment.
+type passing int
+
+const (
+	notPassed passing = iota
+	hasPassed
+	mayReturn // the scope has ended, and may have been started again by then: other scopes show when not
+)
+
+// passed says whether the record of the scope has passed the moment. By resourceVersion, a first snapshot is not enough: it can be complete
+// before the record has anything of other scopes.
+func (s *scope) passed(m Moment) passing {
+	if end := s.ended(); end != nil || s.closed {
+		if s.closed || !end.by(m) {
+			return hasPassed
+		}
+		return mayReturn
+	}
 	if slices.ContainsFunc(s.open, func(g *span) bool { return g.begins(m) }) {
-		return false
+		return notPassed
 	}
-	switch m.kind {
-	case atTime:
-		return s.passes > 1
-	case atVersion:
-		return !s.reached.at.below(m.rv) && !s.progress[0].IsZero()
+	for _, o := range s.observations {
+		if o.decided && (m.kind == atVersion || o.away == nil && o.hidden == nil) {
+			return hasPassed
+		}
 	}
-	return false
+	for _, o := range s.observations {
+		if !o.decided {
+			return notPassed
+		}
+	}
+	if len(s.observations) == 0 {
+		return notPassed
+	}
+	return hasPassed
 }
 
 // judge returns the certainty of the scope of a cluster at a moment.
@@ -293,12 +329,22 @@ func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) Scope {
 		out.Certainty, out.From, out.To = c, from.bound(), to.bound()
 		return out
 	}
+	ended := s.ended()
 	switch {
 	case m.kind == atVersion && (s.unordered || o.OtherHistory != nil && o.OtherHistory(of, s.resource)):
 		out.OtherHistory = true
 		return say(Unknown, mark{}, mark{})
+	case ended != nil && ended.by(m):
+		out.Ended = ended
+		if ended.Reason == consume.EndForgotten { // nobody saw what became of its objects
+			return say(Unknown, s.complete(), mark{})
+		}
+		return say(Exact, ended.at, mark{})
+	case s.isFormer():
+		out.Former = true
+		return say(Unknown, s.former, mark{})
 	case s.first.isZero(), s.first.after(m):
-		out.Joined = s.joined
+		out.Joined, out.Former = s.joined, s.renewed
 		return say(Unknown, mark{}, s.first)
 	case seen.hit != nil:
 		out.Reason = seen.hit.reason
@@ -308,16 +354,34 @@ func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) Scope {
 		return say(Uncertain, mark{seen.recovered.from.time, seen.recovered.lost}, seen.recovered.end)
 	case m.kind == atVersion && s.reached.at.below(m.rv):
 		return say(Unknown, s.reached, mark{})
-	case m.kind == atVersion, m.kind == atEnd:
-		return say(Exact, s.reached, mark{})
-	case m.kind == atNow && m.time.Sub(s.last.time) > MaxSilence:
-		return say(Unknown, s.last, mark{})
-	case m.kind == atNow:
-		return say(Exact, s.last, mark{})
-	case s.after.isZero():
-		return say(Unknown, s.before, mark{})
-	case s.after.time.Sub(s.before.time) > MaxSilence:
-		return say(Late, s.before, s.after)
+	case m.kind == atNow && m.time.Sub(later(s.claimed.time, s.whole.time)) > MaxLag:
+		return say(Unknown, s.complete(), mark{})
+	case m.kind == atTime:
+		return s.sayTime(m, &out)
 	}
-	return say(Exact, s.before, s.after)
+	if h := s.hiding(m); h != nil {
+		out.Reason = ReasonHidden
+		return say(Uncertain, h.from, h.until)
+	}
+	if m.kind == atNow {
+		return say(Exact, s.complete(), mark{})
+	}
+	return say(Exact, s.reached, mark{})
+}
+
+// sayTime completes the certainty of the scope at a time of which no gap is known.
+func (s *scope) sayTime(m Moment, out *Scope) Scope {
+	from, to := s.before, s.after
+	var late *away
+	var hidden *hiddenSpan
+	switch out.Certainty, late, hidden = s.judgeTime(m); {
+	case late != nil:
+		out.Why, from, to = late.why, mark{time: late.from}, mark{time: late.until}
+	case hidden != nil:
+		out.Reason, from, to = ReasonHidden, hidden.from, hidden.until
+	case out.Certainty == Unknown:
+		to = mark{}
+	}
+	out.From, out.To = from.bound(), to.bound()
+	return *out
 }

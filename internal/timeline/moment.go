@@ -56,10 +56,26 @@ func (m Moment) Includes(e *consume.Event) bool {
 	case atTime:
 		return !e.Time.After(m.time)
 	case atVersion:
+		if e.Progress != nil {
+			return m.includesClaims(e.Progress)
+		}
 		at := pointOf(e)
 		return at.seq > 0 && !m.rv.below(at)
 	}
 	return true
+}
+
+// includesClaims reports whether no scope of a progress has a later resourceVersion, and one has one.
+func (m Moment) includesClaims(p *consume.Progress) bool {
+	included := false
+	for i := range p.Scopes {
+		at := claimOf(&p.Scopes[i]).at
+		if m.rv.below(at) {
+			return false
+		}
+		included = included || at.seq > 0
+	}
+	return included
 }
 
 // After reports whether m is known to be after n: both are times, or both are resourceVersions.

@@ -90,6 +90,13 @@ func TestMomentIncludes(t *testing.T) {
 	event := func(id, sequence string, s *consume.Stream) *consume.Event {
 		return &consume.Event{ID: id, Time: noon, Sequence: sequence, Stream: s}
 	}
+	progress := func(versions ...string) *consume.Event {
+		e := &consume.Event{Time: noon, Progress: &consume.Progress{}}
+		for _, rv := range versions {
+			e.Progress.Scopes = append(e.Progress.Scopes, consume.ScopeProgress{Resource: "pods", ResourceVersion: rv})
+		}
+		return e
+	}
 	for _, c := range []struct {
 		m    timeline.Moment
 		e    *consume.Event
@@ -107,6 +114,9 @@ func TestMomentIncludes(t *testing.T) {
 		{timeline.AtVersion(10, 1), event("pods/a/x", "", nil), false}, // its version is unknown
 		{timeline.AtVersion(10, 0), event("", "", &consume.Stream{ResourceVersion: "11"}), false},
 		{timeline.AtVersion(10, 0), event("", "", &consume.Stream{FromResourceVersion: "5", ToResourceVersion: "11"}), false},
+		{timeline.AtVersion(10, 0), progress("", "10"), true},
+		{timeline.AtVersion(10, 0), progress("9", "11"), false},
+		{timeline.AtVersion(10, 0), progress(""), false}, // it claims nothing
 	} {
 		if got := c.m.Includes(c.e); got != c.want {
 			t.Errorf("%s includes %s %s: %t, want %t", c.m, c.e.ID, c.e.Sequence, got, c.want)

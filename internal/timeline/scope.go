@@ -7,13 +7,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// MaxSilence is how far apart the stream events of a scope may be around a time for the state at that time to be exact. An agent
-// sends a progress event each minute.
-const MaxSilence = 2 * time.Minute
-
-// ReasonSilence is the reason of a gap that no event announces: a snapshot begins after more than MaxSilence without a stream
-// event of the scope. In records of agents that did not send consume.Stream.Initial, versions may be missing before it.
-const ReasonSilence consume.GapReason = "silence"
+// ReasonHidden is the reason why a scope is uncertain although the record has no gap. Filters of the
+// agent withheld the last version of at least one object, or its deletion.
+const ReasonHidden consume.GapReason = "filtered"
 
 // Certainty says how certain the state of a scope is at a moment. The zero value is not one.
 type Certainty int
@@ -51,6 +47,16 @@ type Bound struct {
 	History         uint32    `json:"history,omitempty"`
 }
 
+// End is the end of the observation of a scope.
+type End struct {
+	Bound
+
+	Reason     consume.EndReason `json:"reason,omitempty"`
+	Successors []string          `json:"successors,omitempty"` // scopes that have its objects now
+
+	at mark
+}
+
 // Scope says how certain the state of one scope is at a moment, and counts what the record lacks.
 type Scope struct {
 	Source     string    `json:"source"`
@@ -60,14 +66,20 @@ type Scope struct {
 	Certainty  Certainty `json:"certainty"`
 
 	// From and To are the ends of the span in which the moment lies.
-	//	Exact      From is the last stream event at or before the moment, To the next one; by resourceVersion, the last complete one
+	//	Exact      up to From and up to To, progress says that the record is complete; by resourceVersion, To is zero
 	//	Late       changes in between were observed late
 	//	Uncertain  the ends of the gap; To is zero if nothing has made the state right again
-	//	Unknown    To is the first snapshot, or From the last progress; the other one is zero
+	//	Unknown    To is the first snapshot, or the record is complete up to From; the other one is zero
 	From Bound `json:"from,omitzero"`
 	To   Bound `json:"to,omitzero"`
-	// Reason is that of the gap around the moment.
+	// Reason is that of the gap around the moment, or ReasonHidden.
 	Reason consume.GapReason `json:"reason,omitempty"`
+	// Why says why the scope was not observed at the moment, if it is Late.
+	Why consume.InterruptionReason `json:"why,omitempty"`
+	// Ended is the end of the scope, if no agent observes it any more at the moment.
+	Ended *End `json:"ended,omitempty"`
+	// Former: up to From, or up to To, agents of a former release wrote the record. Nothing shows that it is complete there.
+	Former bool `json:"former,omitempty"`
 	// Recovered reports that every version of the objects that existed at an end of that gap is in the record. At a resourceVersion, only objects
 	// that were created and deleted inside the gap may be wrong. They may be missing. If an agent that was killed had sent them, they may be outdated
 	// or deleted by then.

@@ -13,78 +13,139 @@ import (
 
 // record reads a record, an event in a line, after the minute at which it was observed:
 //
-//	0 started S1 @20 · 0 completed S1 @20 · 5 progress @20 · 5 gap expired 10-20 since=3 recovered · scope=… · h1
+//	0 begin @10 continued · 9 end removed @90 · 0 started S1 @20 · 0 completed S1 @20 · scope=… · h1 · writer=v · run=1-5
+//	5 progress @20 to=4.9 since=-5 away=closed/3-4 hidden=3/15-4/18 ends · 5 former @20 · 5 gap expired 10-20 since=3 recovered
 //	1 c web/1 @10 · u web/1 @12 was=10 skipped=2 · r web/1 @10 S1 · resource=secrets · ns=other · letter=pods/1/12
+//
+// Progress without scope= is about all scopes of the resource.
 func record(lines string) []*consume.Event {
 	var out []*consume.Event
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
-		f := strings.Fields(line)
-		e := &consume.Event{Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Namespace: "shop", Time: minute(f[0])}
-		gap, initial := &consume.Stream{}, false
-		for _, x := range f[2:] {
-			key, value, _ := strings.Cut(x, "=")
-			switch {
-			case x[0] == '@':
-				e.ResourceVersion, e.Sequence = x[1:], x[1:]
-			case key == "scope":
-				e.Scope = value
-			case key == "resource":
-				e.Resource = value
-			case key == "cluster":
-				e.Cluster, e.ClusterUID = "x", value
-			case key == "group":
-				e.APIVersion = value + "/v1"
-			case key == "ns":
-				e.Namespace = value
-			case key == "since":
-				gap.Since = minute(value)
-			case key == "letter":
-				gap.DeadLetter = value
-			case x == "recovered":
-				gap.Recovered = true
-			case x == "initial":
-				initial = true
-			case len(x) == 2 && x[0] == 'h':
-				e.ID = "/" + x
-			}
-		}
-		e.ID = fmt.Sprintf("%s/%s/%d%s", f[1], f[2], len(out), e.ID)
-		switch f[1] {
-		case "started", "completed":
-			e.Type, e.Stream = consume.TypePrefix+"snapshot."+f[1], &consume.Stream{Snapshot: f[2], ResourceVersion: e.ResourceVersion, Initial: initial}
-		case "progress":
-			e.Type, e.Stream = consume.TypeProgress, &consume.Stream{ResourceVersion: e.ResourceVersion}
-		case "gap":
-			e.Type, e.Stream, gap.Reason = consume.TypeGap, gap, consume.GapReason(f[2])
-			gap.FromResourceVersion, gap.ToResourceVersion, _ = strings.Cut(f[3], "-")
-		default:
-			e.Op, e.Data = consume.Op(f[1]), &consume.Data{Op: consume.Op(f[1])}
-			e.Name, e.UID, _ = strings.Cut(f[2], "/")
-			if e.Op != consume.Deleted && e.Op != consume.Left {
-				e.Data.After = json.RawMessage(`{"kind":"Pod"}`)
-			}
-			for _, x := range f[3:] {
-				switch key, value, _ := strings.Cut(x, "="); {
-				case key == "was":
-					e.Data.PreviousResourceVersion = value
-				case key == "skipped":
-					e.Data.Skipped = int(number(value))
-				case key == "after":
-					e.Data.After = json.RawMessage(value)
-				case x[0] == 'S':
-					e.Data.Snapshot = x
-				}
-			}
-		}
-		if e.Stream != nil {
-			e.Namespace = ""
-			if e.Scope == "" {
-				e.Scope = e.GroupResource()
-			}
-		}
-		out = append(out, e)
+		out = append(out, recordLine(strings.Fields(line), len(out)))
 	}
 	return out
+}
+
+func recordLine(f []string, n int) *consume.Event {
+	e := &consume.Event{Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Namespace: "shop", Time: minute(f[0])}
+	st := &consume.Stream{Writer: "w", Run: "1-1795176000000"}
+	p := &consume.Progress{Writer: "w", Run: st.Run, Number: n + 1, Since: e.Time.Add(-10 * time.Minute)}
+	entry := consume.ScopeProgress{To: e.Time}
+	for _, x := range f[2:] {
+		key, value, _ := strings.Cut(x, "=")
+		switch {
+		case x[0] == '@':
+			e.ResourceVersion, e.Sequence = x[1:], x[1:]
+		case key == "scope":
+			e.Scope, entry.Scope = value, value
+		case key == "resource":
+			e.Resource = value
+		case key == "cluster":
+			e.Cluster, e.ClusterUID = "x", value
+		case key == "group":
+			e.APIVersion = value + "/v1"
+		case key == "ns":
+			e.Namespace = value
+		case key == "since":
+			st.Since, p.Since = minute(value), minute(value)
+		case key == "letter":
+			st.DeadLetter = value
+		case key == "writer":
+			st.Writer, p.Writer = value, value
+		case key == "run":
+			st.Run, p.Run = value, value
+		case key == "to":
+			entry.To = minute(value)
+		case key == "away":
+			entry.Interruptions = append(entry.Interruptions, interruption(value))
+		case key == "hidden":
+			entry.Hidden = append(entry.Hidden, hidden(value))
+		case x == "ends":
+			p.Ends = true
+		case x == "recovered":
+			st.Recovered = true
+		case x == "initial":
+			st.Initial = true
+		case x == "noise":
+			st.Rules = []consume.Rule{{Noise: []string{"status-only"}}}
+		case x == "continued":
+			st.Continued = true
+		case len(x) == 2 && x[0] == 'h':
+			e.ID, entry.History = "/"+x, uint32(number(x[1:]))
+		}
+	}
+	e.ID = fmt.Sprintf("%s/%s/%d%s", f[1], f[2], n, e.ID)
+	st.ResourceVersion, entry.ResourceVersion, entry.Resource = e.ResourceVersion, e.ResourceVersion, e.GroupResource()
+	switch f[1] {
+	case "started", "completed":
+		e.Type, e.Stream, st.Snapshot = consume.TypePrefix+"snapshot."+f[1], st, f[2]
+	case "begin":
+		e.Type, e.Stream = consume.TypeScopeStarted, st
+	case "end":
+		e.Type, e.Stream, st.End = consume.TypeScopeEnded, st, consume.EndReason(f[2])
+	case "former":
+		e.Type, e.Stream = consume.TypeProgress, &consume.Stream{ResourceVersion: e.ResourceVersion}
+	case "progress":
+		p.Scopes = []consume.ScopeProgress{entry}
+		return &consume.Event{ID: e.ID, Type: consume.TypeProgress, Source: e.Source, ClusterUID: e.ClusterUID, Time: e.Time, Progress: p}
+	case "gap":
+		e.Type, e.Stream, st.Reason = consume.TypeGap, st, consume.GapReason(f[2])
+		st.FromResourceVersion, st.ToResourceVersion, _ = strings.Cut(f[3], "-")
+		st.ResourceVersion = ""
+	default:
+		recordObject(e, f)
+	}
+	if e.Stream != nil {
+		e.Namespace = ""
+		if e.Scope == "" {
+			e.Scope = e.GroupResource()
+		}
+	}
+	return e
+}
+
+// recordObject completes the event of an object.
+func recordObject(e *consume.Event, f []string) {
+	e.Op, e.Data = consume.Op(f[1]), &consume.Data{Op: consume.Op(f[1])}
+	e.Name, e.UID, _ = strings.Cut(f[2], "/")
+	if e.Op != consume.Deleted && e.Op != consume.Left {
+		e.Data.After = json.RawMessage(`{"kind":"Pod"}`)
+	}
+	for _, x := range f[3:] {
+		switch key, value, _ := strings.Cut(x, "="); {
+		case key == "was":
+			e.Data.PreviousResourceVersion = value
+		case key == "skipped":
+			e.Data.Skipped = int(number(value))
+		case key == "after":
+			e.Data.After = json.RawMessage(value)
+		case x[0] == 'S':
+			e.Data.Snapshot = x
+		}
+	}
+}
+
+// interruption reads "why/from-until"; without until it is not over.
+func interruption(s string) consume.Interruption {
+	why, span, _ := strings.Cut(s, "/")
+	from, until, over := strings.Cut(span, "-")
+	i := consume.Interruption{Why: consume.InterruptionReason(why), From: minute(from)}
+	if over {
+		i.Until = minute(until)
+	}
+	return i
+}
+
+// hidden reads "minute/resourceVersion-minute/resourceVersion"; without the second half it is not over.
+func hidden(s string) consume.HiddenSpan {
+	from, until, over := strings.Cut(s, "-")
+	at, rv, _ := strings.Cut(from, "/")
+	h := consume.HiddenSpan{From: minute(at), FromResourceVersion: rv}
+	if over {
+		at, rv, _ = strings.Cut(until, "/")
+		h.Until, h.UntilResourceVersion = minute(at), rv
+	}
+	return h
 }
 
 // minute is a time so many minutes after noon.
@@ -127,12 +188,302 @@ func TestScopes(t *testing.T) {
 		},
 		{
 			"the agent was away", steady + `
-			14 progress @60
-			15 progress @60`, "9", "late from 40 to 60",
+			14 progress @60 away=closed/4.2-13.9
+			15 progress @60 away=closed/4.2-13.9`, "9", "late from 4.2 to 13.9: closed",
+		},
+		{
+			"before the agent was away", steady + `
+			14 progress @60 away=closed/4.2-13.9`, "4.1", "exact from 40 to 60",
+		},
+		{
+			"after the agent was away", steady + `
+			14 progress @60 away=closed/4.2-13.9`, "13.9", "exact from 40 to 60",
+		},
+		{
+			"the agent is still away", steady + `
+			5 progress @40 to=4.2 away=blocked/4.2
+			6 progress @40 to=4.2 away=blocked/4.2`, "4.5", "unknown from 40",
+		},
+		{
+			"an interruption that was not over at first", steady + `
+			5 progress @50 away=silent/4.2
+			6 progress @60 away=silent/4.2-5.5`, "4.5", "late from 4.2 to 5.5: silent",
+		},
+		{
+			"an interruption that was not over at first, and was before the moment", steady + `
+			5 progress @40 to=4.2 away=blocked/4.2
+			6 progress @60 away=blocked/4.2-4.4`, "4.5", "exact from 40 to 60",
+		},
+		{
+			"two interruptions around the moment", steady + `
+			5 progress @50 away=silent/4.1-4.6 away=cut/4.3-4.8`, "4.5", "late from 4.1 to 4.8: silent",
+		},
+		{
+			"progress that comes late says what was before", steady + `
+			14 progress @60 since=4`, "9", "exact from 40 to 60",
+		},
+		{
+			"progress is missing", steady + `
+			14 progress @60 since=4.5`, "4.2", "late from 4 to 4.5: unheard",
+		},
+		{
+			"after progress that is missing", steady + `
+			14 progress @60 since=4.5`, "4.6", "exact from 40 to 60",
+		},
+		{
+			"progress is missing, and an interruption was not over before", steady + `
+			5 progress @50 away=silent/4.5
+			20 progress @60 since=10`, "4.7", "late from 4.5 to 10: silent",
+		},
+		{
+			"an agent was killed", steady + `
+			14 begin @40 continued run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "9", "late from 4 to 14.2: start",
+		},
+		{
+			"an agent was killed, and began again", steady + `
+			14 begin @40 continued run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "14.3", "exact from 40 to 60",
+		},
+		{
+			"an agent was killed, and begins again", steady + `
+			14 begin @40 continued run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8 run=1-1795176830000
+			16 progress @60 since=13.8 away=start/13.8-15.5 run=1-1795176830000`, "9", "late from 4 to 15.5: start",
+		},
+		{
+			"a run that does not say how it began", steady + `
+			14 begin @40 continued run=1-1795176830000
+			15 progress @60 since=5 run=1-1795176830000`, "9", "late from 4 to 13.833333333333334: start",
+		},
+		{
+			"a run that had ended", steady + `
+			4.5 progress @42 ends
+			4.8 begin @40 continued run=1-1795176280000
+			5 progress @60 since=4.6 away=start/4.5-4.9 run=1-1795176280000`, "4.7", "late from 4.5 to 4.9: start",
+		},
+		{
+			"before the end of that run", steady + `
+			4.5 progress @42 ends
+			4.8 begin @40 continued run=1-1795176280000
+			5 progress @60 since=4.6 away=start/4.5-4.9 run=1-1795176280000`, "4.4", "exact from 40 to 42",
+		},
+		{
+			"what a former run says late counts for nothing", steady + `
+			14 begin @40 continued run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000
+			16 progress @99 since=4`, "rv:70", "unknown from 60",
+		},
+		{
+			"a copy of progress", steady + `
+			14 progress @60 away=closed/4.2-13.9
+			14 progress @60 since=13.9`, "9", "late from 4.2 to 13.9: closed",
+		},
+		{
+			"progress that claims nothing", steady + `
+			5 progress away=listed/4.1-4.4
+			6 progress @60`, "4.2", "late from 4.1 to 4.4: listed",
+		},
+		{
+			"filters hide a version", steady + `
+			5 progress @50 hidden=4.2/42`, "4.5", "uncertain from 42: filtered",
+		},
+		{
+			"filters hide a version, by resourceVersion", steady + `
+			5 progress @50 hidden=4.2/42`, "rv:45", "uncertain from 42: filtered",
+		},
+		{
+			"filters hide a version later", steady + `
+			5 progress @50 hidden=4.2/42`, "rv:41", "exact",
+		},
+		{
+			"filters hide a version later, by time", steady + `
+			5 progress @50 hidden=4.2/42`, "4.1", "exact from 40 to 50",
+		},
+		{
+			"filters hid a version", steady + `
+			5 progress @50 hidden=4.2/42
+			6 progress @60 hidden=4.2/42-5.5/55`, "rv:52", "uncertain from 42 to 55: filtered",
+		},
+		{
+			"the filters hide nothing any more", steady + `
+			5 progress @50 hidden=4.2/42
+			6 progress @60 hidden=4.2/42-5.5/55`, "rv:55", "exact",
+		},
+		{
+			"filters hide a version now", steady + `
+			5 progress @50 hidden=4.2/42`, "now 5", "uncertain from 42: filtered",
+		},
+		{
+			"filters hide a version at the end", steady + `
+			5 progress @50 hidden=4.2/42`, "", "uncertain from 42: filtered",
+		},
+		{
+			"filters hide nothing now", steady + `
+			5 progress @50 hidden=4.2/42
+			6 progress @60 hidden=4.2/42-5.5/55`, "now 6", "exact from 60",
+		},
+		{
+			"filters hid a version, and progress is missing", steady + `
+			5 progress @50 hidden=4.2/42
+			20 progress @60 since=10`, "rv:55", "uncertain from 42 to 60: filtered",
+		},
+		{
+			"filters hid a version, and a snapshot has read it", steady + `
+			5 progress @50 hidden=4.2/42
+			5.1 started S2 @55
+			5.2 completed S2 @55`, "rv:55", "exact",
+		},
+		{
+			"an agent with filters was killed, and nobody says what they withheld at its end", steady + `
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43", "uncertain from 41 to 45: filtered",
+		},
+		{
+			"from where its next run goes on, that run says it", steady + `
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:45", "exact",
+		},
+		{
+			"an agent with filters ended in good order", steady + `
+			4.5 progress @42 ends
+			14 begin @42 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43", "exact",
+		},
+		{
+			"an agent with filters ended in good order, and its next run was killed before its first progress", steady + `
+			4.5 progress @42 ends
+			10 begin @42 continued noise run=1-1795176590000
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43", "uncertain from 43 to 45: filtered",
+		},
+		{
+			"progress of an agent with filters is missing", steady + `
+			4.1 begin @40 continued noise
+			20 progress @60 since=10`, "rv:50", "uncertain from 41 to 60: filtered",
+		},
+		{
+			"another agent shows what the filters of the first one hide", steady + `
+			2 begin @30 writer=v
+			5 progress @50 hidden=4.2/42
+			5 progress @50 writer=v`, "4.5", "exact from 40 to 50",
+		},
+		{
+			"another agent observed while the first one was away", steady + `
+			2 begin @30 writer=v
+			5 progress @50 away=cut/4.2-4.8
+			5 progress @50 writer=v`, "4.5", "exact from 40 to 50",
+		},
+		{
+			"another agent has begun to observe later", steady + `
+			14 begin @60 writer=v
+			14.5 progress @60 since=14 writer=v`, "9", "late from 4 to 14: unheard",
+		},
+		{
+			"the scope has ended", steady + `
+			5 end deselected @50`, "6", "exact from 50 ended deselected",
+		},
+		{
+			"the scope has ended, long ago", steady + `
+			5 end deselected @50`, "now 600", "exact from 50 ended deselected",
+		},
+		{
+			"the scope has ended, by resourceVersion", steady + `
+			5 end removed @50`, "rv:50", "exact ended removed",
+		},
+		{
+			"before the end of the scope", steady + `
+			5 end removed @50`, "3.5", "exact from 30 to 40",
+		},
+		{
+			"between the last progress and the end of the scope", steady + `
+			5 end removed @50`, "4.5", "late from 4 to 5: ended",
+		},
+		{
+			"an operator has ended the scope", steady + `
+			5 end forgotten @50`, "6", "unknown from 40 ended forgotten",
+		},
+		{
+			"another agent has the scope", steady + `
+			4.5 begin @40 continued writer=v
+			4.6 end taken-over @45
+			5 progress @50 writer=v`, "4.8", "exact from 40 to 50",
+		},
+		{
+			"the scope was started again: before", steady + `
+			5 end deselected @50
+			9 begin initial
+			9 started S2 @90 initial
+			9.1 completed S2 @90
+			10 progress @95
+			11 progress @99`, "8", "exact from 50 ended deselected",
+		},
+		{
+			"the scope was started again: after", steady + `
+			5 end deselected @50
+			9 begin initial
+			9 started S2 @90 initial
+			9.1 completed S2 @90
+			10 progress @95
+			11 progress @99`, "10.5", "exact from 95 to 99",
+		},
+		{
+			"the scope was started again, by resourceVersion", steady + `
+			5 end deselected @50
+			9 begin initial
+			9 started S2 @90 initial
+			9.1 completed S2 @90
+			10 progress @95
+			11 progress @99`, "rv:95", "exact",
+		},
+		{
+			"the scope was started again, before by resourceVersion", steady + `
+			5 end deselected @50
+			9 begin initial
+			9 started S2 @90 initial
+			9.1 completed S2 @90
+			10 progress @95
+			11 progress @99`, "rv:60", "exact ended deselected",
+		},
+		{
+			"the scope was started again, before its end", steady + `
+			5 end deselected @50
+			9 begin initial
+			9 started S2 @90 initial
+			9.1 completed S2 @90
+			10 progress @95
+			11 progress @99`, "4.5", "late from 4 to 5: ended",
+		},
+		{
+			"a record of a former release", `
+			0 started S1 @10
+			0.1 completed S1 @10
+			1 former @20
+			2 former @30`, "1.5", "unknown from 30 former",
+		},
+		{
+			"a record that a former release began", `
+			0 started S1 @10
+			0.1 completed S1 @10
+			1 former @20
+			2 former @30
+			3 begin @30 continued
+			4 progress @40 since=2.9 away=start/2.9-3.2
+			5 progress @50 since=2.9`, "1.5", "unknown to 40 former",
+		},
+		{
+			"the rest of that record", `
+			0 started S1 @10
+			0.1 completed S1 @10
+			1 former @20
+			2 former @30
+			3 begin @30 continued
+			4 progress @40 since=2.9 away=start/2.9-3.2
+			5 progress @50 since=2.9`, "4.5", "exact from 40 to 50",
 		},
 		{
 			"the agent was away, by resourceVersion", steady + `
-			14 progress @60
+			14 progress @60 away=closed/4.2-13.9
 			15 progress @60`, "rv:50", "exact",
 		},
 		{
@@ -184,6 +535,14 @@ func TestScopes(t *testing.T) {
 			5 progress @70`, "rv:50", "exact",
 		},
 		{
+			"a gap that comes again during the snapshot after it", steady + `
+			14 gap compacted 40-60 since=4
+			15 started S2 @65
+			14 gap compacted 40-60 since=4
+			16 completed S2 @65
+			17 progress @70`, "rv:66", "exact",
+		},
+		{
 			"compacted: nothing is right before the next snapshot", steady + `
 			14 gap compacted 40-60 since=4
 			15 progress @70
@@ -222,12 +581,6 @@ func TestScopes(t *testing.T) {
 			14 started S2 @21
 			15 completed S2 @21
 			17 progress @30`, "14.5", "unknown to 21",
-		},
-		{
-			"a snapshot after silence, on a bus that cannot be asked", steady + `
-			14 started S2 @60
-			15 completed S2 @60
-			16 progress @70`, "rv:50", "uncertain from 40 to 60: silence",
 		},
 		{
 			"a snapshot by time", steady + `
@@ -442,6 +795,15 @@ func describe(s *timeline.Scope, byVersion bool) string {
 	}
 	bound("from", s.From)
 	bound("to", s.To)
+	if s.Why != "" {
+		text += fmt.Sprintf(" from %v to %v: %s", s.From.Time.Sub(noon).Minutes(), s.To.Time.Sub(noon).Minutes(), s.Why)
+	}
+	if s.Ended != nil {
+		text += " ended " + string(s.Ended.Reason)
+	}
+	if s.Former {
+		text += " former"
+	}
 	if s.Reason != "" {
 		text += ": " + string(s.Reason)
 	}

@@ -26,6 +26,7 @@ func (i *informer) observe(w *world, was, o thing) {
 		i.enqueue(w, consume.Created, thing{}, o, false)
 	case o.noise:
 		i.withheld[o.uid]++
+		i.hide(w, o)
 	default:
 		i.enqueue(w, consume.Updated, was, o, false)
 	}
@@ -65,6 +66,7 @@ func (i *informer) enqueue(w *world, op consume.Op, was, o thing, inferred bool)
 	if op != consume.Read {
 		e.Data.Skipped = i.withheld[o.uid]
 		delete(i.withheld, o.uid)
+		i.show(w, o)
 	}
 	after := o.rv - 1
 	if inferred { // a restart repeats all events that a gap made due, or none
@@ -91,6 +93,8 @@ func (i *informer) send(w *world) {
 	case s != nil:
 		i.snapshot, i.initial = nil, false
 		w.marker(consume.TypeSnapshotCompleted, i.scope, s.rv, s.id)
+		i.showAll(w, s)
+		i.whole = point{w.history(), s.rv, w.clock}
 		i.reach(point{w.history(), s.rv, w.clock})
 		for _, g := range i.gaps[:s.gaps] {
 			if g.right == (point{}) {
@@ -143,7 +147,7 @@ func (i *informer) ack(w *world) {
 			i.acked = min(i.acked, q.after)
 		}
 	}
-	if i.acked == i.observed {
+	if i.acked == i.observed && !i.blind {
 		i.seen = w.clock
 	}
 }
@@ -173,6 +177,9 @@ func (i *informer) begin(w *world, lost bool) {
 	}
 	i.snapshot, i.observed = s, w.rv
 	i.ack(w)
+	if i.resumes == (point{}) {
+		i.resumes = point{w.history(), s.rv, w.clock}
+	}
 	i.due, i.saved, i.said = false, point{}, point{} // the checkpoint is saved before a snapshot begins
 	clear(i.withheld)
 	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id).Stream.Initial = i.initial
@@ -246,6 +253,22 @@ func (i *informer) infer(w *world) {
 	i.ack(w)
 }
 
+// silence closes the eyes of a watch for a while, and then shows it what it has missed.
+func (w *world) silence(i *informer, meanwhile func()) {
+	if !w.alive || w.cut || i.first == (point{}) {
+		return
+	}
+	for len(i.queue) > 0 {
+		i.sendFirst(w, 0)
+	}
+	i.blind, i.away = true, w.clock
+	meanwhile()
+	i.blind = false
+	i.replay(w, func(revision) bool { return true })
+	w.tick()
+	i.interrupted(w, consume.InterruptedSilent, i.away)
+}
+
 // expire loses the history of a watch while the agent runs.
 func (w *world) expire(i *informer, recovered bool, lose func()) {
 	if !w.alive || i.first == (point{}) || i.snapshot != nil {
@@ -255,9 +278,10 @@ func (w *world) expire(i *informer, recovered bool, lose func()) {
 		i.sendFirst(w, 0)
 	}
 	from := point{w.history(), i.acked, w.clock}
-	i.blind = true
+	i.blind, i.away = true, w.clock
 	lose()
 	i.blind = false
+	i.interrupted(w, consume.InterruptedListed, i.away)
 	i.announce(w, from, consume.ReasonExpired, recovered)
 	if recovered {
 		was, is := w.upTo(i.scope, i.acked), w.upTo(i.scope, w.rv)
@@ -273,9 +297,7 @@ func (i *informer) announce(w *world, from point, reason consume.GapReason, reco
 		FromResourceVersion: fmt.Sprint(from.rv), ToResourceVersion: fmt.Sprint(w.rv), Since: from.time, Reason: reason, Recovered: recovered,
 	}
 	i.saved, i.said = point{}, point{}
-	if from.time.Before(i.progressed[1]) {
-		from.time = i.progressed[1]
-	}
+	from.time = latest(from.time, latest(i.whole.time, i.to))
 	if from.before(i.reached) { // the bus is ahead of the agent's position
 		from.history, from.rv = i.reached.history, i.reached.rv
 	}

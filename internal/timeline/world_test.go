@@ -74,7 +74,10 @@ type world struct {
 	backup int          // number of revisions in the backup of this history; 0: no backup
 	agent  map[string]*informer
 	alive  bool
-	cut    bool // the agent has no bus
+	cut    bool      // the agent has no bus
+	run    string    // of the agent
+	number int       // of the run's last progress
+	next   time.Time // of the next progress
 	log    []*consume.Event
 }
 
@@ -85,20 +88,18 @@ type informer struct {
 	acked    uint64   // position of a restart: the bus has everything up to it
 	observed uint64
 	withheld map[string]int
-	blind    bool           // its watch delivers nothing
-	snapshot *snapshot      // under way
-	next     time.Time      // of the next progress
-	seen     time.Time      // the bus has everything from before
-	saved    point          // acked and seen as the checkpoint may have them: those before the last progress
-	said     point          // at the last progress
-	due      bool           // a snapshot has to follow a gap
-	initial  bool           // it began without a position, and has no complete snapshot
-	lost     [][2]time.Time // changes were observed, were on their way when the agent was killed, and were observed again
+	blind    bool      // its watch delivers nothing
+	snapshot *snapshot // under way
+	seen     time.Time // the bus has everything from before
+	saved    point     // acked and seen as the checkpoint may have them: those before the last progress
+	said     point     // at the last progress
+	due      bool      // a snapshot has to follow a gap
+	initial  bool      // it began without a position, and has no complete snapshot
 
-	first, reached point        // the first snapshot; the last progress or completed snapshot
-	progressed     [2]time.Time // the last two
+	first, reached point // the first snapshot; the last progress or completed snapshot
 	gaps           []*gap
 	letters        []letter
+	observer
 }
 
 type queued struct {
@@ -168,18 +169,19 @@ func (w *world) upTo(scope string, rv uint64) map[string]thing {
 func (w *world) pass(d time.Duration) {
 	for end := w.clock.Add(d); w.clock.Before(end); {
 		w.clock = w.clock.Add(min(end.Sub(w.clock), 10*time.Second))
+		if !w.alive {
+			continue
+		}
+		w.each(func(i *informer) { i.ack(w) })
+		if w.cut || w.clock.Before(w.next) {
+			continue
+		}
 		w.each(func(i *informer) {
-			if !w.alive {
-				return
-			}
-			i.ack(w)
-			if !w.cut && !w.clock.Before(i.next) {
-				for len(i.queue) > 0 && w.clock.Sub(i.queue[0].e.Time) > 50*time.Second {
-					i.sendFirst(w, 0)
-				}
-				i.progress(w)
+			for len(i.queue) > 0 && w.clock.Sub(i.queue[0].e.Time) > 50*time.Second {
+				i.sendFirst(w, 0)
 			}
 		})
+		w.progress(false)
 	}
 }
 
@@ -227,35 +229,15 @@ func (i *informer) read(w *world, key string) {
 	}
 }
 
-func (i *informer) progress(w *world) {
-	i.next = w.clock.Add(time.Minute)
-	i.saved, i.said = i.said, point{w.history(), i.acked, i.seen}
-	if i.first == (point{}) || i.snapshot != nil && i.snapshot.lost {
-		return
-	}
-	w.marker(consume.TypeProgress, i.scope, i.acked, "")
-	i.progressed = [2]time.Time{w.clock, i.progressed[0]}
-	at := point{w.history(), i.acked, w.clock}
-	i.reach(at)
-	for _, g := range i.gaps {
-		if g.whole || at.before(g.to) {
-			continue
-		}
-		if g.progress++; g.progress == 1 {
-			g.right = point{g.to.history, g.to.rv, w.clock}
-		}
-	}
-	if i.due {
-		i.begin(w, false)
-	}
-}
-
 func (w *world) marker(typ, scope string, rv uint64, snapshot string) *consume.Event {
 	w.tick()
 	e := &consume.Event{
 		ID:   fmt.Sprintf("%s/%s/%s/%d%s", scope, strings.TrimPrefix(typ, consume.TypePrefix), snapshot, w.clock.UnixNano(), w.suffix()),
 		Type: typ, Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Scope: scope, Time: w.clock,
-		Sequence: fmt.Sprintf("%020d", rv), Stream: &consume.Stream{Snapshot: snapshot, ResourceVersion: fmt.Sprint(rv)},
+		Sequence: fmt.Sprintf("%020d", rv), Stream: &consume.Stream{Snapshot: snapshot, ResourceVersion: fmt.Sprint(rv), Writer: writer, Run: w.run},
+	}
+	if scope == plain && (typ == consume.TypeScopeStarted || typ == consume.TypeSnapshotStarted) {
+		e.Stream.Rules = []consume.Rule{{Noise: []string{"status-only"}}}
 	}
 	if snapshot != "" { // a continued snapshot starts again with the same id
 		e.ID = fmt.Sprintf("%s/%s/%s%s", scope, snapshot, typ, w.suffix())
@@ -272,26 +254,43 @@ func (w *world) again() {
 	}
 }
 
-// stop kills the agent. Queued events are lost.
+// stop ends the agent in good order, or kills it. Then queued events are lost.
 func (w *world) stop() {
+	orderly := w.alive && !w.cut && w.chance(3, "in good order")
+	if orderly {
+		w.each(func(i *informer) {
+			for len(i.queue) > 0 {
+				i.sendFirst(w, 0)
+			}
+		})
+		w.progress(true)
+	}
 	w.alive = false
 	w.each(func(i *informer) {
-		if len(i.queue) > 0 {
-			i.lost = append(i.lost, [2]time.Time{i.queue[0].e.Time})
-		}
 		i.queue = nil
+		i.ended = i.ended && orderly
 		clear(i.withheld)
-		if w.chance(2, "checkpoint is old") && i.saved.rv > 0 && i.saved.history == w.history() {
+		if !orderly && w.chance(2, "checkpoint is old") && i.saved.rv > 0 && i.saved.history == w.history() {
 			i.acked, i.seen = i.saved.rv, i.saved.time
 		}
+		i.forget()
 	})
 }
 
 // start starts the agent. how describes the history since the last stop, such as lost or expired.
 func (w *world) start(how string) {
-	w.alive, w.cut = true, false
+	w.tick()
+	w.alive, w.cut, w.run, w.number, w.next = true, false, fmt.Sprintf("0-%d", w.clock.UnixMilli()), 0, w.clock.Add(time.Minute)
+	began := w.clock
 	w.each(func(i *informer) {
-		i.next = w.clock.Add(time.Minute)
+		initial := i.first == (point{}) || how == "lost"
+		e := w.marker(consume.TypeScopeStarted, i.scope, i.acked, "")
+		e.Stream.Initial, e.Stream.Continued = initial, !initial && how == "history"
+		i.resumes = point{w.history(), i.acked, i.seen}
+		if initial { // it has no position
+			i.resumes = point{}
+			e.Stream.ResourceVersion, e.Sequence = "", ""
+		}
 		from := point{w.history(), i.acked, i.seen}
 		switch {
 		case i.first == (point{}):
@@ -299,7 +298,9 @@ func (w *world) start(how string) {
 			i.begin(w, true)
 		case how == "lost": // the bus cannot be asked either
 			i.initial = true
-			i.gaps = append(i.gaps, &gap{from: i.reached, to: w.now(), whole: true})
+			complete := i.reached
+			complete.time = latest(i.whole.time, i.to)
+			i.gaps = append(i.gaps, &gap{from: complete, to: w.now(), whole: true})
 			i.begin(w, true)
 		case how == "history":
 			i.goOn(w)
@@ -323,9 +324,7 @@ func (w *world) start(how string) {
 			i.begin(w, true)
 		}
 		i.ack(w)
-		if n := len(i.lost); n > 0 && i.lost[n-1][1].IsZero() {
-			i.lost[n-1][1] = w.clock
-		}
+		i.interrupted(w, consume.InterruptedStart, began)
 	})
 }
 
@@ -342,6 +341,8 @@ func (w *world) restore() {
 			i.sendFirst(w, 0)
 		}
 		from[i.scope] = point{w.history(), i.acked, w.clock}
+		i.hiding, i.unknown = nil, false
+		i.close(w, w.rv)
 	})
 	w.tick()
 	w.etcd, w.began, w.rv = append(w.etcd, slices.Clone(old)), append(w.began, w.clock), old[len(old)-1].rv

@@ -1,0 +1,631 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// MaxLag is how long after a moment an answer about it may still change. Bookmarks and progress come
+// each minute.
+const MaxLag = 125 * time.Second
+
+// These are reasons of interruptions that no agent reports: the record shows them.
+const (
+	InterruptedUnheard consume.InterruptionReason = "unheard" // progress is missing
+	InterruptedEnded   consume.InterruptionReason = "ended"   // the scope ended before the next progress
+)
+
+// isFormerProgress reports whether an event is the progress of one scope, as agents of former
+// releases sent it.
+func isFormerProgress(e *consume.Event) bool {
+	return e.Type == consume.TypeProgress && e.Progress == nil
+}
+
+// run is one run of an agent.
+type run struct {
+	name         string
+	epoch, began uint64 // began: milliseconds since 1970; 0: not known
+}
+
+func runOf(name string) run {
+	epoch, began, _ := strings.Cut(name, "-")
+	r := run{name: strings.Clone(name)}
+	var err error
+	if r.epoch, err = strconv.ParseUint(epoch, 10, 64); err != nil {
+		return run{name: r.name}
+	}
+	r.began = number(began)
+	return r
+}
+
+// precedes reports whether r is known to be before q.
+func (r run) precedes(q run) bool {
+	return r.began > 0 && q.began > 0 && cmp.Or(cmp.Compare(r.epoch, q.epoch), cmp.Compare(r.began, q.began)) < 0
+}
+
+func (r run) time() time.Time {
+	if r.began == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(r.began)) //nolint:gosec // overflow gives another time, and the order of runs does not need it
+}
+
+// writerKey identifies an agent, across its restarts.
+type writerKey struct {
+	cluster consume.ClusterKey
+	name    string
+}
+
+// writer is what a log says of an agent.
+type writer struct {
+	run    run
+	scopes map[string]map[string]start // of the run, by resource
+	ended  map[string]bool             // scopes that the run has ended
+}
+
+// start is what a log says of the start of a scope. at is zero if the log lacks scope.started.
+type start struct{ at time.Time }
+
+// enter begins a run. It returns false if the run is earlier than the present one: its events are
+// late.
+func (w *writer) enter(r run) bool {
+	if w.run.name == r.name {
+		return true
+	}
+	if r.precedes(w.run) {
+		return false
+	}
+	w.run, w.scopes, w.ended = r, map[string]map[string]start{}, map[string]bool{}
+	return true
+}
+
+// note notes an event that says which scopes the run has.
+func (w *writer) note(e *consume.Event, news bool) {
+	if !w.enter(runOf(e.Stream.Run)) {
+		return
+	}
+	resource, scope := e.GroupResource(), e.Scope
+	switch {
+	case e.Type == consume.TypeScopeEnded:
+		delete(w.scopes[resource], scope)
+		w.ended[strings.Clone(scope)] = true
+		return
+	case w.ended[scope] && !news:
+		return // a copy
+	}
+	delete(w.ended, scope)
+	if w.scopes[resource] == nil {
+		w.scopes[strings.Clone(resource)] = map[string]start{}
+	}
+	begun := w.scopes[resource][scope]
+	if e.Type == consume.TypeScopeStarted && begun.at.IsZero() { // later ones say that the rules have changed
+		begun.at = e.Time
+	}
+	w.scopes[resource][strings.Clone(scope)] = begun
+}
+
+// covers returns the scopes that the kth entry of a progress is about, as far as they are known. sent
+// is the time of the progress. A scope that was started at that time or later was not known to it.
+func (w *writer) covers(p *consume.Progress, k int, sent time.Time) []string {
+	entry := &p.Scopes[k]
+	if entry.Scope != "" {
+		return []string{entry.Scope}
+	}
+	var out []string
+	all := w.scopes[entry.Resource]
+	for scope, begun := range all {
+		named := slices.ContainsFunc(p.Scopes, func(o consume.ScopeProgress) bool {
+			return o.Resource == entry.Resource && o.Scope == scope
+		})
+		isKnown := !begun.at.IsZero() || !isPartOfAny(scope, all)
+		if !named && isKnown && begun.at.Before(sent) {
+			out = append(out, scope)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// isPartOfAny reports whether a scope is a part of another one, of which a snapshot was taken.
+func isPartOfAny(part string, all map[string]start) bool {
+	for scope := range all {
+		if consume.IsPartOf(part, scope) {
+			return true
+		}
+	}
+	return false
+}
+
+// writer returns what the log says of the writer of an event.
+func (l *logFold) writer(cluster consume.ClusterKey, name string) *writer {
+	w := l.writers[writerKey{cluster, name}]
+	if w == nil {
+		w = &writer{}
+		key := writerKey{consume.ClusterKey{Source: strings.Clone(cluster.Source), UID: strings.Clone(cluster.UID)}, strings.Clone(name)}
+		l.writers[key] = w
+	}
+	return w
+}
+
+// noteWriter notes a stream event that names its writer.
+func (l *logFold) noteWriter(e *consume.Event, news bool) {
+	if s := e.Stream; s.Writer != "" && s.Run != "" {
+		l.writer(e.ClusterKey(), s.Writer).note(e, news)
+	}
+}
+
+// observe notes the progress of a writer.
+func (l *logFold) observe(m Moment, e *consume.Event, o Options) {
+	p := e.Progress
+	w := l.writer(e.ClusterKey(), p.Writer)
+	if !w.enter(runOf(p.Run)) {
+		return
+	}
+	for k := range p.Scopes {
+		entry := &p.Scopes[k]
+		scopes := w.covers(p, k, e.Time)
+		if entry.Scope == "" && l.joined && max(entry.Count, 1) > len(scopes) {
+			scopes = append(scopes, entry.Resource) // their starts were not read
+		}
+		for _, name := range scopes {
+			key := scopeKey{e.ClusterKey(), name}
+			if l.scopes[key] == nil && o.Asked != nil && !o.Asked(entry.Resource, name) {
+				continue
+			}
+			s := l.scope(key, entry.Resource)
+			s.informer = s.informer || entry.Scope != "" || l.joined
+			s.observe(m, e, w.run, entry)
+		}
+	}
+}
+
+// observation is what one writer says about its observation of a scope.
+type observation struct {
+	run    run
+	number int       // of its last progress
+	since  time.Time // it says nothing about earlier moments
+	heard  time.Time // of the last progress
+	to     time.Time // up to which the log has everything
+	at     point     // so by resourceVersion
+	ends   bool      // the last progress is that of the end of the run
+
+	filters bool   // the writer withholds versions
+	began   string // the last run that has begun
+	mute    bool   // a run since the last progress has ended without one
+	resumed string // the run that has said from where it continues
+	resumes point  // from where; zero: it did not say it
+
+	former, formerHeard time.Time // `to` and `heard` as they were
+
+	decided bool // later progress says nothing new about the moment
+	away    *away
+	open    []away // those that were not over at the last progress
+	hidden  *hiddenSpan
+	hides   []hiddenSpan // those that were not over at the last progress
+	lost    []hiddenSpan // those whose end no progress says: they end at the next claim
+	end     *End
+}
+
+// away is a span in which a scope was not observed. A zero until is one that is not known.
+type away struct {
+	why         consume.InterruptionReason
+	from, until time.Time
+}
+
+// around reports whether a moment is inside.
+func (a *away) around(m Moment) bool {
+	return m.kind == atTime && a.from.Before(m.time) && (a.until.IsZero() || m.time.Before(a.until))
+}
+
+// hiddenSpan is a span in which filters withhold versions. The zero value of an end is one that is
+// not known.
+type hiddenSpan struct{ from, until mark }
+
+func hiddenOf(h *consume.HiddenSpan, entry *consume.ScopeProgress) hiddenSpan {
+	of := func(t time.Time, rv string) mark {
+		m := mark{time: t}
+		if n := number(rv); n > 0 {
+			m.at = point{entry.History, n}
+		}
+		return m
+	}
+	out := hiddenSpan{of(h.From, h.FromResourceVersion), of(h.Until, h.UntilResourceVersion)}
+	if !h.IsOpen() {
+		out.until = out.until.or(claimOf(entry))
+	}
+	return out
+}
+
+// around reports whether a moment is inside. A span that is not over includes the end of the record.
+func (h *hiddenSpan) around(m Moment) bool {
+	switch m.kind {
+	case atTime:
+		return !h.from.time.After(m.time) && (h.until.time.IsZero() || m.time.Before(h.until.time))
+	case atVersion:
+		return !m.rv.below(h.from.at) && (h.until.at == point{} || m.rv.below(h.until.at))
+	}
+	return h.until.isZero()
+}
+
+// claimOf returns up to where an entry says that the log has everything.
+func claimOf(entry *consume.ScopeProgress) mark {
+	return mark{entry.To, point{entry.History, number(entry.ResourceVersion)}}
+}
+
+// observe notes the entry of a progress that is about the scope.
+func (s *scope) observe(m Moment, e *consume.Event, r run, entry *consume.ScopeProgress) {
+	if s.closed {
+		return
+	}
+	o := s.observation(e.Progress.Writer)
+	if o.end != nil || o.run.name == r.name && e.Progress.Number <= o.number {
+		return // late, or a copy
+	}
+	if !o.decided {
+		o.follow(m, e.Progress, r, entry, s.first)
+		if entry.ResourceVersion != "" && o.at.seq > 0 && o.at.history < entry.History { // hidden spans do not say their history
+			o.conceal(m, o.at, point{})
+		}
+		o.list(m, entry)
+	}
+	o.run, o.number, o.heard, o.ends, o.mute = r, e.Progress.Number, e.Time, e.Progress.Ends, false
+	if entry.ResourceVersion == "" {
+		return
+	}
+	claim := claimOf(entry)
+	if claim.time.After(o.to) {
+		o.to = claim.time
+	}
+	if o.at.below(claim.at) {
+		o.at = claim.at
+	}
+	s.claim(m, e, claim)
+	o.decide(m, claim)
+}
+
+// observation returns what a writer says about the scope.
+func (s *scope) observation(writer string) *observation {
+	o := s.observations[writer]
+	if o == nil {
+		o = &observation{}
+		if s.observations == nil {
+			s.observations = map[string]*observation{}
+		}
+		s.observations[strings.Clone(writer)] = o
+	}
+	return o
+}
+
+// follow notes what nobody says about the time since the writer's last progress. first is the first snapshot of the scope.
+func (o *observation) follow(m Moment, p *consume.Progress, r run, entry *consume.ScopeProgress, first mark) {
+	began := later(p.Since, r.time()) // about earlier moments, this run says nothing
+	last, at := later(o.to, o.since), first.max(mark{at: o.at}).at
+	switch {
+	case o.heard.IsZero():
+		o.since = began
+		if !first.isZero() && began.After(first.time) {
+			o.conceal(m, first.at, point{})
+		}
+		return
+	case o.run.name != r.name:
+		o.former, o.formerHeard = last, o.heard
+		if p.Since.After(r.time()) { // the progress that had the beginning of the run is missing
+			o.conceal(m, at, point{})
+		} else if !o.ends || o.mute {
+			o.conceal(m, at, o.resumesOf(r))
+		}
+		started := slices.ContainsFunc(entry.Interruptions, func(i consume.Interruption) bool { return i.Why == consume.InterruptedStart })
+		if !started {
+			o.leave(m, away{consume.InterruptedStart, last, later(began, o.heard)})
+		}
+	case p.Since.After(o.heard):
+		began = p.Since
+		o.leave(m, away{InterruptedUnheard, last, p.Since})
+		o.conceal(m, at, point{})
+	default:
+		return // the new progress has all that was not over
+	}
+	for _, a := range o.open {
+		a.until = began
+		o.leave(m, a)
+	}
+	o.lost = append(o.lost, o.hides...)
+}
+
+// conceal notes versions of which nobody says whether filters withheld them. A zero until is the next claim.
+func (o *observation) conceal(m Moment, from, until point) {
+	from.seq++ // up to there, it is known
+	switch h := (hiddenSpan{mark{at: from}, mark{at: until}}); {
+	case m.kind != atVersion || !o.filters: // by time, it is an interruption
+	case until == point{}:
+		o.lost = append(o.lost, h)
+	default:
+		o.hide(m, h)
+	}
+}
+
+// resumesOf returns the resourceVersion from which a run continues; zero: it is not known.
+func (o *observation) resumesOf(r run) point {
+	if o.resumed != r.name {
+		return point{}
+	}
+	return o.resumes
+}
+
+// noteStart notes what an event says about the beginning of an observation.
+func (o *observation) noteStart(e *consume.Event) {
+	if runOf(e.Stream.Run).precedes(runOf(o.began)) {
+		return // late
+	}
+	o.end = nil
+	o.filters = slices.ContainsFunc(e.Stream.Rules, func(r consume.Rule) bool {
+		return len(r.Operations) > 0 || r.Where != "" || len(r.Noise) > 0
+	})
+	if o.began != e.Stream.Run {
+		o.mute = o.mute || o.began != "" && o.began != o.run.name
+		o.began = strings.Clone(e.Stream.Run)
+	}
+	if at := pointOf(e); o.resumed != e.Stream.Run && at.seq > 0 {
+		o.resumed, o.resumes = strings.Clone(e.Stream.Run), at
+	}
+}
+
+// list notes the interruptions and hidden spans of a progress.
+func (o *observation) list(m Moment, entry *consume.ScopeProgress) {
+	o.open, o.hides = nil, nil
+	if entry.ResourceVersion != "" {
+		for _, h := range o.lost {
+			h.until = claimOf(entry)
+			o.hide(m, h)
+		}
+		o.lost = nil
+	}
+	for i := range entry.Interruptions {
+		a := away{entry.Interruptions[i].Why, entry.Interruptions[i].From, entry.Interruptions[i].Until}
+		if a.why == consume.InterruptedStart && !o.former.IsZero() { // nobody observed it between both runs
+			if a.from.After(o.former) {
+				a.from = o.former
+			}
+			if !a.until.IsZero() {
+				a.until = later(a.until, o.formerHeard)
+			}
+		}
+		if a.until.IsZero() {
+			o.open = append(o.open, a)
+		} else {
+			o.leave(m, a)
+		}
+	}
+	for i := range entry.Hidden {
+		h := hiddenOf(&entry.Hidden[i], entry)
+		if entry.Hidden[i].IsOpen() {
+			o.hides = append(o.hides, h)
+		} else {
+			o.hide(m, h)
+		}
+	}
+}
+
+// leave notes an interruption that is over, if it is around the moment.
+func (o *observation) leave(m Moment, a away) {
+	switch {
+	case !a.around(m):
+	case o.away == nil:
+		o.away = &a
+	default: // both together
+		if a.from.Before(o.away.from) {
+			o.away.from = a.from
+		}
+		o.away.until = later(o.away.until, a.until)
+	}
+}
+
+// hide notes a hidden span that is over, if it is around the moment.
+func (o *observation) hide(m Moment, h hiddenSpan) {
+	if h.around(m) && o.hidden == nil {
+		o.hidden = &h
+	}
+}
+
+// decide notes whether the last progress is the last one that says something about the moment. Such
+// a progress has each interruption and each hidden span around the moment.
+func (o *observation) decide(m Moment, claim mark) {
+	switch m.kind {
+	case atTime:
+		open := slices.ContainsFunc(o.open, func(a away) bool { return a.around(m) })
+		o.decided = o.decided || !o.to.Before(m.time) && !open
+	case atVersion:
+		o.decided = o.decided || !claim.at.below(m.rv)
+	}
+	if o.decided && o.hidden == nil {
+		o.hidden = o.hiding(m)
+	}
+}
+
+// hiding returns the hidden span around the moment, as far as the writer has said it; nil: none.
+func (o *observation) hiding(m Moment) *hiddenSpan {
+	if o.hidden != nil {
+		return o.hidden
+	}
+	for _, h := range slices.Concat(o.hides, o.lost) {
+		if h.around(m) {
+			return &h
+		}
+	}
+	return nil
+}
+
+// absence returns the interruption around the moment, as far as the writer has said it; nil: none.
+// before is the last moment before it that is known.
+func (o *observation) absence(m Moment, before time.Time) *away {
+	if o.away != nil {
+		return o.away
+	}
+	for i := range o.open {
+		if o.open[i].around(m) && !o.decided {
+			return &o.open[i]
+		}
+	}
+	if m.kind == atTime && m.time.Before(o.since) {
+		return &away{InterruptedUnheard, before, o.since}
+	}
+	return nil
+}
+
+// claim notes up to where a progress says that the log has everything.
+func (s *scope) claim(m Moment, e *consume.Event, now mark) {
+	s.unordered = now.at.seq == 0
+	if s.first.isZero() && s.joined || !s.first.isZero() && s.isFormer() {
+		s.first, s.renewed = now, !s.former.isZero()
+	}
+	if !now.at.below(s.reached.at) { // an agent that was killed may say less than before
+		s.reached = s.reached.max(now)
+	}
+	s.last, s.claimed = s.last.max(mark{e.Time, now.at}), s.claimed.max(now)
+	s.close(m, func(g *span) bool { return g.shown(mark{e.Time, now.at}) })
+	if m.kind != atTime {
+		return
+	}
+	if !now.time.After(m.time) {
+		s.before = s.before.max(now)
+	} else if s.after.isZero() || now.time.Before(s.after.time) {
+		s.after = now
+	}
+}
+
+// judgeTime returns the certainty of the scope at a time of which no gap is known.
+func (s *scope) judgeTime(m Moment) (Certainty, *away, *hiddenSpan) {
+	var late *away
+	var hidden *hiddenSpan
+	for _, name := range sortedKeys(s.observations) {
+		o := s.observations[name]
+		if o.to.Before(m.time) {
+			continue
+		}
+		a, h := o.absence(m, s.before.time), o.hiding(m)
+		switch {
+		case a == nil && h == nil:
+			return Exact, nil, nil
+		case h != nil:
+			hidden = h
+		case late == nil:
+			late = a
+		}
+	}
+	switch end := s.ended(); {
+	case hidden != nil:
+		return Uncertain, nil, hidden
+	case late != nil:
+		return Late, late, nil
+	case end != nil: // no progress follows
+		return Late, &away{InterruptedEnded, s.complete().time, end.Time}, nil
+	}
+	return Unknown, nil, nil
+}
+
+// hiding returns the hidden span around a moment that is no time; nil: there is none.
+func (s *scope) hiding(m Moment) *hiddenSpan {
+	var newest time.Time
+	decided := false
+	for _, o := range s.observations {
+		newest, decided = later(newest, o.heard), decided || o.decided
+	}
+	if m.kind == atVersion && !decided && !m.rv.below(s.whole.at) {
+		return nil // a snapshot has read what was hidden
+	}
+	if !decided {
+		if h := s.concealed(m); h != nil {
+			return h
+		}
+	}
+	var hidden *hiddenSpan
+	for _, name := range sortedKeys(s.observations) {
+		o := s.observations[name]
+		if o.heard.IsZero() || o.decided != decided || m.kind != atVersion && newest.Sub(o.heard) > MaxLag {
+			continue
+		}
+		h := o.hiding(m)
+		if h == nil {
+			return nil // this writer shows everything
+		}
+		hidden = h
+	}
+	return hidden
+}
+
+// concealed returns the span of versions after the last claim, if filters may have withheld some and the moment is inside. Otherwise, it
+// returns nil.
+func (s *scope) concealed(m Moment) *hiddenSpan {
+	from := s.first
+	filters := false
+	for _, o := range s.observations {
+		from, filters = from.max(mark{at: o.at}), filters || o.filters
+	}
+	if m.kind != atVersion || !filters || !from.at.below(m.rv) {
+		return nil
+	}
+	return &hiddenSpan{from: mark{at: from.at}}
+}
+
+// noteStarted notes that a writer observes the scope. It returns false if that is after the moment,
+// and the scope had ended before.
+func (s *scope) noteStarted(m Moment, e *consume.Event) bool {
+	if s.ended() != nil {
+		again := e.Type == consume.TypeSnapshotStarted || m.kind != atVersion || e.Stream.Continued
+		switch {
+		case !again:
+			return true // the snapshot that follows has a resourceVersion
+		case !m.Includes(e):
+			s.closed = true
+			return false
+		case !e.Stream.Continued || e.Type == consume.TypeSnapshotStarted:
+			*s = scope{resource: s.resource, joined: s.joined, informer: s.informer}
+		}
+	}
+	if e.Stream.Writer != "" {
+		s.observation(e.Stream.Writer).noteStart(e)
+	}
+	return true
+}
+
+// noteEnded notes that a writer does not observe the scope any more.
+func (s *scope) noteEnded(e *consume.Event, now mark) {
+	end := &End{Bound: now.bound(), Reason: e.Stream.End, Successors: e.Stream.Successors, at: now}
+	if e.Stream.Writer != "" {
+		s.observation(e.Stream.Writer).end = end
+		return
+	}
+	s.observation("").end = end
+	for _, o := range s.observations {
+		o.end = end
+	}
+}
+
+// ended returns the end of the scope, nil if a writer may still observe it.
+func (s *scope) ended() *End {
+	var last *End
+	for _, o := range s.observations {
+		if o.end == nil {
+			return nil
+		}
+		if last == nil || last.Time.Before(o.end.Time) {
+			last = o.end
+		}
+	}
+	return last
+}
+
+// by reports whether the end is at a moment or before it.
+func (e *End) by(m Moment) bool { return !e.at.after(m) && (m.kind != atVersion || e.at.at.seq > 0) }
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
