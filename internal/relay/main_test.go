@@ -200,6 +200,13 @@ func streamEvent(kind string, rv int) string {
 		`"data":{"snapshot":"s1","resourceVersion":"%[2]d"}}`, kind, rv)
 }
 
+// progressEvent is the progress of an agent, whose configmaps are on the bus up to rv.
+func progressEvent(rv int) string {
+	return fmt.Sprintf(`{"specversion":"1.0","id":"progress/w/0-1/%[1]d","source":"/kubernetes/prod","type":"dev.kubecdc.progress",`+
+		`"time":"2026-11-20T15:00:00Z","data":{"writer":"w","run":"0-1","number":%[1]d,"since":"2026-11-20T14:50:00Z",`+
+		`"scopes":[{"resource":"configmaps","resourceVersion":"%[1]d"}]}}`, rv)
+}
+
 // target collects delivered events.
 type target struct {
 	before func(ctx context.Context, r *driver.Record) error // nil: nothing

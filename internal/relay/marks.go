@@ -173,7 +173,7 @@ func (m *marks) saved(saved []driver.Mark) {
 	}
 }
 
-// maxHeld bounds the events of one scope that are held back; beyond it the oldest are dropped.
+// maxHeld bounds the events of one scope, or the progress of one agent, that are held back; beyond it the oldest are dropped.
 const maxHeld = 256
 
 // copies holds back snapshot.completed and progress until every partition has delivered its copy. It belongs to the reader.
@@ -199,6 +199,9 @@ func (c *copies) come(r *driver.Record, s *slot) (slots, late []*slot, complete 
 		return []*slot{s}, nil, true
 	}
 	key := scopeID{e.ClusterKey(), e.Scope}
+	if e.Progress != nil {
+		key.scope = "progress/" + e.Progress.Writer // the name of a scope begins with its resource
+	}
 	var h *held
 	if i := slices.IndexFunc(c.held[key], func(o *held) bool { return o.id == e.ID }); i >= 0 {
 		h = c.held[key][i]

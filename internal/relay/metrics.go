@@ -20,6 +20,7 @@ const (
 	passedFilter     = "filter"
 	passedUnreadable = "unreadable"
 	passedRefused    = "refused"
+	passedLate       = "late"
 )
 
 // NewMetrics registers the metrics with reg, unless that is nil.
@@ -34,7 +35,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
 		delivered: counter("delivered_total", "Records that the relay's target has acknowledged."),
 		passed: counter("passed_over_total", "Records that were not delivered, by reason: not selected (filter), not an event of kubecdc (unreadable), "+
-			"rejected by the target and skipped as configured (refused).", "reason"),
+			"rejected by the target and skipped as configured (refused), progress that would have waited for earlier records (late).", "reason"),
 		missed: counter("missed_total", "Records that the bus had removed before the relay read them."),
 		behind: gauge("behind_records", "Records on the bus beyond what the relay has delivered, looked up every 10 s."),
 		saved:  gauge("cursor_saved_timestamp_seconds", "Time of the last save of the relay's cursor."),
@@ -47,7 +48,7 @@ func (m *Metrics) begin(name string) {
 	for _, v := range []*prometheus.CounterVec{m.delivered, m.missed} {
 		v.WithLabelValues(name)
 	}
-	for _, reason := range []string{passedFilter, passedUnreadable, passedRefused} {
+	for _, reason := range []string{passedFilter, passedUnreadable, passedRefused, passedLate} {
 		m.passed.WithLabelValues(name, reason)
 	}
 	m.behind.WithLabelValues(name)

@@ -61,6 +61,13 @@ type Options struct {
 	Match   func(*consume.Event) bool // nil: all events
 	Refused Refused                   // "": Stop
 	Grace   time.Duration             // 0: DefaultGrace
+	// Whole reports whether Match takes all events of a scope of a resource ("deployments.apps"), and the target
+	// keeps them in one place. scope is its name; "" stands for all scopes of the resource. The progress of
+	// agents is sent with what it says about such scopes. nil: all are.
+	Whole func(resource, scope string) bool
+	// ProgressWait is how long a progress waits for the delivery of earlier records. It is not sent if
+	// that takes longer. 0: DefaultProgressWait. Negative: it waits without a limit.
+	ProgressWait time.Duration
 }
 
 // Relay forwards records from a source to a target. See the package's documentation.
@@ -73,6 +80,7 @@ type Relay struct {
 	lane    *queue.Lane[*object.Delta]
 	marks   *marks
 	copies  copies
+	missing missing
 	problem atomic.Pointer[error] // why it cannot read; nil: it reads
 	number  uint64                // of records read; belongs to the reader
 
@@ -81,7 +89,7 @@ type Relay struct {
 
 // New returns a relay; Run starts it. Several relays may share m; nil: no metrics.
 func New(o Options, log *slog.Logger, m *Metrics) *Relay {
-	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.Grace, o.ProgressWait = cmp.Or(o.Grace, DefaultGrace), cmp.Or(o.ProgressWait, DefaultProgressWait)
 	stream, inFlight := true, publish.InFlight
 	if t, ok := o.Target.(Limited); ok {
 		stream, inFlight = t.Stream(), t.InFlight()
@@ -164,6 +172,7 @@ func (r *Relay) connect(ctx context.Context) error {
 		var transient driver.TransientError
 		switch {
 		case err == nil:
+			r.restoreLosses()
 			r.problem.Store(nil)
 			return nil
 		case !errors.As(err, &transient):
@@ -176,6 +185,18 @@ func (r *Relay) connect(ctx context.Context) error {
 		if err := publish.Sleep(ctx, openBackoff().Delay(failures)); err != nil {
 			return err
 		}
+	}
+}
+
+// restoreLosses reads the losses of former relays of this name from the cursor.
+func (r *Relay) restoreLosses() {
+	noter, ok := r.o.Source.(driver.Noter)
+	if !ok {
+		return
+	}
+	note, known := noter.Note()
+	if !known || r.missing.load(note) != nil {
+		r.missing.forget(time.Now())
 	}
 }
 
@@ -250,6 +271,7 @@ func (r *Relay) read(ctx context.Context) error {
 }
 
 func (r *Relay) miss(err *consume.MissedError) {
+	r.missing.loseAny(time.Now())
 	if err.Recreated {
 		r.log.Error("log was recreated or restored: the relay reads it from its beginning, and the undelivered records of the previous log are lost",
 			"log", err.Log.Name, "partition", err.Log.Partition, "former", err.Log.ID, "read_to", err.From-1, "end", err.To)
@@ -270,15 +292,21 @@ func (r *Relay) take(ctx context.Context, rec *driver.Record, s *slot) error {
 	case rec.NoRecord:
 		r.marks.done(s)
 		return nil
-	case rec.Err != nil, e != nil && e.Data == nil && e.Stream == nil:
+	case rec.Err != nil, e != nil && e.Data == nil && e.Stream == nil && e.Progress == nil && !e.IsFormerProgress():
+		r.missing.lose(e, time.Now())
 		r.passOver(rec, passedUnreadable)
 		r.marks.done(s)
 		return nil
 	// Dead letters are for inspection, and not part of the stream.
-	case e.DeadLetterReason != "", r.o.Match != nil && !r.o.Match(e), e.Stream != nil && r.objectsOnly:
+	case e.DeadLetterReason != "", r.o.Match != nil && !r.o.Match(e), e.Data == nil && r.objectsOnly:
 		r.passOver(rec, passedFilter)
 		r.marks.done(s)
 		return nil
+	}
+	r.missing.read(rec.Event)
+	switch e := rec.Event; {
+	case e.Progress != nil:
+		return r.progress(ctx, rec, s)
 	case e.Stream != nil:
 		return r.stream(ctx, rec, s)
 	default:
@@ -287,8 +315,10 @@ func (r *Relay) take(ctx context.Context, rec *driver.Record, s *slot) error {
 	}
 }
 
-func resourceOf(e *consume.Event) string {
-	return e.Source + " " + e.ClusterUID + " " + e.GroupResource()
+func resourceOf(e *consume.Event) string { return resourceIn(e.ClusterKey(), e.GroupResource()) }
+
+func resourceIn(cluster consume.ClusterKey, resource string) string {
+	return cluster.Source + " " + cluster.UID + " " + resource
 }
 
 func keyOf(e *consume.Event) string {
@@ -341,6 +371,7 @@ func (r *Relay) refused(d *object.Delta, err error) error {
 			rec.Where(), rec.Event.ID, err)
 	}
 	to.skipped = true
+	r.missing.lose(rec.Event, time.Now())
 	r.passOver(rec, passedRefused)
 	r.log.Error("the target rejects a record, which is skipped as configured; it stays on the source bus",
 		"record", rec.Where(), "event_id", rec.Event.ID, "err", err)
@@ -379,6 +410,9 @@ func (r *Relay) save(ctx context.Context, check bool) error {
 	marks := r.marks.all(true)
 	if len(marks) == 0 && !check {
 		return nil
+	}
+	if noter, ok := r.o.Source.(driver.Noter); ok {
+		noter.SetNote(r.missing.note()) // after marks: it has all that was lost before them
 	}
 	err := r.o.Source.Save(ctx, marks)
 	switch {

@@ -205,16 +205,16 @@ func TestStreamEventsKeepTheirPlace(t *testing.T) {
 func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 	to := newTarget()
 	m := &memory{records: []*driver.Record{
-		copyOf(t, 0, 2, 0, streamEvent("progress", 5)), // its copy in partition 1 came before the start
+		copyOf(t, 0, 2, 0, progressEvent(5)), // its copy in partition 1 came before the start
 		copyOf(t, 0, 2, 1, streamEvent("snapshot.started", 10)),
 		copyOf(t, 1, 2, 0, streamEvent("snapshot.started", 10)),
 		copyOf(t, 0, 2, 2, streamEvent("snapshot.completed", 11)),
-		copyOf(t, 0, 2, 3, streamEvent("progress", 12)),
-		copyOf(t, 0, 2, 4, streamEvent("progress", 13)),
+		copyOf(t, 0, 2, 3, progressEvent(12)),
+		copyOf(t, 0, 2, 4, progressEvent(13)),
 		copyOf(t, 1, 2, 1, eventOf("read", "shop", "a", 9)),
 		copyOf(t, 1, 2, 2, streamEvent("snapshot.completed", 11)),
-		copyOf(t, 1, 2, 3, streamEvent("progress", 12)),
-		copyOf(t, 1, 2, 4, streamEvent("progress", 13)),
+		copyOf(t, 1, 2, 3, progressEvent(12)),
+		copyOf(t, 1, 2, 4, progressEvent(13)),
 	}}
 	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
 	to.wait(t, 6)
@@ -224,7 +224,7 @@ func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 	}
 	want := []string{
 		"configmaps/snapshot.started/10", "configmaps/snapshot.started/10", "configmaps/uid-shop-a/9",
-		"configmaps/snapshot.completed/11", "configmaps/progress/12", "configmaps/progress/13",
+		"configmaps/snapshot.completed/11", "progress/w/0-1/12", "progress/w/0-1/13",
 	}
 	if diff := cmp.Diff(want, to.ids()); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
@@ -237,19 +237,19 @@ func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 // If namespaces have topics of their own, progress is forwarded once all topics have it. One that only some topics have does not hold the cursor.
 func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 	in := func(topic string, r *driver.Record) *driver.Record {
-		r.Name, r.Sparse = topic, r.Event.Stream != nil
+		r.Name, r.Sparse = topic, r.Event.Progress != nil
 		return r
 	}
 	to := newTarget()
 	m := &memory{records: []*driver.Record{
-		in("a", copyOf(t, 0, 2, 0, streamEvent("progress", 5))),
-		in("b", copyOf(t, 0, 2, 0, streamEvent("progress", 5))),
-		in("a", copyOf(t, 0, 2, 1, streamEvent("progress", 6))),
-		in("a", copyOf(t, 0, 2, 2, streamEvent("progress", 7))),
+		in("a", copyOf(t, 0, 2, 0, progressEvent(5))),
+		in("b", copyOf(t, 0, 2, 0, progressEvent(5))),
+		in("a", copyOf(t, 0, 2, 1, progressEvent(6))),
+		in("a", copyOf(t, 0, 2, 2, progressEvent(7))),
 		in("b", copyOf(t, 0, 2, 1, eventOf("read", "shop", "b", 8))),
-		in("a", copyOf(t, 0, 2, 3, streamEvent("progress", 9))),
-		in("b", copyOf(t, 0, 2, 2, streamEvent("progress", 9))),
-		in("a", copyOf(t, 0, 2, 4, streamEvent("progress", 10))),
+		in("a", copyOf(t, 0, 2, 3, progressEvent(9))),
+		in("b", copyOf(t, 0, 2, 2, progressEvent(9))),
+		in("a", copyOf(t, 0, 2, 4, progressEvent(10))),
 	}}
 	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
 	to.wait(t, 3)
@@ -257,7 +257,7 @@ func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"configmaps/progress/5", "configmaps/uid-shop-b/8", "configmaps/progress/9"}, to.ids()); diff != "" {
+	if diff := cmp.Diff([]string{"progress/w/0-1/5", "configmaps/uid-shop-b/8", "progress/w/0-1/9"}, to.ids()); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
 	if got := m.saved[consume.Log{Name: "a"}]; got != 4 {

@@ -194,7 +194,7 @@ func TestSlackByWebhookAndByToken(t *testing.T) {
 	for name, config := range map[string]func(*standIn, testing.TB) relay.SlackConfig{"webhook": (*standIn).webhook, "token": (*standIn).token} {
 		t.Run(name, func(t *testing.T) {
 			s := newStandIn(t)
-			s.relayTo(t, config(s, t), relay.Options{}, 1, streamEvent("progress", 1), event("shop", "web", 7))
+			s.relayTo(t, config(s, t), relay.Options{}, 1, progressEvent(1), event("shop", "web", 7))
 			got := s.taken()
 			if len(got) != 1 {
 				t.Fatalf("messages: %d, want 1: events about the stream are not for people", len(got))

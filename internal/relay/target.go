@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -71,6 +72,9 @@ func (encoder) Encode(ev *encode.Event, d *object.Delta) error {
 		ContentType:  structuredType,
 		Body:         body,
 	}
+	if e.Progress != nil {
+		ev.Writer = []byte(e.Progress.Writer)
+	}
 	return nil
 }
 
@@ -82,6 +86,9 @@ func (encoder) EncodeWhole(*encode.Event, *object.Delta) error { return errWhole
 
 // deltaOf returns the part of a delta that subjects, topics and keys are made of.
 func deltaOf(e *consume.Event) *object.Delta {
+	if e.Progress != nil {
+		return &object.Delta{Observed: e.Time.UnixNano(), Report: reportOf(e.Progress)}
+	}
 	r := &object.Resource{
 		Group: e.Group(), Version: e.APIVersion, Name: e.Resource, Kind: e.Kind, Namespaced: e.Namespace != "",
 	}
@@ -103,6 +110,20 @@ func deltaOf(e *consume.Event) *object.Delta {
 	d.ResourceVersion, d.Previous = version(e.ResourceVersion), version(e.Data.PreviousResourceVersion)
 	d.Inferred, d.Snapshot = e.Data.Inferred, e.Data.Snapshot
 	return d
+}
+
+// reportOf returns the part of a report that its destination is made of.
+func reportOf(p *consume.Progress) *object.Report {
+	r := &object.Report{Number: uint64(max(p.Number, 0)), Since: p.Since, Ends: p.Ends, To: p.To, SnapshotBegan: p.SnapshotBegan}
+	for i := range p.Scopes {
+		s := &p.Scopes[i]
+		plural, group, _ := strings.Cut(s.Resource, ".")
+		r.Scopes = append(r.Scopes, object.ScopeReport{
+			Resource: &object.Resource{Group: group, Name: plural}, Scope: s.Scope, Count: s.Count,
+			ResourceVersion: version(s.ResourceVersion), History: s.History, To: s.To, SnapshotBegan: s.SnapshotBegan,
+		})
+	}
+	return r
 }
 
 func version(s string) uint64 {

@@ -37,7 +37,7 @@ func TestSpeedKeepsDistances(t *testing.T) {
 	line(0, "pods/s/started", "snapshot.started", `{"snapshot":"s","resourceVersion":"1","objects":0}`)
 	line(0, "pods/s/completed", "snapshot.completed", `{"snapshot":"s","resourceVersion":"1","objects":0}`)
 	for _, at := range []time.Duration{10 * time.Second, 11 * time.Second, 71 * time.Second, 71 * time.Second, 31 * time.Minute} {
-		line(at, "pods/progress/"+at.String(), "progress", `{"resourceVersion":"2"}`)
+		line(at, "pods/started/"+at.String(), "scope.started", `{"resourceVersion":"2"}`)
 	}
 	for speed, want := range map[float64][]time.Duration{
 		10: {0, 100 * time.Millisecond, 6100 * time.Millisecond, 6100 * time.Millisecond, 185 * time.Second},

@@ -119,7 +119,7 @@ func (p *Position) save(marks []driver.Mark) error {
 		switch m.Name {
 		case snapshotLog:
 			p.at.Snapshot = m.Position + 1
-		case deletionLog:
+		case deletionLog, progressLog:
 		default:
 			p.logs[m.Log] = m.Position + 1
 		}

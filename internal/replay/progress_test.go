@@ -30,7 +30,7 @@ func progressRecord(stderr *terminal.Output) (record string, o replay.Options) {
 	line(0, "pods/s/started", "snapshot.started", `{"snapshot":"s","resourceVersion":"1","objects":0}`)
 	line(0, "pods/s/completed", "snapshot.completed", `{"snapshot":"s","resourceVersion":"1","objects":0}`)
 	for _, at := range []time.Duration{10 * time.Second, 15 * time.Second, 33 * time.Second} {
-		line(at, "pods/progress/"+at.String(), "progress", `{"resourceVersion":"2"}`)
+		line(at, "pods/started/"+at.String(), "scope.started", `{"resourceVersion":"2"}`)
 	}
 	return lines.String(), replay.Options{From: timeline.At(begin), To: timeline.At(begin.Add(time.Minute)), Speed: 1, Stderr: stderr}
 }

@@ -28,9 +28,12 @@ type Options struct {
 	Record    *history.Record
 	Selection *history.Selection
 	Match     func(*consume.Event) bool // which events of the selection are sent; nil: all
-	From, To  timeline.Moment
-	Cluster   string  // the name of the cluster in the events; "": as it is
-	Speed     float64 // of the record's time; 0: as fast as possible
+	// Whole reports whether the selection and Match take all events of a scope of a resource ("deployments.apps").
+	// scope is its name; "" stands for all scopes of the resource. nil: they do.
+	Whole    func(resource, scope string) bool
+	From, To timeline.Moment
+	Cluster  string  // the name of the cluster in the events; "": as it is
+	Speed    float64 // of the record's time; 0: as fast as possible
 	// Asked is the selection in the user's words. The ids of the snapshot follow from it and From.
 	Asked []string
 	// Copies returns how many partitions have a copy of an event about the stream, if the record has several logs.
@@ -46,6 +49,9 @@ type Options struct {
 type Replay struct {
 	// Sync, if set, is called before a position is saved.
 	Sync func() error
+	// Split reports whether the target has logs that are for one namespace each. Such a target gets
+	// no progress.
+	Split bool
 
 	o       Options
 	id      string // in the ids of the snapshot
@@ -73,11 +79,12 @@ type scopeKey struct {
 
 // scope is what the record says of a scope at From.
 type scope struct {
-	last     *consume.Event // about the stream of the scope
-	underWay string         // id of the snapshot that has started and not completed; "": none
-	version  string         // of that one, or of the last one
-	floor    string         // of the last one that was completed; "": not to be named
-	complete bool           // one was completed
+	last     *consume.Event  // about the stream of the scope
+	began    *consume.Stream // the last start of the scope or of a snapshot that names the agent; nil: none does
+	underWay string          // id of the snapshot that has started and not completed; "": none
+	version  string          // of that one, or of the last one
+	floor    string          // of the last one that was completed; "": not to be named
+	complete bool            // one was completed
 }
 
 // Prepare reads the state at From. It sends nothing.
@@ -86,7 +93,7 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 	if err != nil {
 		return nil, err
 	}
-	judged := timeline.Options{OtherHistory: histories.Other}
+	judged := timeline.Options{OtherHistory: histories.Other, Asked: o.Selection.Asks}
 	r := &Replay{
 		o: o, id: snapshotID(o.From, o.Asked), state: timeline.NewState(o.From, judged), scopes: map[scopeKey]*scope{}, fold: timeline.NewFold(o.To, judged),
 		bad: map[consume.Position]bool{}, histories: histories,
@@ -153,6 +160,9 @@ func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bo
 		r.scopes[key] = s
 	}
 	s.last = e
+	if e.Stream.Writer != "" && e.Type != consume.TypeScopeEnded {
+		s.began = e.Stream
+	}
 	switch e.Type {
 	case consume.TypeSnapshotStarted:
 		s.underWay, s.version = e.Stream.Snapshot, e.Stream.ResourceVersion
@@ -207,7 +217,7 @@ func (r *Replay) Sent() int { return int(r.sent.Load()) }
 // Run sends the snapshot and the events to a target, until all are delivered or ctx ends. It is called once.
 func (r *Replay) Run(ctx context.Context, to relay.Target, log *slog.Logger) error {
 	s := r.newSource()
-	rel := relay.New(relay.Options{Name: "replay", Source: s, Target: to, Refused: r.o.Refused}, log, nil)
+	rel := relay.New(relay.Options{Name: "replay", Source: s, Target: to, Refused: r.o.Refused, Whole: r.o.Whole, ProgressWait: -1}, log, nil)
 	g, running := errgroup.WithContext(ctx)
 	waiting, delivered := context.WithCancel(running)
 	g.Go(func() error {

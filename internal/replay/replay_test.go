@@ -270,7 +270,7 @@ func generate(t *rapid.T) string {
 		w.step(w.scopes[rapid.IntRange(0, len(w.scopes)-1).Draw(t, "scope")])
 	}
 	for _, s := range w.scopes {
-		w.stream(s, consume.TypeProgress, fmt.Sprintf("progress/%d/%d", w.rv, w.now.Unix()), map[string]any{"resourceVersion": fmt.Sprint(w.rv)})
+		w.stream(s, consume.TypeScopeStarted, fmt.Sprintf("started/%d/%d", w.rv, w.now.Unix()), map[string]any{"resourceVersion": fmt.Sprint(w.rv)})
 	}
 	return w.out.String()
 }
@@ -278,7 +278,7 @@ func generate(t *rapid.T) string {
 func (w *world) step(s *observed) {
 	w.now = w.now.Add(time.Duration(rapid.IntRange(1, 3).Draw(w.t, "ms")) * time.Millisecond)
 	name := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.t, "name")
-	switch rapid.SampledFrom([]string{"change", "change", "change", "delete", "left", "snapshot", "read", "read", "read", "away", "restart", "progress"}).Draw(w.t, "step") {
+	switch rapid.SampledFrom([]string{"change", "change", "change", "delete", "left", "snapshot", "read", "read", "read", "away", "restart", "start"}).Draw(w.t, "step") {
 	case "change":
 		w.change(s, name, true)
 	case "delete":
@@ -325,9 +325,9 @@ func (w *world) step(s *observed) {
 		default:
 			s.reads, s.snapshot = nil, ""
 		}
-	case "progress":
+	case "start":
 		if s.snapshot == "" {
-			w.stream(s, consume.TypeProgress, fmt.Sprintf("progress/%d/%d", w.rv, w.now.UnixNano()), map[string]any{"resourceVersion": fmt.Sprint(w.rv)})
+			w.stream(s, consume.TypeScopeStarted, fmt.Sprintf("started/%d/%d", w.rv, w.now.UnixNano()), map[string]any{"resourceVersion": fmt.Sprint(w.rv)})
 		}
 	}
 }

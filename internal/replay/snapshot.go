@@ -3,6 +3,7 @@ package replay
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"net/url"
@@ -119,9 +120,24 @@ func (r *Replay) bound(p part, kind object.StreamKind) (*consume.Event, error) {
 	if p.scope.underWay == "" {
 		s.ResourceVersion, _ = strconv.ParseUint(p.scope.floor, 10, 64) // 0: it is no number
 	}
+	o := &encode.Options{Cluster: r.cluster(last.Cluster), ClusterUID: last.ClusterUID}
+	if b := p.scope.began; b != nil && kind == object.SnapshotStarted { // the progress of the agent that follows is about the scope
+		o.Writer, o.Run = b.Writer, b.Run
+		s.Observation = &object.Observation{Since: b.ObservedSince}
+		if b.Rules != nil {
+			var err error
+			if s.Observation.Rules, err = json.Marshal(b.Rules); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r.encode(o, &object.Delta{Observed: r.time().UnixNano(), Stream: s})
+}
+
+// encode returns an event of the replay itself.
+func (r *Replay) encode(o *encode.Options, d *object.Delta) (*consume.Event, error) {
 	var ev encode.Event
-	encoder := encode.New(encode.Options{Cluster: r.cluster(last.Cluster), ClusterUID: last.ClusterUID})
-	if err := encoder.Encode(&ev, &object.Delta{Observed: r.time().UnixNano(), Stream: s}); err != nil {
+	if err := encode.New(*o).Encode(&ev, d); err != nil {
 		return nil, err
 	}
 	return consume.Parse(ev.Body)

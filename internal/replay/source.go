@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"slices"
@@ -16,6 +17,7 @@ import (
 const (
 	snapshotLog = "*snapshot*"
 	deletionLog = "*deletions*"
+	progressLog = "*progress*"
 )
 
 // source hands the snapshot and the events of a replay to a relay. Its fields belong to the goroutine that calls Next.
@@ -37,6 +39,8 @@ type source struct {
 	underWay map[scopeKey]string  // the snapshots whose start the target has
 	once     map[eventKey]bool    // starts and gaps that are not to be sent, or not again
 	later    map[resourceKey]bool // the record has events after To
+	claims   *claims
+	finished bool // the progress at the end is in ready
 }
 
 // resourceKey names a resource in a log.
@@ -73,7 +77,7 @@ func resourceOf(e *consume.Event) resourceKey {
 func (r *Replay) newSource() *source {
 	s := &source{
 		r: r, pace: pace{speed: r.o.Speed}, known: map[objectKey]bool{}, underWay: map[scopeKey]string{}, once: map[eventKey]bool{},
-		later: map[resourceKey]bool{},
+		later: map[resourceKey]bool{}, claims: newClaims(r.o.To),
 	}
 	for _, v := range r.state.Objects() {
 		s.known[keyOf(&v.Object)] = true
@@ -130,8 +134,14 @@ func (s *source) Save(_ context.Context, marks []driver.Mark) error {
 // Next implements driver.Source. It returns io.EOF after the last event.
 func (s *source) Next(ctx context.Context) (*driver.Record, error) {
 	for len(s.ready) == 0 {
-		if s.ended {
+		if s.ended && s.finished {
 			return nil, io.EOF
+		}
+		if s.ended {
+			if err := s.finish(); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if err := s.fill(ctx); err != nil {
 			return nil, err
@@ -139,7 +149,7 @@ func (s *source) Next(ctx context.Context) (*driver.Record, error) {
 	}
 	rec := s.ready[0]
 	s.ready[0], s.ready = nil, s.ready[1:]
-	if rec.Name != snapshotLog {
+	if rec.Name != snapshotLog && rec.Name != progressLog {
 		if err := s.pace.wait(ctx, rec.Event.Time); err != nil {
 			return nil, err
 		}
@@ -167,6 +177,10 @@ func (s *source) fill(ctx context.Context) error {
 		return nil
 	}
 	e, err := s.in.next(ctx)
+	if errors.Is(err, io.EOF) {
+		s.ended = true
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -177,11 +191,48 @@ func (s *source) fill(ctx context.Context) error {
 	return nil
 }
 
+// finish adds the progress at the end.
+func (s *source) finish() error {
+	s.finished = true
+	events, err := s.r.finish(s.claims)
+	for i, e := range events {
+		s.ready = append(s.ready, &driver.Record{Log: consume.Log{Name: progressLog}, Position: uint64(i + 1), Event: e, Copies: 1})
+	}
+	return err
+}
+
+// progress takes the progress of an agent.
+func (s *source) progress(e *consume.Event) error {
+	if s.r.o.Record.Partitioned {
+		id := eventKey{e.ClusterKey(), e.ID}
+		if s.claims.copies[id]++; s.claims.copies[id] == s.r.o.Copies(s.in.Positions(), e) {
+			delete(s.claims.copies, id)
+			s.claims.progress(e, s.r.isWhole, s.r.hasProgress(e))
+		}
+	} else {
+		s.claims.progress(e, s.r.isWhole, s.r.hasProgress(e))
+	}
+	if s.r.precedes(e) || !s.r.hasProgress(e) || !s.r.sendsProgress() {
+		return nil
+	}
+	return s.send(e)
+}
+
 // add takes an event of the record.
 func (s *source) add(e *consume.Event) error {
 	r, resource := s.r, resourceOf(e)
 	versions := r.fold.Add(e)
-	if !r.o.To.Includes(e) {
+	included := r.o.To.Includes(e)
+	if included && e.Time.After(s.claims.latest[resource.cluster]) {
+		s.claims.latest[resource.cluster] = e.Time
+	}
+	switch {
+	case e.Progress != nil:
+		return s.progress(e)
+	case e.Stream != nil:
+		s.claims.note(e, included)
+	}
+	if !included {
 		s.later[resource] = s.later[resource] || e.Data != nil
 		return nil
 	}
@@ -235,7 +286,7 @@ func (s *source) send(e *consume.Event) error {
 		return nil
 	}
 	rec := &driver.Record{Log: e.Position.Log, Position: e.Position.Next - 1, Event: e, Copies: 1}
-	if e.Stream != nil && s.r.o.Record.Partitioned {
+	if e.Data == nil && s.r.o.Record.Partitioned {
 		rec.Copies = s.r.o.Copies(s.in.Positions(), e)
 	}
 	if s.r.o.Cluster != "" {

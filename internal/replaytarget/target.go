@@ -35,6 +35,8 @@ type Target struct {
 type Opened struct {
 	relay.Target
 	File *os.File // nil if the target is not a file
+	// Split reports whether the target has logs that are for one namespace each.
+	Split bool
 }
 
 // Close closes the file, if there is one.
@@ -82,6 +84,7 @@ func (t *Target) Open(ctx context.Context, o *Options) (*Opened, error) {
 	if to.Target, err = agent.NewRelayTarget(cfg, config.RelayTarget(cfg.Bus), o.Cluster, o.Stdout, nil, o.Log); err != nil {
 		return nil, errors.Join(agent.ConfigError{Err: fmt.Errorf("--target: %w", err)}, to.Close())
 	}
+	to.Split = agent.SplitsNamespaces(config.RelayTarget(cfg.Bus))
 	return to, nil
 }
 
