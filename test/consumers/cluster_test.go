@@ -14,6 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // cluster is the true state of a cluster and, separately, an agent that reports it. An object also changes while the
@@ -31,8 +32,10 @@ type cluster struct {
 	objects map[string]*fact // by uid
 	backup  *cluster         // the state to restore etcd from
 
-	encoder  *encode.Encoder
+	encoder  *encode.Encoder // of the run; nil: not made yet
 	subjects *subject.Template
+	run      agentRun
+	reached  map[string]consume.Reached // by scope: what progress says
 	clock    int64
 	told     map[string]*fact // by uid: the objects as last sent by the agent
 	records  []record
@@ -84,6 +87,7 @@ func newCluster(t testing.TB, name string, rng *rand.Rand) *cluster {
 	return &cluster{
 		t: t, rng: rng, name: name, uid: "uid-of-" + name, scopes: scopes(), rv: 90, objects: map[string]*fact{}, told: map[string]*fact{}, subjects: subjects,
 		clock: 1_795_186_800e9, // 2026-11-20T15:00:00Z
+		run:   agentRun{writer: "writer-of-" + name, observes: map[string]bool{}}, reached: map[string]consume.Reached{},
 	}
 }
 
@@ -174,18 +178,24 @@ func (c *cluster) send(d *object.Delta) {
 	d.Observed, d.History = c.clock, c.history
 	var ev encode.Event
 	if c.encoder == nil {
-		c.encoder = encode.New(encode.Options{Cluster: c.name, ClusterUID: c.uid, Before: true, Patch: true})
+		c.encoder = encode.New(encode.Options{
+			Cluster: c.name, ClusterUID: c.uid, Before: true, Patch: true, Writer: c.run.writer, Run: c.run.String(), Epoch: c.run.epoch,
+		})
 	}
 	if err := c.encoder.Encode(&ev, d); err != nil {
 		c.t.Fatal(err)
 	}
+	to := c.subjects.Append
+	if d.Report != nil {
+		to = func(dst []byte, _ *object.Delta) []byte { return c.subjects.AppendProgress(dst, c.run.writer) }
+	}
 	c.records = append(c.records, record{
-		Subject: string(c.subjects.Append(nil, d)),
+		Subject: string(to(nil, d)),
 		Header:  nats.Header{"content-type": {ev.ContentType}},
 		Body:    slices.Clone(ev.Body),
 	})
 	switch {
-	case d.Stream != nil:
+	case d.Stream != nil, d.Report != nil:
 	case d.Op == object.Deleted || d.Op == object.Left:
 		delete(c.told, d.Ref.UID)
 	default:
@@ -197,7 +207,11 @@ func (c *cluster) send(d *object.Delta) {
 
 func (c *cluster) stream(s *scope, ev object.StreamEvent) {
 	ev.Resource, ev.Scope, ev.History = s.resource, s.name, c.history
+	if ev.Kind == object.ScopeStarted || ev.Kind == object.SnapshotStarted {
+		ev.Observation = &object.Observation{Rules: []byte("[{}]")}
+	}
 	c.send(&object.Delta{Stream: &ev})
+	c.noteObservation(ev.Kind, s.name)
 }
 
 // relist is the relist of an agent that lost a part of history: it announces the gap, and infers changes.
@@ -248,6 +262,8 @@ func (c *cluster) snapshot(s *scope, whole bool) {
 			c.late()
 		}
 		if c.rng.IntN(12) == 0 {
+			c.restart()
+			started.Continued = true
 			c.stream(s, started)
 			for _, f := range done {
 				if c.objects[f.ref.UID] == f && c.rng.IntN(2) == 0 {

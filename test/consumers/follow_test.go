@@ -106,6 +106,8 @@ func TestTable(t *testing.T) {
 	}
 	add(widened(t))
 	add(twins(t))
+	doubled, exist, _ := agents(t, 1)
+	add(doubled, exist)
 	all := merged(rand.New(rand.NewPCG(1, 0)), histories...)
 	full, empty := startBus(t), startBus(t)
 	full.createStream(t)

@@ -39,7 +39,8 @@ func twins(t testing.TB) ([]record, map[string]row) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 3))
 	one, other, projected := newCluster(t, "twins", rng), newCluster(t, "twins", rng), newCluster(t, "twins", rng)
-	other.uid = "uid-of-the-other"
+	other.uid = "uid-of-the-other" // its agent has the writer of the first one
+	projected.run.writer = "writer-of-projected"
 	for _, s := range projected.scopes {
 		r := *s.resource
 		r.Group = "projected.example.com"
@@ -58,11 +59,13 @@ func live(t testing.TB, rng *rand.Rand, cut bool, clusters ...*cluster) ([]recor
 		for range 20 {
 			c.change(c.scopes[rng.IntN(len(c.scopes))]) // before the agent starts
 		}
+		c.startRun()
 		c.snapshots()
 		for range 250 {
 			c.step()
 		}
 		c.late()
+		c.progress()
 		if cut {
 			n := len(c.records) / 2
 			c.records = c.records[n:]
@@ -127,6 +130,7 @@ func (c *cluster) step() {
 		for _, s = range c.scopes {
 			unseen()
 		}
+		c.restart()
 		c.snapshots()
 	case 3, 4, 5:
 		unseen()
@@ -145,8 +149,12 @@ func (c *cluster) step() {
 		c.restore()
 	case 17, 18:
 		c.part(s)
-	case 19:
-		c.stream(s, object.StreamEvent{Kind: object.Progress, ResourceVersion: c.rv})
+	case 19, 20:
+		c.progress()
+	case 21:
+		c.restart()
+	case 22:
+		c.startOrEnd(s)
 	default:
 		c.send(c.change(s))
 	}

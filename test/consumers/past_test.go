@@ -39,19 +39,27 @@ func recordPods(t *testing.T) *bus {
 				`"spec":{"containers":[{"name":"app","image":"web:1"}]},"status":{"phase":%q}}`, name, name, rv, phase))
 	}
 	stream := func(kind object.StreamKind, rv uint64, id string) *object.Delta {
-		return &object.Delta{Stream: &object.StreamEvent{Kind: kind, Resource: pods, Scope: "pods", Snapshot: id, ResourceVersion: rv, Objects: 2}}
+		return &object.Delta{Stream: &object.StreamEvent{
+			Kind: kind, Resource: pods, Scope: "pods", Snapshot: id, ResourceVersion: rv, Objects: 2, Observation: &object.Observation{},
+		}}
+	}
+	progress := func(number, rv uint64, to time.Time) *object.Delta {
+		return &object.Delta{Report: &object.Report{
+			Number: number, Since: observed, To: to, SnapshotBegan: observed, Scopes: []object.ScopeReport{{Resource: pods, ResourceVersion: rv}},
+		}}
 	}
 	first, second, running, third := pod("web-0", "Pending", 90), pod("web-1", "Running", 95), pod("web-0", "Running", 110), pod("web-2", "Pending", 120)
 	deltas := []*object.Delta{
+		stream(object.ScopeStarted, 100, ""),
 		stream(object.SnapshotStarted, 100, "first"),
 		{Op: object.Read, Ref: first.Ref, After: first, ResourceVersion: 90, Snapshot: "first"},
 		{Op: object.Read, Ref: second.Ref, After: second, ResourceVersion: 95, Snapshot: "first"},
 		stream(object.SnapshotCompleted, 100, "first"),
-		stream(object.Progress, 105, ""),
+		progress(1, 105, observed.Add(4*time.Second)),
 		{Op: object.Updated, Ref: first.Ref, Before: first, After: running, ResourceVersion: 110, Previous: 90},
 		{Op: object.Created, Ref: third.Ref, After: third, ResourceVersion: 120},
 		{Op: object.Deleted, Ref: second.Ref, Before: second, ResourceVersion: 130, Previous: 95},
-		stream(object.Progress, 140, ""),
+		progress(2, 140, observed.Add(9*time.Second)),
 	}
 	for i, d := range deltas {
 		d.Observed = observed.Add(time.Duration(i) * time.Second).UnixNano()

@@ -38,7 +38,10 @@ var sdks = []sdk{
 
 // options returns the options of the events. Both content modes must have the same content.
 func options(mode encode.Mode) encode.Options {
-	return encode.Options{Cluster: "prod eu/1", ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77", Mode: mode, Before: true, Patch: true}
+	return encode.Options{
+		Cluster: "prod eu/1", ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77", Mode: mode, Before: true, Patch: true,
+		Writer: "3f0a5c1e9b7d2846", Run: "0-1795186799000", Checkpoint: "configmap kubecdc/positions", Node: "node-1",
+	}
 }
 
 // wanted returns the content of the events in order, read from structured mode as plain JSON.

@@ -54,7 +54,25 @@ func deltas(t testing.TB) []*object.Delta {
 		{Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods/team-?,!team-x?labelSelector=app in (a, b)", Snapshot: "20261120T150000Z-100", ResourceVersion: 100, Objects: 3}},
 		{Stream: &object.StreamEvent{Kind: object.SnapshotCompleted, Resource: pods, Scope: "pods", Snapshot: "20261120T150000Z-100", ResourceVersion: 100}},
 		{Stream: &object.StreamEvent{Kind: object.Gap, Resource: role, Scope: "clusterroles.rbac.authorization.k8s.io", From: 100, To: 200, Since: since, Reason: "expired"}},
-		{Stream: &object.StreamEvent{Kind: object.Progress, Resource: role, Scope: "clusterroles.rbac.authorization.k8s.io", ResourceVersion: 200}},
+		{Stream: &object.StreamEvent{
+			Kind: object.ScopeStarted, Resource: pods, Scope: "pods", ResourceVersion: 100, Continued: true,
+			Observation: &object.Observation{Rules: []byte(`[{"namespaces":["shop"],"where":"object.spec.x > 1"}]`), Since: since},
+		}},
+		{Stream: &object.StreamEvent{
+			Kind: object.ScopeEnded, Resource: pods, Scope: "pods", ResourceVersion: 200, End: object.Replaced, Successors: []string{"pods/a", "pods/b"},
+		}},
+		{Report: &object.Report{
+			Number: 7, Since: since, To: since.Add(time.Minute), SnapshotBegan: since,
+			Scopes: []object.ScopeReport{{Resource: role, ResourceVersion: 200}, {Resource: pods, Count: 12, ResourceVersion: 100, History: 2}},
+		}},
+		{Report: &object.Report{
+			Number: 8, Since: since, Ends: true,
+			Scopes: []object.ScopeReport{{
+				Resource: pods, Scope: "pods/team-?,!team-x?labelSelector=app in (a, b)", ResourceVersion: 200, To: since,
+				Interruptions: []object.Interruption{{From: since, Until: since.Add(time.Second), Why: object.InterruptedCut}},
+				Hidden:        []object.HiddenSpan{{From: object.Point{ResourceVersion: 150, Time: since}}},
+			}},
+		}},
 	}
 	for i, name := range []string{"system:node", `Euro € 😀 "100%" \`, "a b%20c", strings.Repeat("long/", 200)} {
 		ref := object.NewRef(role, "", name, "uid-of-role")

@@ -156,7 +156,9 @@ func TestCheckpoint(t *testing.T) {
 		got := s.Judge(t, nil, "configmaps")
 		if n := len(got.Gaps); n != 1 || got.Gaps[0].Reason != oracle.CheckpointLost {
 			oracle.Fail(t, "gaps %+v, want one, because the checkpoint is lost", got.Gaps)
+			return
 		}
+		beginsAtLastProgress(t, s, &got.Gaps[0])
 	})
 }
 

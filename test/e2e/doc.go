@@ -22,6 +22,12 @@
 // to, through proxies (world.Stage). The expected records are the same over several lives of an agent, except that snapshots
 // repeat and that gap events report what was lost; each of these needs a cause (oracle.JudgeLives).
 //
+// # Progress
+//
+// The tests TestProgressOf… disturb the path, the process and the clock of an agent for a known time. The progress must report
+// that time for the scopes concerned, and for no others. At each moment that it calls known, a list of the API server equals
+// the table of the records (oracle.Observers, oracle.TableAt).
+//
 // # Upgrades
 //
 // TestUpgrade runs the agent of an earlier commit (agentBefore), that of this tree and the earlier one again on one

@@ -124,14 +124,14 @@ func TestSnapshotEvery(t *testing.T) {
 	// Two minutes are also enough for progress events.
 	n := 0
 	for _, rec := range s.Stream.All() {
-		if rec.Stream == oracle.Progress {
+		if rec.Report != nil {
 			n++
 		}
 	}
 	if n < 3 {
 		t.Errorf("%d progress events in two minutes and a shutdown, want at least 3", n)
 	}
-	if rec := s.Stream.All()[len(s.Stream.All())-1]; rec.Stream != oracle.Progress || rec.Rev < last {
-		t.Errorf("the last record is %s, want progress up to revision %d or later", rec.ID, last)
+	if rec := s.Stream.All()[len(s.Stream.All())-1]; rec.Report == nil || !rec.Report.Ends || !rec.Report.Reaches("configmaps", last) {
+		t.Errorf("the last record is %s, want the last progress of the run, up to revision %d or later", rec.ID, last)
 	}
 }

@@ -52,7 +52,7 @@ func TestRestart(t *testing.T) {
 
 	s.StopAgent(t)
 	last := s.Await(t, "progress at shutdown", func(rec *oracle.Record) bool {
-		return rec.Stream == oracle.Progress && rec.Rev >= s.History.LatestOf(namespace)
+		return rec.Report != nil && rec.Report.Ends && rec.Report.Reaches("configmaps", s.History.LatestOf(namespace))
 	})
 	if n := len(s.Since(int(last.Position))); n > 0 {
 		oracle.Fail(t, "%d records after the progress at shutdown", n)

@@ -21,7 +21,8 @@ func shiftedAgent(t *testing.T) string {
 	if os.Getenv("KUBECDC_E2E_AGENT") != "" {
 		t.Skip("the clock of a given agent cannot be set")
 	}
-	path, err := build.AgentIn(t.Context(), t.TempDir(), "GOFLAGS=-ldflags=-X=github.com/kubecdc/kubecdc/internal/clock.shiftVariable=KUBECDC_TEST_CLOCK")
+	const flag = " -ldflags=-X=github.com/kubecdc/kubecdc/internal/clock.shiftVariable=KUBECDC_TEST_CLOCK"
+	path, err := build.AgentIn(t.Context(), t.TempDir(), "GOFLAGS="+os.Getenv("GOFLAGS")+flag)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // beforeCommit is the commit of the agent that an upgrade starts from. KUBECDC_UPGRADE_FROM names another commit.
-const beforeCommit = "40300e8c5bb65e76fbc1f319a3867cb91cc33704"
+const beforeCommit = "fff1a666633a7eab8ce9cbe6261e05bebabcf30c"
 
 // buildingBefore is held while a test builds that agent: tests run in parallel, and one build is enough.
 var buildingBefore sync.Mutex

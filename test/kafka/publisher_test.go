@@ -21,6 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
@@ -300,7 +301,7 @@ func sizes(t *testing.T, variable string, otherwise ...int) []int {
 	return all
 }
 
-// Without changes, each scope costs a record per minute in each partition of one topic, however many topics there are.
+// Without changes, an agent sends a record per minute to each partition of one topic, however many topics and scopes there are.
 // AT_REST=20,12,10 has 20 namespaces, 12 partitions and 10 scopes.
 func TestPublisherAtRest(t *testing.T) {
 	size := sizes(t, "AT_REST", 4, 3, 2)
@@ -348,15 +349,13 @@ func TestPublisherAtRest(t *testing.T) {
 		return records
 	}
 	before := count()
-	for minute, want := range []int{namespaces * partitions * scopes, partitions * scopes, partitions * scopes} {
-		publishEach(scopes, func(i int) *encode.Event {
-			r := resource(i)
-			stream := &object.StreamEvent{Kind: object.Progress, Resource: r, Scope: r.Name, ResourceVersion: 7}
-			return &encode.Event{
-				Delta: &object.Delta{Stream: stream, Observed: time.Now().UnixNano()}, ID: fmt.Appendf(nil, "%s/%d", r.Name, minute),
-				PartitionKey: []byte(r.Name), ContentType: "application/cloudevents+json", Body: []byte("progress"),
-			}
-		})
+	for minute, want := range []int{namespaces * partitions, partitions, partitions} {
+		var all []object.ScopeReport
+		for i := range scopes {
+			all = append(all, publishtest.ScopeAt(resource(i), "", 7))
+		}
+		report := publishtest.EncodeProgress(t, encode.Structured, "0-1", publishtest.Progress(uint64(minute+1), all...))
+		publishEach(1, func(int) *encode.Event { return report })
 		now := count()
 		t.Logf("minute %d: %d records", minute, now-before)
 		if now-before != want {

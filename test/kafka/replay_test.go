@@ -98,7 +98,7 @@ func makeRecord() *record {
 			r.snapshot(resource, fmt.Sprint("s", i))
 		}
 		if i%50 < 2 {
-			r.stream(resource, fmt.Sprintf("progress/%d/%d", r.rv, r.now.UnixNano()), "progress", map[string]any{"resourceVersion": fmt.Sprint(r.rv)})
+			r.stream(resource, fmt.Sprintf("started/%d/%d", r.rv, r.now.UnixNano()), "scope.started", map[string]any{"resourceVersion": fmt.Sprint(r.rv)})
 		}
 		r.rv++
 		key := resource + fmt.Sprint("/o", i*7%40)

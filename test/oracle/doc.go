@@ -12,6 +12,9 @@
 // snapshot, without a cause that the test has recorded as a [Loss]. [JudgeEpochs] checks that only one leader writes at a
 // time. [Fail] marks the failure of a test as a verdict: CI then runs no test again.
 //
+// [JudgeProgress] compares each report of a writer ([Report]) with the records before it and with etcd's history.
+// [Observers] reads from the records which scopes a writer observes, and at which times they are known to have its state.
+//
 // A bus like Kafka keeps order only within a partition. [Lanes] judges each partition as a separate stream, and requires
 // that each stream event is in all of them. A dead letter ([Letter]) is missing on the bus, which a gap event must report.
 //

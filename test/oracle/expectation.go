@@ -21,6 +21,8 @@ type Expectation struct {
 	Key ObjectKey
 	UID string
 	Rev uint64 // Of the change.
+	// Seen is when the watch on etcd showed the change; zero: it is not known.
+	Seen time.Time
 
 	// Prev is the previous version, whether or not the selector matches it; nil if there was none. Next is the new version,
 	// nil after a deletion.
@@ -137,6 +139,7 @@ func expectObject(key ObjectKey, versions []*Version, snap Snapshot, v View) []E
 		}
 		readOnce(prev)
 		readAgain(prev, next.Rev)
+		before := len(list)
 		switch was, is := selects(prev), selects(current); {
 		case is && prev == nil:
 			add(Created, ChangeID(current), next.Rev, nil, current)
@@ -148,6 +151,9 @@ func expectObject(key ObjectKey, versions []*Version, snap Snapshot, v View) []E
 			add(Deleted, DeleteID(prev), next.Rev, prev, nil)
 		case was:
 			add(Left, LeftID(current), next.Rev, prev, current)
+		}
+		if len(list) > before {
+			list[before].Seen = next.Seen
 		}
 	}
 	readOnce(current)

@@ -71,8 +71,9 @@ func (h *History) follow(ctx context.Context) error {
 		if err := resp.Err(); err != nil {
 			return fmt.Errorf("etcd watch: %w", err)
 		}
+		seen := time.Now()
 		for _, ev := range resp.Events {
-			if err := h.add(ev); err != nil {
+			if err := h.add(ev, seen); err != nil {
 				return err
 			}
 		}
@@ -80,7 +81,7 @@ func (h *History) follow(ctx context.Context) error {
 	return errors.New("etcd watch ended")
 }
 
-func (h *History) add(ev *clientv3.Event) error {
+func (h *History) add(ev *clientv3.Event, seen time.Time) error {
 	key, rev := string(ev.Kv.Key), uint64(ev.Kv.ModRevision)
 	resource, object := resourceOf(key)
 	var v *Version
@@ -104,6 +105,7 @@ func (h *History) add(ev *clientv3.Event) error {
 		}
 		v = &Version{Key: object, Rev: rev, Deleted: true, UID: list[len(list)-1].UID}
 	}
+	v.Seen = seen
 	if v.Key != object {
 		return fmt.Errorf("etcd %s at %d has the object %s", key, rev, v.Key)
 	}

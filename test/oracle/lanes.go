@@ -54,6 +54,15 @@ func (l Lanes) JudgeLives(
 	return sum, append(slices.Clone(sum.Faults), faults...)
 }
 
+// JudgeProgress judges each lane with JudgeProgress.
+func (l Lanes) JudgeProgress(want map[ObjectKey][]Expectation, records []Record, o Outside) []Fault {
+	var faults []Fault
+	for i, lane := range l.Split(records) {
+		faults = append(faults, JudgeProgress(l.wants(i, want), lane, o)...)
+	}
+	return faults
+}
+
 // wants returns the expectations of a lane.
 func (l Lanes) wants(lane int, want map[ObjectKey][]Expectation) map[ObjectKey][]Expectation {
 	out := make(map[ObjectKey][]Expectation)
@@ -99,7 +108,7 @@ func (l Lanes) misplaced(records []Record) []Fault {
 		in  map[int]bool
 	}
 	events := make(map[string]*heard)
-	last := make(map[string]*heard) // The newest progress of each scope, which may still be in flight.
+	last := make(map[string]*heard) // The newest progress of each scope or run, which may still be in flight.
 	for i := range records {
 		rec := &records[i]
 		if rec.Lane >= l.N {
@@ -116,15 +125,31 @@ func (l Lanes) misplaced(records []Record) []Fault {
 			events[rec.ID] = &heard{rec: rec, in: make(map[int]bool)}
 		}
 		events[rec.ID].in[rec.Lane] = true
-		if rec.Stream == Progress && (last[rec.Scope.Text] == nil || last[rec.Scope.Text].rec.Rev <= rec.Rev) {
-			last[rec.Scope.Text] = events[rec.ID]
+		if rec.Stream == Progress && (last[progressOf(rec)] == nil || !isOlder(rec, last[progressOf(rec)].rec)) {
+			last[progressOf(rec)] = events[rec.ID]
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(events)) {
 		h := events[id]
-		if len(h.in) < l.N && last[h.rec.Scope.Text] != h {
+		if len(h.in) < l.N && last[progressOf(h.rec)] != h {
 			add(h.rec, "%s is in %d of %d lanes: %v", id, len(h.in), l.N, slices.Sorted(maps.Keys(h.in)))
 		}
 	}
 	return faults
+}
+
+// progressOf returns whose progress the record is: that of a run, or of a scope.
+func progressOf(rec *Record) string {
+	if rec.Report != nil {
+		return rec.Writer + " " + rec.Run
+	}
+	return rec.Scope.Text
+}
+
+// isOlder compares two records of one progressOf.
+func isOlder(a, b *Record) bool {
+	if a.Report != nil && b.Report != nil {
+		return a.Report.Number < b.Report.Number
+	}
+	return a.Rev < b.Rev
 }

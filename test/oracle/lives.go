@@ -89,7 +89,7 @@ const walkTime = 30 * time.Second
 // JudgeLives checks the stream events of all lives of an agent. A snapshot must be continued under
 // its id and completed with the announced number of objects. A further snapshot needs a reason: a
 // gap, a request, or a restart after one that had a reason. A gap must have a Loss that explains
-// it, and progress must be correct.
+// it, and progress must be correct (JudgeProgress).
 func JudgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, o Outside) []Fault {
 	return judgeLives(want, records, losses, o, &snapshotReads{lanes: 1, of: map[string]*laneReads{}})
 }
@@ -103,6 +103,15 @@ type Outside struct {
 	// Former reports that a release which sends neither starts nor ends of scopes has written some
 	// of the records.
 	Former bool
+	// Delay is the longest time from a change in etcd until the agent observes it that is not an
+	// interruption. 0: JudgeProgress judges no times.
+	Delay time.Duration
+	// Clock returns the agent's wall clock at a time of the test's. Nil: they are the same.
+	Clock func(time.Time) time.Time
+	// Limit is the size of the largest message that the bus takes. 0: it is not known.
+	Limit int
+	// MayDrop reports that the bus may have refused a progress, which the agent does not send again.
+	MayDrop bool
 }
 
 // snapshotReads counts the reads of snapshots over all lanes.
@@ -129,7 +138,7 @@ func judgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Los
 		}
 	}
 	l.judgeProgress(want)
-	return l.faults
+	return append(l.faults, JudgeProgress(want, records, o)...)
 }
 
 type livesJudgement struct {
@@ -187,7 +196,9 @@ func (l *livesJudgement) record(rec *Record) {
 	case Gap:
 		l.gap(rec)
 	case Progress:
-		l.progress = append(l.progress, rec)
+		if rec.Report == nil { // of a former release
+			l.progress = append(l.progress, rec)
+		}
 	}
 }
 
@@ -287,7 +298,8 @@ func (l *livesJudgement) gap(rec *Record) {
 	l.fault(rec, "gap", "%s (%s, recovered %t), though nothing took the history of these revisions away", rec.ID, rec.Reason, rec.Recovered)
 }
 
-// judgeProgress checks that no change up to the revision of a progress event is first published after that event.
+// judgeProgress checks the progress of one scope, as former releases send it: no change up to its
+// revision is first published after it.
 func (l *livesJudgement) judgeProgress(want map[ObjectKey][]Expectation) {
 	type at struct{ rev, position uint64 }
 	byScope := make(map[string][]at)

@@ -94,6 +94,11 @@ type Record struct {
 	Objects   int
 	Letter    string // For a gap with reason dead-letter: the id of the event in the dead letters.
 
+	// Writer and Run name the agent of a progress, and of the start of a scope or snapshot.
+	Writer, Run string
+	Report      *Report // Nil if the record is not the progress of a writer.
+	Size        int     // Bytes of the message's body.
+
 	// Problems are violations of the contract that show in this record alone.
 	Problems []string
 }
@@ -232,7 +237,7 @@ type remembered struct {
 
 // Read parses a message into a record. The record's Problems list violations of the contract.
 func (r *Reader) Read(m Message) Record {
-	rec := Record{Position: m.Position, Lane: m.Lane, Stored: m.Stored}
+	rec := Record{Position: m.Position, Lane: m.Lane, Stored: m.Stored, Size: len(m.Body)}
 	problem := func(format string, args ...any) {
 		rec.Problems = append(rec.Problems, fmt.Sprintf(format, args...))
 	}
@@ -277,9 +282,13 @@ func (r *Reader) Read(m Message) Record {
 	if m.Subject != "" {
 		want("header Nats-Msg-Id", First(m.Header["Nats-Msg-Id"]), msgID(e.Source, e.ID))
 	}
-	if kind, ok := strings.CutPrefix(e.Type, typePrefix); ok && !strings.HasPrefix(kind, "object.") {
+	kind, ok := strings.CutPrefix(e.Type, typePrefix)
+	switch {
+	case kind == Progress && e.Scope == "": // With a scope, it is of a former release.
+		r.readReport(&rec, &e, m, problem, want)
+	case ok && !strings.HasPrefix(kind, "object."):
 		r.readStreamEvent(&rec, kind, &e, m, problem, want)
-	} else {
+	default:
 		r.readObjectEvent(&rec, &e, m, problem, want)
 		r.readShortened(&rec, &e, problem)
 	}
@@ -290,6 +299,7 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 	rec.Stream = kind
 	rec.Scope = ParseScope(e.Scope)
 	rec.Snapshot, rec.Reason, rec.Objects = e.Data.Snapshot, e.Data.Reason, e.Data.Objects
+	rec.Writer, rec.Run = e.Data.Writer, e.Data.Run
 	rec.Recovered, rec.Letter = e.Data.Recovered != nil && *e.Data.Recovered, e.Data.DeadLetter
 	rec.Rev = parseRev("data.resourceVersion", e.Data.ResourceVersion, problem)
 	rec.From = parseRev("data.fromResourceVersion", e.Data.FromResourceVersion, problem)

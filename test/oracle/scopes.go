@@ -24,6 +24,9 @@ type scopesJudgement struct {
 }
 
 func (j *scopesJudgement) record(rec *Record) {
+	if rec.Report != nil {
+		return // JudgeProgress checks its scopes.
+	}
 	switch rec.Stream {
 	case ScopeStarted:
 		j.observed[rec.Scope.Text] = rec.Scope

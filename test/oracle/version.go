@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ObjectKey is the name of an object. Several objects may have the same name, one after the other.
@@ -33,6 +34,9 @@ type Version struct {
 	Node    string // The node to which a Pod is bound.
 	Digest  Digest // Zero for a deletion.
 	Managed []managed
+	// Seen is when the watch on etcd showed the version, which is shortly after it was written. It
+	// is zero for a version that was not read from that watch.
+	Seen time.Time
 }
 
 // managed is an entry of metadata.managedFields, with the fields that changedBy uses.

@@ -28,6 +28,7 @@ func CheckIdle(t testing.TB, p *Plane, s *Stream, v oracle.View, idle time.Durat
 	v.Dead = s.DeadObjects()
 	got := s.Judge(want, records, v)
 	Report(t, p, s, got.Faults)
+	Report(t, p, s, s.lanes().JudgeProgress(want, records, oracle.Outside{Limit: busLimit}))
 	if got.Expected == 0 {
 		t.Errorf("no record of %v is expected: nothing is compared", resources)
 	}

@@ -94,11 +94,15 @@ func (s *Stage) Rewrite(t testing.TB, namespace, name, text string) *oracle.Reco
 	return s.Await(t, fmt.Sprintf("update of %s at %d", v.Key, v.Rev), func(rec *oracle.Record) bool { return rec.Key == v.Key && rec.Rev == v.Rev })
 }
 
+// arrives is the time in which the test has the last record of an agent that has ended.
+const arrives = 5 * time.Second
+
 // Await waits for a record.
 func (s *Stage) Await(t testing.TB, what string, is func(*oracle.Record) bool) *oracle.Record {
 	t.Helper()
 	var found *oracle.Record
 	from := 0
+	var ended time.Time
 	wait.Eventually(t, time.Minute, func() error {
 		all := s.Stream.All()
 		for i := range all[from:] {
@@ -108,7 +112,10 @@ func (s *Stage) Await(t testing.TB, what string, is func(*oracle.Record) bool) *
 			}
 		}
 		from = len(all)
-		if s.Agent.Ended() && !s.Agent.Killed {
+		if ended.IsZero() && s.Agent.Ended() && !s.Agent.Killed {
+			ended = time.Now()
+		}
+		if !ended.IsZero() && time.Since(ended) > arrives {
 			t.Fatalf("waiting for %s: the agent has ended: %v", what, s.Agent.Err)
 		}
 		return errors.New("not on the bus: " + what)

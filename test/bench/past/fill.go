@@ -58,7 +58,7 @@ func FillJetStream(ctx context.Context, url string, r *Record) error {
 	return nil
 }
 
-// FillKafka writes a record to a topic that exists, stream events to each partition. It returns the bytes of the keys and values in each
+// FillKafka writes a record to a topic that exists, stream events and progress to each partition. It returns the bytes of the keys and values in each
 // partition from a time on.
 func FillKafka(ctx context.Context, brokers []string, topic string, partitions int, since time.Time, r *Record) ([]int64, error) {
 	var failed atomic.Pointer[error]
@@ -85,7 +85,7 @@ func FillKafka(ctx context.Context, brokers []string, topic string, partitions i
 			Headers: []kafkago.Header{{Key: "content-type", Value: []byte(contentType)}},
 		}
 		targets := all
-		if e.Delta.Stream == nil {
+		if e.Delta.Stream == nil && e.Delta.Report == nil {
 			targets = []int{balance(m.Key, partitions)}
 		}
 		for _, to = range targets {

@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/bench/sink"
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
 // options are those of a small record.
@@ -28,6 +29,40 @@ func newRecord(t *testing.T, o past.Options) *past.Record {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// The oracle finds no fault in the progress of the record, and there is one of all scopes a minute.
+func TestProgressIsThatOfAnAgent(t *testing.T) {
+	o := options()
+	reader := &oracle.Reader{Cluster: past.Cluster, ClusterUID: "11e0f2a4-0000-4000-8000-000000000000"}
+	var records []oracle.Record
+	reports, want := 0, make(map[oracle.ObjectKey][]oracle.Expectation)
+	err := newRecord(t, o).Write(func(e past.Event) error {
+		rec := reader.Read(oracle.Message{Position: uint64(len(records) + 1), Body: e.Body})
+		records = append(records, rec)
+		switch {
+		case rec.Report != nil:
+			reports++
+			if len(rec.Problems) > 0 || e.Subject != "kubecdc.bench.progress."+rec.Writer {
+				t.Errorf("%s, %s: %q", rec.ID, e.Subject, rec.Problems)
+			}
+		case rec.Stream == "" && rec.Op != oracle.Read: // Each change is observed at once.
+			want[rec.Key] = append(want[rec.Key], oracle.Expectation{ID: rec.ID, Op: rec.Op, Key: rec.Key, Rev: rec.Rev, Seen: rec.Time})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range oracle.JudgeProgress(want, records, oracle.Outside{Delay: time.Millisecond, Limit: 1 << 20}) {
+		t.Error(f)
+	}
+	if minutes := int(o.End.Sub(o.Begin).Minutes()); reports < minutes-2 || reports > minutes+1 {
+		t.Errorf("%d reports in %d minutes", reports, minutes)
+	}
+	if at := o.End.Add(-10 * time.Minute); !oracle.ObserversOf(records).Exact("pods", at) {
+		t.Errorf("the state of pods is not known at %s", at)
+	}
 }
 
 func newWire(t *testing.T, server string) *past.Wire {
@@ -91,9 +126,10 @@ func TestJetStreamSendsWhatIsAskedFor(t *testing.T) {
 	via := "nats://" + w.Addr()
 	for _, i := range []int{0, 5, 399} {
 		of := r.Object(i)
-		object, scope := r.Size(of), r.Size(past.Of{Resource: of.Resource})
+		object, scope, progress := r.Size(of), r.Size(past.Of{Resource: of.Resource}), r.Size(past.Of{})
 		// Each record is framed with a subject for its position, which is as long as a small record.
-		most := object.Bytes + scope.Bytes + int64(object.Versions+scope.Versions+30)*150 + 30_000
+		frames := object.Versions + scope.Versions + progress.Versions + 30
+		most := object.Bytes + scope.Bytes + progress.Bytes + int64(frames)*150 + 30_000
 		w.Taken()
 		if got := versions(t, kubecdc(t, "history", of.Resource+"/"+of.Name, "-n", of.Namespace, "-o", "json", "--bus", via)); got != object.Versions {
 			t.Errorf("%v: history has %d versions, the record %d", of, got, object.Versions)

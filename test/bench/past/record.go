@@ -14,6 +14,12 @@ import (
 // Cluster is the name of the cluster in events, subjects and keys.
 const Cluster = "bench"
 
+// writer is the agent that writes the record, in one run.
+const writer = "3f0a5c1e9b7d2846"
+
+// repeats is how long each progress repeats the interruption at the start.
+const repeats = 10 * time.Minute
+
 const (
 	snapshots  = 4 // of each scope, at the same intervals
 	firstValue = 1000
@@ -46,6 +52,9 @@ type Record struct {
 	now     time.Time
 	step    time.Duration // between two events of objects
 	next    time.Time     // when progress is due
+	reports uint64        // so far
+	// snapshotBegan is when the last complete snapshots of all scopes began; zero: there are none.
+	snapshotBegan time.Time
 }
 
 // Event is an event as it is written. Its memory is valid during the call.
@@ -55,12 +64,13 @@ type Event struct {
 	Time    time.Time
 }
 
-// An Of identifies an object of the record or, without a name, the stream events of a resource.
+// An Of identifies an object of the record or, without a name, the stream events of a resource. The
+// zero Of is the progress.
 type Of struct{ Resource, Namespace, Name string }
 
 // Size is the amount of data written for an Of.
 type Size struct {
-	Versions int   // of objects that had the name, deletions included; of stream events all
+	Versions int   // of objects that had the name, deletions included; of other events all
 	Bytes    int64 // as JetStream has them, with subjects and headers
 }
 
@@ -68,14 +78,19 @@ type Size struct {
 func New(o Options) (*Record, error) {
 	r := &Record{
 		o: o, rng: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // the same in each run
-		enc: encode.New(encode.Options{Cluster: Cluster, ClusterUID: "11e0f2a4-0000-4000-8000-000000000000", Before: true, Patch: true}),
+		enc: encode.New(encode.Options{
+			Cluster: Cluster, ClusterUID: "11e0f2a4-0000-4000-8000-000000000000", Before: true, Patch: true,
+			Writer: writer, Run: fmt.Sprintf("0-%d", o.Begin.UnixMilli()),
+			Checkpoint: "configMap kubecdc kubecdc-checkpoint",
+		}),
 		scopes: []*object.Resource{
 			{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
 			{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true},
 			{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true},
 			{Version: "v1", Name: "services", Kind: "Service", Namespaced: true},
 		},
-		sizes: map[Of]*Size{}, rv: firstValue, now: o.Begin, next: o.Begin, step: o.End.Sub(o.Begin) / time.Duration(o.Events+1),
+		sizes: map[Of]*Size{}, rv: firstValue, now: o.Begin, next: o.Begin.Add(time.Minute),
+		step: o.End.Sub(o.Begin) / time.Duration(o.Events+1),
 	}
 	if least := (snapshots + 1) * o.Objects; o.Events < least {
 		return nil, fmt.Errorf("a record of %d objects needs %d events or more, got %d", o.Objects, least, o.Events)
@@ -106,12 +121,22 @@ func ofRef(ref *object.Ref) Of { return Of{ref.Resource.String(), ref.Namespace(
 // Size returns how much Write has written of an object, or of stream events.
 func (r *Record) Size(of Of) Size { return *r.sizes[of] }
 
-// Write calls put for each event. A snapshot of each scope begins the record, and others follow at equal intervals. Between them, objects change
-// in random order, and one of a hundred changes deletes an object and creates another one of its name. Progress is sent each minute.
+// Write calls put for each event. The starts of the scopes and a snapshot of each begin the record,
+// and other snapshots follow at equal intervals. Between them, objects change in random order, and
+// one of a hundred changes deletes an object and creates another one of its name. Progress of all
+// scopes is sent each minute, and at the end.
 func (r *Record) Write(put func(Event) error) error {
 	r.put = put
 	for i, ref := range r.refs {
 		r.last[i] = r.version(i, ref)
+	}
+	for _, res := range r.scopes {
+		started := &object.StreamEvent{
+			Kind: object.ScopeStarted, Resource: res, ResourceVersion: r.rv, Initial: true, Observation: r.observation(),
+		}
+		if err := r.stream(started); err != nil {
+			return err
+		}
 	}
 	changes := r.o.Events - snapshots*r.o.Objects
 	for s := range snapshots {
@@ -128,28 +153,30 @@ func (r *Record) Write(put func(Event) error) error {
 			}
 		}
 	}
-	for range 2 { // so that the observations are complete up to the end
-		if err := r.progress(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.progress(true)
+}
+
+// observation returns how each scope is observed: whole, since the record begins.
+func (r *Record) observation() *object.Observation {
+	return &object.Observation{Rules: []byte(`[{}]`), Since: r.o.Begin}
 }
 
 // snapshot writes a snapshot of each scope.
 func (r *Record) snapshot(n int) error {
+	began := r.now
 	for s, res := range r.scopes {
 		id := fmt.Sprintf("%d-%d", n, s)
-		at := r.rv
-		if err := r.stream(&object.StreamEvent{Kind: object.SnapshotStarted, Resource: res, Snapshot: id, ResourceVersion: at}); err != nil {
+		at, objects := r.rv, (len(r.refs)+len(r.scopes)-1-s)/len(r.scopes)
+		if err := r.stream(&object.StreamEvent{
+			Kind: object.SnapshotStarted, Resource: res, Snapshot: id, ResourceVersion: at, Objects: objects,
+			Initial: n == 0, Observation: r.observation(),
+		}); err != nil {
 			return err
 		}
-		objects := 0
 		for i, ref := range r.refs {
 			if i%len(r.scopes) != s {
 				continue
 			}
-			objects++
 			d := &object.Delta{Op: object.Read, Ref: ref, After: r.last[i], ResourceVersion: r.last[i].ResourceVersion, Snapshot: id}
 			if err := r.object(d); err != nil {
 				return err
@@ -159,6 +186,7 @@ func (r *Record) snapshot(n int) error {
 			return err
 		}
 	}
+	r.snapshotBegan = began
 	return nil
 }
 
@@ -210,16 +238,28 @@ func (r *Record) object(d *object.Delta) error {
 		return err
 	}
 	r.next = r.now.Add(time.Minute)
-	return r.progress()
+	return r.progress(false)
 }
 
-func (r *Record) progress() error {
-	for _, res := range r.scopes {
-		if err := r.stream(&object.StreamEvent{Kind: object.Progress, Resource: res, ResourceVersion: r.rv}); err != nil {
-			return err
-		}
+// progress writes how far the agent has come. It has an entry for each resource, which stands for
+// all of its scopes.
+func (r *Record) progress(ends bool) error {
+	r.reports++
+	p := &object.Report{Number: r.reports, Since: r.o.Begin, Ends: ends, To: r.now, SnapshotBegan: r.snapshotBegan}
+	if since := r.now.Add(-repeats); since.After(p.Since) {
+		p.Since = since
 	}
-	return nil
+	for _, res := range r.scopes {
+		e := object.ScopeReport{Resource: res}
+		if !r.snapshotBegan.IsZero() {
+			e.ResourceVersion = r.rv
+		}
+		if !r.o.Begin.Before(p.Since) {
+			e.Interruptions = []object.Interruption{{Why: object.InterruptedStart, Until: r.o.Begin}}
+		}
+		p.Scopes = append(p.Scopes, e)
+	}
+	return r.write(&object.Delta{Report: p})
 }
 
 func (r *Record) stream(s *object.StreamEvent) error {
@@ -227,16 +267,25 @@ func (r *Record) stream(s *object.StreamEvent) error {
 	return r.write(&object.Delta{Stream: s})
 }
 
+func (r *Record) subjectOf(d *object.Delta) string {
+	if d.Report != nil {
+		return "kubecdc." + Cluster + ".progress." + writer
+	}
+	return string(r.subject.Append(nil, d))
+}
+
 func (r *Record) write(d *object.Delta) error {
 	d.Observed = r.now.UnixNano()
-	e := Event{new(encode.Event), string(r.subject.Append(nil, d)), r.now}
+	e := Event{new(encode.Event), r.subjectOf(d), r.now}
 	if err := r.enc.Encode(e.Event, d); err != nil {
 		return err
 	}
 	var of Of
-	if d.Stream != nil {
+	switch {
+	case d.Report != nil:
+	case d.Stream != nil:
 		of.Resource = d.Stream.Resource.String()
-	} else {
+	default:
 		of = ofRef(d.Ref)
 	}
 	size := r.sizes[of]

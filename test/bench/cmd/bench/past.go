@@ -167,8 +167,11 @@ func (w *pastWorld) tail(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.Wire, a.Of = wire.Taken(), w.record.Size(w.one[0]).Bytes+w.record.Size(past.Of{Resource: w.one[0].Resource}).Bytes
-	w.judgeWire(a, "≤ %.2f x the records of the object and its scope", wantTail)
+	a.Wire = wire.Taken()
+	for _, of := range []past.Of{w.one[0], {Resource: w.one[0].Resource}, {}} {
+		a.Of += w.record.Size(of).Bytes
+	}
+	w.judgeWire(a, "≤ %.2f x the records of the object, its scope and the progress", wantTail)
 	return nil
 }
 
