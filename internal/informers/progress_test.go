@@ -43,8 +43,12 @@ func says(d *object.Delta, last uint64) (out []string) {
 			text += fmt.Sprintf(" up to %d", s.ResourceVersion)
 		}
 		for _, i := range s.Interruptions {
+			isOpen := i.Until.IsZero()
+			if isOpen && i.Why == object.InterruptedClosed {
+				continue // the watch has just ended at its timeout, which is drawn
+			}
 			text += ", " + string(i.Why)
-			if i.Until.IsZero() {
+			if isOpen {
 				text += "…"
 			}
 		}
