@@ -31,8 +31,7 @@ type ScopeProgress struct {
 	Resource string `json:"resource"` // "deployments.apps", "pods"
 	// Scope is the name of the scope. "": all scopes of the resource that the run has started
 	// (TypeScopeStarted) before the time of the event and not ended, and that no other of
-	// Progress.Scopes names. Count is their
-	// number; 0 is one.
+	// Progress.Scopes names. Count is their number; 0 is one.
 	Scope string `json:"scope,omitempty"`
 	Count int    `json:"count,omitempty"`
 	// ResourceVersion is the one up to which the log has everything before this event; "": nothing

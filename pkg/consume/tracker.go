@@ -305,8 +305,12 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	if other, taken := r.names[name{e.Namespace, e.Name}]; taken && at.below(r.live[other].at) {
 		return false // another object has its name
 	}
-	if again || e.Op == Read && r.reads(e) { // a snapshot under way may have an object that an earlier one, perhaps of another scope, did not have
+	if again {
 		return true
+	}
+	if reader := r.readBy(e); reader != "" {
+		// It may have an object that an earlier snapshot, perhaps of another scope, did not have.
+		return !r.isOutdated(e, at, reader)
 	}
 	for scope, s := range r.scopesOf(e) {
 		// An object that existed at the floor and is unknown is gone.
@@ -318,9 +322,29 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 }
 
 // reads reports whether a read belongs to a snapshot under way.
-func (r *resource) reads(e *Event) bool {
-	for _, s := range r.scopesOf(e) {
-		if s.snapshot == e.Data.Snapshot && s.snapshot != "" {
+func (r *resource) reads(e *Event) bool { return r.readBy(e) != "" }
+
+// readBy returns the scope of the snapshot under way that a read belongs to; "": there is none.
+func (r *resource) readBy(e *Event) string {
+	if e.Op != Read || e.Data.Snapshot == "" {
+		return ""
+	}
+	for name, s := range r.scopesOf(e) {
+		if s.snapshot == e.Data.Snapshot {
+			return name
+		}
+	}
+	return ""
+}
+
+// isOutdated reports whether another snapshot, of a part of the scope or of a scope that this one is
+// a part of, was taken later than the one under way, and is complete. Then a read of an unknown
+// object is late: the object is gone.
+func (r *resource) isOutdated(e *Event, at point, reader string) bool {
+	began := r.scopes[reader].version
+	for name, s := range r.scopesOf(e) {
+		isPart := IsPartOf(name, reader) || IsPartOf(reader, name)
+		if isPart && contains(name, e.Namespace) && began.below(s.floor) && at.notAbove(s.floor) {
 			return true
 		}
 	}

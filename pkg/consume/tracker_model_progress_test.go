@@ -40,26 +40,36 @@ func (w *world) startRun(writer int) {
 		r.epoch, r.began = r.epoch+1, rapid.IntRange(0, 99).Draw(w.t, "began")
 	}
 	w.runs[writer] = r
-	for _, scope := range scopes {
-		r.begin(w, scope)
+	for _, scope := range scopes { // the bus has them before other records of the run
+		w.deliver(r.startOf(w, scope))
 	}
 }
 
-func (r *agentRun) begin(w *world, scope string) {
-	w.ids++
-	w.say(r, w.marker(consume.TypeScopeStarted, scope, &snapshot{id: fmt.Sprint(w.ids, "/")}))
+func (r *agentRun) begin(w *world, scope string) { w.say(r.startOf(w, scope)) }
+
+// startOf returns the start of a scope.
+func (r *agentRun) startOf(w *world, scope string) *consume.Event {
 	r.started[scope] = true
+	return r.turn(w, consume.TypeScopeStarted, scope)
+}
+
+// turn returns a start or an end of a scope.
+func (r *agentRun) turn(w *world, typ, scope string) *consume.Event {
+	w.ids++
+	e := w.marker(typ, scope, &snapshot{id: fmt.Sprint(w.ids, "/")})
+	e.Stream.Writer, e.Stream.Run = r.writer, r.String()
+	return e
 }
 
 func (r *agentRun) end(w *world, scope string) {
-	w.ids++
-	w.say(r, w.marker(consume.TypeScopeEnded, scope, &snapshot{id: fmt.Sprint(w.ids, "/")}))
 	delete(r.started, scope)
+	w.say(r.turn(w, consume.TypeScopeEnded, scope))
 }
 
 // isStarted reports whether the log shows that the run observes a scope.
 func (r *agentRun) isStarted(w *world, scope string) bool {
 	e := w.marker(consume.TypeScopeStarted, scope, &snapshot{})
+	e.Time = w.now()
 	e.Stream.Writer, e.Stream.Run = r.writer, r.String()
 	return w.model.observes(e, e.Scope, len(w.model.log))
 }
@@ -92,14 +102,11 @@ func (r *agentRun) progress(w *world) {
 	if others > 0 {
 		claim(consume.ScopeProgress{Count: others})
 	}
-	w.say(r, e)
+	w.say(e)
 }
 
 // say delivers a record of a run, or holds it back.
-func (w *world) say(r *agentRun, e *consume.Event) {
-	if e.Stream != nil {
-		e.Stream.Writer, e.Stream.Run = r.writer, r.String()
-	}
+func (w *world) say(e *consume.Event) {
 	if rapid.IntRange(0, 9).Draw(w.t, "hold") > 0 {
 		w.deliver(e)
 		return
@@ -206,20 +213,29 @@ func (m *model) isNewsOfRun(e *consume.Event) bool {
 	})
 }
 
-// observes reports whether the first n records show that the run of e has started the scope, and
-// has not ended it. The last one by time counts.
+// observes reports whether the first n records show that the run of e had started the scope before
+// the time of e, and not ended it. A record that is older than an earlier one of them is late.
 func (m *model) observes(e *consume.Event, scope string, n int) bool {
-	var last *consume.Event
+	var since, last time.Time
+	observes := false
 	for i, o := range m.log[:n] {
-		if o.Progress != nil || o.Scope != scope || !isOfRun(e, o) || !m.counts(o, i) {
+		if o.Progress != nil || o.Scope != scope || !isOfRun(e, o) || !m.counts(o, i) || !o.Time.After(last) {
 			continue
 		}
-		if last == nil || o.Time.After(last.Time) {
-			last = o
+		last = o.Time
+		switch {
+		case o.Type == consume.TypeScopeEnded:
+			observes = false
+			continue
+		case observes:
+		case o.Type == consume.TypeScopeStarted:
+			since = o.Time
+		default:
+			since = time.Time{} // the log may lack the start
 		}
+		observes = true
 	}
-	isKnown := last != nil && (e.Progress == nil || last.Time.Before(e.Time))
-	return isKnown && last.Type != consume.TypeScopeEnded
+	return observes && since.Before(e.Time)
 }
 
 // entry returns what a progress says of a scope; nil: nothing.

@@ -93,8 +93,11 @@ type writer struct {
 
 // observation is the observation of a scope by a run.
 type observation struct {
-	at time.Time // of its last start
-	// started is false if only a snapshot shows the observation. Then it may be that of a part of a
+	// since is when the run started the scope; zero: only a snapshot shows the observation. Further
+	// starts say that the rules have changed, or a snapshot began.
+	since time.Time
+	at    time.Time // of its last start
+	// started is false if only snapshots show the observation. Then it may be that of a part of a
 	// scope.
 	started bool
 }
@@ -144,14 +147,23 @@ func (t *Tracker) observe(e *Event, s *scope, isCopy bool) bool {
 		last = w.ended[name]
 	}
 	isStart := e.Type == TypeScopeStarted
+	if e.Time.Equal(last) { // a copy, or the times of the run stand still
+		isSame := isStart && o.started || e.Type == TypeScopeEnded && !isObserved
+		if isCopy || isSame {
+			return false
+		}
+	}
 	switch {
-	case e.Time.Before(last), isCopy && e.Time.Equal(last): // times of a run may stand still
+	case e.Time.Before(last):
 		return false
 	case e.Type == TypeScopeEnded:
 		w.end(resource, name, e.Time)
 		s.progress.Ended = s.progress.Ended || s.progress.Writer == w.name
 	case isStart || !w.isPart(resource, name):
-		w.start(resource, name, observation{e.Time, isStart || o.started})
+		if isStart && !isObserved {
+			o.since = e.Time
+		}
+		w.start(resource, name, observation{o.since, e.Time, isStart || o.started})
 		s.progress.Ended = s.progress.Ended && s.progress.Writer != w.name
 	}
 	return true
@@ -227,7 +239,7 @@ func (w *writer) covered(p *Progress, resource string, sent time.Time) []string 
 		isNamed := slices.ContainsFunc(named, func(n string) bool {
 			return n == name || !o.started && IsPartOf(name, n)
 		})
-		if !isNamed && o.at.Before(sent) {
+		if !isNamed && o.since.Before(sent) {
 			out = append(out, name)
 		}
 	}

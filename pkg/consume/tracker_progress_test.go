@@ -93,6 +93,21 @@ func TestTrackerReached(t *testing.T) {
 			"pods", "01:02 by a/0-1 @20h0 to 00:32", other, "01:02 by a/0-1 @20h0 to 00:32", "pods/shop", "01:02 by a/0-1 @7h0 to 00:32",
 			"pods/bank", "none", "nodes", "none",
 		},
+		"a scope that is started while a progress is on its way": {
+			`
+			begin by=a/0-1 => news
+			+1m
+			begin by=a/0-1 scope=pods/shop => news
+			+-10s
+			progress 1 all:pods@20 by=a/0-1 => news`,
+			"pods", "00:55 by a/0-1 @20h0 to 00:25", "pods/shop", "none", `
+			+2m
+			begin by=a/0-1 scope=pods/shop => news
+			started S1 @9 by=a/0-1 scope=pods/shop => news
+			+-10s
+			progress 2 all:pods@30 by=a/0-1 => news`,
+			"pods", "01:55 by a/0-1 @30h0 to 01:25", "pods/shop", "01:55 by a/0-1 @30h0 to 01:25",
+		},
 		"a scope that the run has not started": {
 			`
 			begin by=a/0-1 => news

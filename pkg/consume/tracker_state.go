@@ -89,6 +89,7 @@ type writerState struct {
 type observedState struct {
 	Resource string    `json:"resource,omitempty"` // "" with ended
 	Scope    string    `json:"scope"`
+	Since    time.Time `json:"since,omitzero"`
 	At       time.Time `json:"at"`
 	Started  bool      `json:"started,omitempty"`
 	Ended    bool      `json:"ended,omitempty"`
@@ -138,7 +139,9 @@ func (w *writer) state(of ClusterKey) writerState {
 	out := writerState{Source: of.Source, Cluster: of.UID, Writer: w.name, Run: w.run.name, Number: w.number}
 	for resource, scopes := range w.observed {
 		for name, o := range scopes {
-			out.Scopes = append(out.Scopes, observedState{Resource: resource, Scope: name, At: o.at, Started: o.started})
+			out.Scopes = append(out.Scopes, observedState{
+				Resource: resource, Scope: name, Since: o.since, At: o.at, Started: o.started,
+			})
 		}
 	}
 	for name, at := range w.ended {
@@ -161,7 +164,7 @@ func (s *writerState) writer() *writer {
 		if w.observed[o.Resource] == nil {
 			w.observed[o.Resource] = map[string]observation{}
 		}
-		w.observed[o.Resource][o.Scope] = observation{o.At, o.Started}
+		w.observed[o.Resource][o.Scope] = observation{o.Since, o.At, o.Started}
 	}
 	return w
 }

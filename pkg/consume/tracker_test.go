@@ -295,6 +295,22 @@ func TestTracker(t *testing.T) {
 			completed S1 @20 => news
 			started S2 @22 scope=pods/shop => -
 			completed S2 @22 scope=pods/shop => -`,
+		"a read that is older than another snapshot": `
+			started S1 @20 => news
+			started S2 @25 scope=pods/shop => news
+			r b/2 @10 S2 => news
+			completed S2 @25 scope=pods/shop => news
+			r a/1 @10 S1 => -
+			r b/2 @10 S1 => -
+			r c/3 @10 S1 ns=other => news
+			completed S1 @20 => news
+			started S3 @30 scope=pods/shop => news
+			r a/1 @10 S3 => news
+			started S4 @35 => news
+			r a/1 @10 S4 => -
+			completed S4 @35 => gone c/3,b/2
+			r b/2 @10 S3 => -
+			completed S3 @30 scope=pods/shop => news`,
 		"a snapshot goes on behind its end, which the agent does not remember": `
 			started S1 @20 => news
 			r a/1 @5 S1 => news
