@@ -337,9 +337,9 @@ func (r *resource) readBy(e *Event) string {
 	return ""
 }
 
-// isOutdated reports whether another snapshot, of a part of the scope or of a scope that this one is
-// a part of, was taken later than the one under way, and is complete. Then a read of an unknown
-// object is late: the object is gone.
+// isOutdated reports whether a later snapshot than the one under way is complete, of a part of its
+// scope, or of a scope that has it as a part. Then a read of an unknown object is late: the object
+// is gone.
 func (r *resource) isOutdated(e *Event, at point, reader string) bool {
 	began := r.scopes[reader].version
 	for name, s := range r.scopesOf(e) {
