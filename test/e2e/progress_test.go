@@ -389,7 +389,7 @@ func TestProgressOfABadPath(t *testing.T) {
 func TestProgressOfAProcess(t *testing.T) {
 	slow(t)
 	notRacing(t)
-	t.Parallel()
+	// Not beside others: its limits are times of an idle machine.
 	o := observe(t, "bad-process", world.AgentConfig{})
 	world.Pass(t.Context(), 4*time.Second)
 	signal := func(s syscall.Signal) {
@@ -416,7 +416,7 @@ func TestProgressOfAProcess(t *testing.T) {
 func TestProgressOfAClock(t *testing.T) {
 	slow(t)
 	notRacing(t)
-	t.Parallel()
+	// Not beside others: its limits are times of an idle machine.
 	const step = 30 * time.Second
 	shift := filepath.Join(t.TempDir(), "shift")
 	o := observe(t, "bad-clock", world.AgentConfig{

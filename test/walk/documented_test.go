@@ -302,10 +302,19 @@ func likeness(scope, version, resource, kind string) *strings.Replacer {
 		`"snapshot":"s2"`, `"snapshot":"s2-`+resource+`"`, "u-web", "u-"+resource)
 }
 
+// ofDeployments is what progress says about Deployments.
+var ofDeployments = regexp.MustCompile(`\{"resource":"deployments\.apps"[^{}]*\}`)
+
 func withLikenesses(record string) string {
 	var all strings.Builder
 	for line := range strings.Lines(record) {
-		all.WriteString(line)
+		all.WriteString(ofDeployments.ReplaceAllStringFunc(line, func(entry string) string {
+			entries := []string{entry}
+			for _, l := range likenesses {
+				entries = append(entries, l.Replace(entry))
+			}
+			return strings.Join(entries, ",")
+		}))
 		for _, l := range likenesses {
 			if strings.Contains(line, `"deployments"`) {
 				all.WriteString(l.Replace(line))
