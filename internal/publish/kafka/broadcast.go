@@ -218,6 +218,11 @@ func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 
 // arrived records the outcome of a broadcast in one partition. The broadcast may have ended.
 func (b *Bus) arrived(s *broadcast, p *partition, err error) {
+	if s.report != nil {
+		// First: spread may choose again as soon as no partition is awaited. It would then find the
+		// report itself as an earlier one.
+		p.topic.ledger.ended(s.report.writer, p)
+	}
 	b.mu.Lock()
 	if s.waiting[p.topic]--; s.waiting[p.topic] == 0 {
 		delete(s.waiting, p.topic)
@@ -232,9 +237,6 @@ func (b *Bus) arrived(s *broadcast, p *partition, err error) {
 		}
 	}
 	b.mu.Unlock()
-	if s.report != nil {
-		p.topic.ledger.ended(s.report.writer, p)
-	}
 	b.release(p.topic)
 	b.moved.Raise()
 }
