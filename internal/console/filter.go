@@ -257,24 +257,19 @@ func (t *target) match(e *consume.Event) bool {
 	if !ok {
 		group, apiVersion = "", e.APIVersion
 	}
-	switch {
-	case t.resource != e.Resource && !strings.EqualFold(t.resource, e.Kind):
-		return false
-	case t.version != "" && t.version != apiVersion:
-		return false
-	case t.groups != nil:
-		return slices.Contains(t.groups, group)
-	}
-	return t.group == "" || t.group == group
+	isNamed := t.resource == e.Resource || strings.EqualFold(t.resource, e.Kind)
+	isVersion := t.version == "" || t.version == apiVersion
+	return isNamed && isVersion && t.matchGroup(group)
 }
 
 // matchScope reports whether progress of a scope is about the target.
 func (t *target) matchScope(s consume.ScopeProgress) bool {
 	plural, group, _ := strings.Cut(s.Resource, ".")
-	switch {
-	case t.resource != plural:
-		return false
-	case t.groups != nil:
+	return t.resource == plural && t.matchGroup(group)
+}
+
+func (t *target) matchGroup(group string) bool {
+	if t.groups != nil {
 		return slices.Contains(t.groups, group)
 	}
 	return t.group == "" || t.group == group

@@ -161,16 +161,16 @@ func (s *Selection) Takes(e *consume.Event) bool {
 	}
 	switch {
 	case e.Progress != nil:
-		return slices.ContainsFunc(e.Progress.Scopes, func(p consume.ScopeProgress) bool { return s.asks(p.Resource, p.Scope) })
+		return slices.ContainsFunc(e.Progress.Scopes, func(p consume.ScopeProgress) bool { return s.Asks(p.Resource, p.Scope) })
 	case e.Data == nil:
-		return s.asks(e.GroupResource(), e.Scope)
+		return s.Asks(e.GroupResource(), e.Scope)
 	}
 	return s.TakesObject(e.GroupResource(), e.Namespace, e.Name)
 }
 
-// asks reports whether a scope of a resource ("deployments.apps") may have an object of the selection. scope is "" for scopes that are not
+// Asks reports whether a scope of a resource ("deployments.apps") may have an object of the selection. scope is "" for scopes that are not
 // known.
-func (s *Selection) asks(resource, scope string) bool {
+func (s *Selection) Asks(resource, scope string) bool {
 	return (len(s.Resources) == 0 || s.Has(resource)) && (literal(s.Namespace) == "" || consume.ScopeCovers(scope, s.Namespace))
 }
 

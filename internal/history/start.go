@@ -32,7 +32,7 @@ func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Mom
 	all := map[scopeKey]*snapshots{}
 	var folds []*timeline.Fold
 	for _, m := range moments {
-		folds = append(folds, timeline.NewFold(m, timeline.Options{Asked: s.asks}))
+		folds = append(folds, timeline.NewFold(m, timeline.Options{Asked: s.Asks}))
 	}
 	included := func(e *consume.Event) bool {
 		return !slices.ContainsFunc(moments, func(m timeline.Moment) bool { return !m.Includes(e) })

@@ -86,24 +86,13 @@ func (c *claims) writer(cluster consume.ClusterKey, name, run string) *writer {
 	key := writerKey{cluster, name}
 	w := c.writers[key]
 	switch {
-	case w == nil || isBefore(w.run, run):
+	case w == nil || consume.CompareRuns(w.run, run) < 0:
 		w = &writer{run: run, scopes: map[string]string{}, parts: map[string]bool{}}
 		c.writers[key] = w
 	case w.run != run:
 		return nil
 	}
 	return w
-}
-
-// isBefore reports whether a run of an agent is before another one.
-func isBefore(a, b string) bool {
-	number := func(s string) uint64 {
-		n, _ := strconv.ParseUint(s, 10, 64) // 0 is before all
-		return n
-	}
-	epochA, beganA, _ := strings.Cut(a, "-")
-	epochB, beganB, _ := strings.Cut(b, "-")
-	return cmp.Or(cmp.Compare(number(epochA), number(epochB)), cmp.Compare(number(beganA), number(beganB))) < 0
 }
 
 // covers returns the scopes that an entry of a progress is about.

@@ -12,9 +12,6 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// progressTemplate makes the subjects of the progress of agents.
-const progressTemplate = "kubecdc.{cluster}.progress.{writer}"
-
 // mostSubjects limits the filter of a consumer, because the server compares each subject with it.
 const mostSubjects = 256
 
@@ -221,7 +218,7 @@ func streams(cluster string) []string {
 
 // progresses returns the wildcard of the subjects of the progress of all agents of a cluster; "" for any.
 func progresses(cluster string) []string {
-	return render(strings.Split(progressTemplate, "."), ofCluster(cluster))
+	return render(strings.Split(subject.Progress, "."), ofCluster(cluster))
 }
 
 // disjoint merges wildcards until none overlap.

@@ -56,7 +56,7 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	case e.Progress != nil:
 		l.observe(f.moment, e, f.opts)
 		return nil
-	case isFormerProgress(e):
+	case e.IsFormerProgress():
 		l.noteFormer(e)
 		return nil
 	case e.Stream != nil:

@@ -1,9 +1,7 @@
 package timeline
 
 import (
-	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,41 +18,6 @@ const (
 	InterruptedEnded   consume.InterruptionReason = "ended"   // the scope ended before the next progress
 )
 
-// isFormerProgress reports whether an event is the progress of one scope, as agents of former
-// releases sent it.
-func isFormerProgress(e *consume.Event) bool {
-	return e.Type == consume.TypeProgress && e.Progress == nil
-}
-
-// run is one run of an agent.
-type run struct {
-	name         string
-	epoch, began uint64 // began: milliseconds since 1970; 0: not known
-}
-
-func runOf(name string) run {
-	epoch, began, _ := strings.Cut(name, "-")
-	r := run{name: strings.Clone(name)}
-	var err error
-	if r.epoch, err = strconv.ParseUint(epoch, 10, 64); err != nil {
-		return run{name: r.name}
-	}
-	r.began = number(began)
-	return r
-}
-
-// precedes reports whether r is known to be before q.
-func (r run) precedes(q run) bool {
-	return r.began > 0 && q.began > 0 && cmp.Or(cmp.Compare(r.epoch, q.epoch), cmp.Compare(r.began, q.began)) < 0
-}
-
-func (r run) time() time.Time {
-	if r.began == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(int64(r.began)) //nolint:gosec // overflow gives another time, and the order of runs does not need it
-}
-
 // writerKey identifies an agent, across its restarts.
 type writerKey struct {
 	cluster consume.ClusterKey
@@ -63,7 +26,7 @@ type writerKey struct {
 
 // writer is what a log says of an agent.
 type writer struct {
-	run    run
+	run    string
 	scopes map[string]map[string]start // of the run, by resource
 	ended  map[string]bool             // scopes that the run has ended
 }
@@ -73,20 +36,20 @@ type start struct{ at time.Time }
 
 // enter begins a run. It returns false if the run is earlier than the present one: its events are
 // late.
-func (w *writer) enter(r run) bool {
-	if w.run.name == r.name {
+func (w *writer) enter(run string) bool {
+	if w.run == run {
 		return true
 	}
-	if r.precedes(w.run) {
+	if consume.CompareRuns(run, w.run) < 0 {
 		return false
 	}
-	w.run, w.scopes, w.ended = r, map[string]map[string]start{}, map[string]bool{}
+	w.run, w.scopes, w.ended = strings.Clone(run), map[string]map[string]start{}, map[string]bool{}
 	return true
 }
 
 // note notes an event that says which scopes the run has.
 func (w *writer) note(e *consume.Event, news bool) {
-	if !w.enter(runOf(e.Stream.Run)) {
+	if !w.enter(e.Stream.Run) {
 		return
 	}
 	resource, scope := e.GroupResource(), e.Scope
@@ -163,7 +126,7 @@ func (l *logFold) noteWriter(e *consume.Event, news bool) {
 func (l *logFold) observe(m Moment, e *consume.Event, o Options) {
 	p := e.Progress
 	w := l.writer(e.ClusterKey(), p.Writer)
-	if !w.enter(runOf(p.Run)) {
+	if !w.enter(p.Run) {
 		return
 	}
 	for k := range p.Scopes {
@@ -186,7 +149,7 @@ func (l *logFold) observe(m Moment, e *consume.Event, o Options) {
 
 // observation is what one writer says about its observation of a scope.
 type observation struct {
-	run    run
+	run    string
 	number int       // of its last progress
 	since  time.Time // it says nothing about earlier moments
 	heard  time.Time // of the last progress
@@ -258,22 +221,22 @@ func claimOf(entry *consume.ScopeProgress) mark {
 }
 
 // observe notes the entry of a progress that is about the scope.
-func (s *scope) observe(m Moment, e *consume.Event, r run, entry *consume.ScopeProgress) {
+func (s *scope) observe(m Moment, e *consume.Event, run string, entry *consume.ScopeProgress) {
 	if s.closed {
 		return
 	}
 	o := s.observation(e.Progress.Writer)
-	if o.end != nil || o.run.name == r.name && e.Progress.Number <= o.number {
+	if o.end != nil || o.run == run && e.Progress.Number <= o.number {
 		return // late, or a copy
 	}
 	if !o.decided {
-		o.follow(m, e.Progress, r, entry, s.first)
+		o.follow(m, e.Progress, run, entry, s.first)
 		if entry.ResourceVersion != "" && o.at.seq > 0 && o.at.history < entry.History { // hidden spans do not say their history
 			o.conceal(m, o.at, point{})
 		}
 		o.list(m, entry)
 	}
-	o.run, o.number, o.heard, o.ends, o.mute = r, e.Progress.Number, e.Time, e.Progress.Ends, false
+	o.run, o.number, o.heard, o.ends, o.mute = run, e.Progress.Number, e.Time, e.Progress.Ends, false
 	if entry.ResourceVersion == "" {
 		return
 	}
@@ -302,8 +265,8 @@ func (s *scope) observation(writer string) *observation {
 }
 
 // follow notes what nobody says about the time since the writer's last progress. first is the first snapshot of the scope.
-func (o *observation) follow(m Moment, p *consume.Progress, r run, entry *consume.ScopeProgress, first mark) {
-	began := later(p.Since, r.time()) // about earlier moments, this run says nothing
+func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *consume.ScopeProgress, first mark) {
+	began := later(p.Since, consume.RunBegan(run)) // about earlier moments, this run says nothing
 	last, at := later(o.to, o.since), first.max(mark{at: o.at}).at
 	switch {
 	case o.heard.IsZero():
@@ -312,12 +275,12 @@ func (o *observation) follow(m Moment, p *consume.Progress, r run, entry *consum
 			o.conceal(m, first.at, point{})
 		}
 		return
-	case o.run.name != r.name:
+	case o.run != run:
 		o.former, o.formerHeard = last, o.heard
-		if p.Since.After(r.time()) { // the progress that had the beginning of the run is missing
+		if p.Since.After(consume.RunBegan(run)) { // the progress that had the beginning of the run is missing
 			o.conceal(m, at, point{})
 		} else if !o.ends || o.mute {
-			o.conceal(m, at, o.resumesOf(r))
+			o.conceal(m, at, o.resumesOf(run))
 		}
 		started := slices.ContainsFunc(entry.Interruptions, func(i consume.Interruption) bool { return i.Why == consume.InterruptedStart })
 		if !started {
@@ -350,8 +313,8 @@ func (o *observation) conceal(m Moment, from, until point) {
 }
 
 // resumesOf returns the resourceVersion from which a run continues; zero: it is not known.
-func (o *observation) resumesOf(r run) point {
-	if o.resumed != r.name {
+func (o *observation) resumesOf(run string) point {
+	if o.resumed != run {
 		return point{}
 	}
 	return o.resumes
@@ -359,7 +322,7 @@ func (o *observation) resumesOf(r run) point {
 
 // noteStart notes what an event says about the beginning of an observation.
 func (o *observation) noteStart(e *consume.Event) {
-	if runOf(e.Stream.Run).precedes(runOf(o.began)) {
+	if consume.CompareRuns(e.Stream.Run, o.began) < 0 {
 		return // late
 	}
 	o.end = nil
@@ -367,7 +330,7 @@ func (o *observation) noteStart(e *consume.Event) {
 		return len(r.Operations) > 0 || r.Where != "" || len(r.Noise) > 0
 	})
 	if o.began != e.Stream.Run {
-		o.mute = o.mute || o.began != "" && o.began != o.run.name
+		o.mute = o.mute || o.began != "" && o.began != o.run
 		o.began = strings.Clone(e.Stream.Run)
 	}
 	if at := pointOf(e); o.resumed != e.Stream.Run && at.seq > 0 {

@@ -1,9 +1,7 @@
 package consume
 
 import (
-	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -53,28 +51,6 @@ func (t *Tracker) Reached(cluster ClusterKey, scope string) (Reached, bool) {
 	return p, !p.Time.IsZero()
 }
 
-// run is one run of an agent.
-type run struct {
-	name         string
-	epoch, began uint64
-	ordered      bool // the name says both
-}
-
-func runOf(name string) run {
-	epoch, began, _ := strings.Cut(name, "-")
-	r := run{name: name}
-	var badEpoch, badBegan error
-	r.epoch, badEpoch = strconv.ParseUint(epoch, 10, 64)
-	r.began, badBegan = strconv.ParseUint(began, 10, 64)
-	r.ordered = badEpoch == nil && badBegan == nil
-	return r
-}
-
-// precedes reports whether r is known to be earlier than q.
-func (r run) precedes(q run) bool {
-	return r.ordered && q.ordered && cmp.Or(cmp.Compare(r.epoch, q.epoch), cmp.Compare(r.began, q.began)) < 0
-}
-
 type writerKey struct {
 	cluster ClusterKey
 	name    string
@@ -83,7 +59,7 @@ type writerKey struct {
 // writer is what the stream says of the last run of an agent.
 type writer struct {
 	name   string
-	run    run
+	run    string
 	number int // of its last progress
 	// observed has the scopes that the run has started and not ended, by resource and name.
 	observed map[string]map[string]observation
@@ -112,15 +88,13 @@ func (t *Tracker) writer(cluster ClusterKey, name, runName string) (w *writer, l
 		}
 		t.writers[writerKey{cluster.clone(), w.name}] = w
 	}
-	if w.run.name == runName {
+	if w.run == runName {
 		return w, false
 	}
-	r := runOf(runName)
-	if r.precedes(w.run) {
+	if CompareRuns(runName, w.run) < 0 {
 		return w, true
 	}
-	r.name = strings.Clone(runName)
-	w.run, w.number = r, 0
+	w.run, w.number = strings.Clone(runName), 0
 	w.observed, w.ended = map[string]map[string]observation{}, map[string]time.Time{}
 	return w, false
 }
@@ -276,7 +250,7 @@ func (t *Tracker) progress(e *Event) Verdict {
 func (s *scope) reach(now time.Time, w *writer, entry *ScopeProgress) {
 	p := &s.progress
 	if !now.Before(p.Time) {
-		p.Time, p.Writer, p.Run, p.Ended = now, w.name, w.run.name, false
+		p.Time, p.Writer, p.Run, p.Ended = now, w.name, w.run, false
 	}
 	if entry.ResourceVersion == "" {
 		return

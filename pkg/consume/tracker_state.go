@@ -136,7 +136,7 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 }
 
 func (w *writer) state(of ClusterKey) writerState {
-	out := writerState{Source: of.Source, Cluster: of.UID, Writer: w.name, Run: w.run.name, Number: w.number}
+	out := writerState{Source: of.Source, Cluster: of.UID, Writer: w.name, Run: w.run, Number: w.number}
 	for resource, scopes := range w.observed {
 		for name, o := range scopes {
 			out.Scopes = append(out.Scopes, observedState{
@@ -153,7 +153,7 @@ func (w *writer) state(of ClusterKey) writerState {
 
 func (s *writerState) writer() *writer {
 	w := &writer{
-		name: s.Writer, run: runOf(s.Run), number: s.Number,
+		name: s.Writer, run: s.Run, number: s.Number,
 		observed: map[string]map[string]observation{}, ended: map[string]time.Time{},
 	}
 	for _, o := range s.Scopes {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -40,7 +39,8 @@ func LastProgress(writer string, events []*consume.Event) (publish.ProgressEvent
 		return publish.ProgressEvent{}, false
 	}
 	slices.SortStableFunc(own, func(a, b *consume.Event) int { // the newest first
-		return cmp.Or(compareRuns(b.Progress.Run, a.Progress.Run), cmp.Compare(b.Progress.Number, a.Progress.Number))
+		p, q := b.Progress, a.Progress
+		return cmp.Or(consume.CompareRuns(p.Run, q.Run), cmp.Compare(p.Run, q.Run), cmp.Compare(p.Number, q.Number))
 	})
 	last := own[0]
 	m := merge{ProgressEvent: publish.ProgressEvent{Writer: writer, Run: last.Progress.Run, Time: last.Time}, resources: map[string]*merged{}}
@@ -103,13 +103,6 @@ func (m *merge) add(copies []*consume.Event) {
 			newer.named[scope] = true
 		}
 	}
-}
-
-// compareRuns compares runs, "<epoch>-<milliseconds since 1970>", by their order.
-func compareRuns(a, b string) int {
-	epochA, beganA, _ := strings.Cut(a, "-")
-	epochB, beganB, _ := strings.Cut(b, "-")
-	return cmp.Or(cmp.Compare(number(epochA), number(epochB)), cmp.Compare(number(beganA), number(beganB)), cmp.Compare(a, b))
 }
 
 // number returns the value of digits; 0 if they are none.
