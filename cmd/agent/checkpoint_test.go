@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -12,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // A run leaves a checkpoint beside its records, and the next run resumes from it. A checkpoint in use cannot be reset.
@@ -116,5 +121,103 @@ func TestACheckpointInAConfigMap(t *testing.T) {
 	if want := "checkpoint ConfigMap cdc/kubecdc-checkpoint: removed, with 1 scopes.\n" +
 		"The next start takes a new snapshot of all that is captured.\nA running agent stops when it detects this.\n"; stdout.String() != want {
 		t.Errorf("reset: got %q", &stdout)
+	}
+}
+
+// A scope that is given up ends on the bus first. Without a bus nothing changes, unless its end is
+// not wanted.
+func TestForgetEndsTheScope(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, config := filepath.Join(dir, "checkpoint.json"), filepath.Join(dir, "kubecdc.yaml")
+	address := startJetStream(t, &server.Options{})
+	yaml := "apiVersion: kubecdc.dev/v1\ncluster: prod\nbus: {nats: {url: \"nats://" + address + "\"}}\ncheckpoint: {file: {path: \"" + file + "\"}}\n"
+	if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	last := time.Now().Add(-time.Minute).UTC()
+	retiring := func() {
+		write(t, file, &checkpoint.Document{
+			Identity: checkpoint.Identity{ClusterUID: uidA, Cluster: "prod", Epoch: 3}, Saved: last, Time: last,
+			Scopes: map[string]checkpoint.Scope{
+				"deployments.apps": {
+					Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true, ResourceVersion: 7, History: 1,
+					Retiring: &checkpoint.Retiring{Since: last},
+				},
+				"pods": {Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, ResourceVersion: 9},
+			},
+		})
+	}
+	forget := func(code int, args ...string) (stdout, stderr string) {
+		t.Helper()
+		var out, said bytes.Buffer
+		args = append([]string{"checkpoint", "forget", "deployments.apps"}, args...)
+		if got := run(t.Context(), args, &out, &said); got != code {
+			t.Fatalf("%q: exit code %d, want %d: %s%s", args, got, code, &out, &said)
+		}
+		return out.String(), said.String()
+	}
+	scopes := func() int {
+		t.Helper()
+		d, err := checkpoint.Read(t.Context(), checkpoint.OpenFile(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d.Scopes)
+	}
+
+	retiring()
+	before := time.Now()
+	out, _ := forget(exitOK, "--config", config)
+	if !strings.HasPrefix(out, "The bus has the end of deployments.apps.\n") || scopes() != 1 {
+		t.Errorf("the checkpoint has %d scopes: %s", scopes(), out)
+	}
+	source := &consume.JetStream{URL: "nats://" + address}
+	reader, err := source.Read(t.Context(), consume.Query{Start: consume.Beginning(), StopAtEnd: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close() }()
+	e, err := reader.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := fmt.Sprintf("3-%d", last.UnixMilli())
+	if e.Type != consume.TypeScopeEnded || e.Scope != "deployments.apps" || e.Stream.End != consume.EndForgotten || e.Stream.ResourceVersion != "7" ||
+		e.History() != 1 || e.Stream.Run != run || e.Epoch == "" || e.ClusterUID != uidA || e.Cluster != "prod" || e.Time.Before(before) {
+		t.Errorf("the record has %+v, %+v; want the end of the scope by run %s", e, e.Stream, run)
+	}
+	if _, err := reader.Next(t.Context()); !errors.Is(err, io.EOF) {
+		t.Errorf("the record has more than the end: %v", err)
+	}
+
+	retiring()
+	_, said := forget(exitFailed, "--config", config, "--bus", "nats://127.0.0.1:1")
+	for _, want := range []string{"the end of deployments.apps is not on the bus, nothing was changed", "did not accept it within", "connection refused", "--no-end"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is not in: %s", want, said)
+		}
+	}
+	if scopes() != 2 {
+		t.Errorf("the checkpoint has %d scopes, want 2", scopes())
+	}
+	if out, _ := forget(exitOK, "--config", config, "--bus", "nats://127.0.0.1:1", "--no-end"); strings.Contains(out, "The bus has") || scopes() != 1 {
+		t.Errorf("the checkpoint has %d scopes: %s", scopes(), out)
+	}
+}
+
+// The embedded JetStream runs only as long as the agent does: the command starts it.
+func TestForgetStartsTheEmbeddedJetStream(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "checkpoint.json")
+	write(t, file, &checkpoint.Document{
+		Identity: checkpoint.Identity{ClusterUID: uidA, Cluster: uidA, Bus: "the embedded JetStream"}, Saved: time.Now(),
+		Scopes: map[string]checkpoint.Scope{"pods": {Version: "v1", Resource: "pods", Kind: "Pod", ResourceVersion: 9, Retiring: &checkpoint.Retiring{Since: time.Now()}}},
+	})
+	var out, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"checkpoint", "forget", "pods", "--data-dir", dir}, &out, &stderr); code != exitOK ||
+		!strings.HasPrefix(out.String(), "The bus has the end of pods.\n") {
+		t.Errorf("exit code %d: %s%s", code, &out, &stderr)
 	}
 }

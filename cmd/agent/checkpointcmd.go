@@ -160,6 +160,7 @@ asks for confirmation, unless --yes is given.`,
 
 func newCheckpointForgetCommand(stdout, stderr io.Writer) *cobra.Command {
 	o := agent.Options{Build: build()}
+	var noEnd bool
 	cmd := &cobra.Command{
 		Use:   "forget SCOPE",
 		Short: "Give up a scope that is no longer selected",
@@ -167,6 +168,8 @@ func newCheckpointForgetCommand(stdout, stderr io.Writer) *cobra.Command {
 changes that it had read, and left for each object. If the bus does not accept them, for example because a topic is
 missing, the scope stays in the checkpoint as retiring, and each start of the agent retries. This command removes
 the scope from the checkpoint: the agent sends nothing more about it, and consumers may keep its objects.
+
+First, the bus gets the end of the scope, scope.ended. If the bus does not accept it within 15 seconds, nothing is changed. --no-end removes the scope without it. To end the scope later, use 'kubecdc record end'.
 
 Stop the agent first. A checkpoint in a file cannot be changed while an agent uses it. One in a ConfigMap can, and
 the agent ends when it detects that.
@@ -183,12 +186,21 @@ is not retiring.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Stdin = cmd.InOrStdin()
-			k, err := agent.OpenCheckpoint(cmd.Context(), &o, checkpointTimeout, stderr)
+			k, err := agent.OpenCheckpoint(cmd.Context(), &o, checkpointTimeout+endTimeout, stderr)
 			if err != nil {
 				return err
 			}
-			if err := k.Do(cmd.Context(), func(ctx context.Context) error { return checkpoint.Forget(ctx, k.Store, args[0]) }); err != nil {
+			end := func(d *checkpoint.Document, c *checkpoint.Scope) error {
+				return sendEnd(cmd.Context(), k, d, args[0], c)
+			}
+			if d, _ := k.Config.Bus.Chosen(); noEnd || d.Stdout {
+				end = nil
+			}
+			if err := k.Do(cmd.Context(), func(ctx context.Context) error { return checkpoint.Forget(ctx, k.Store, args[0], end) }); err != nil {
 				return err
+			}
+			if end != nil {
+				fmt.Fprintf(stdout, "The bus has the end of %s.\n", args[0])
 			}
 			fmt.Fprintf(stdout, "%s: %s was removed. The agent sends nothing more about it; consumers may keep its objects.\n", k, args[0])
 			if k.Unlocked() {
@@ -198,7 +210,18 @@ is not retiring.`,
 		},
 	}
 	addCheckpointFlags(cmd, &o)
+	cmd.Flags().BoolVar(&noEnd, "no-end", false, "remove the scope although the bus does not have its end")
 	return cmd
+}
+
+// sendEnd sends the end of a scope in place of the agent.
+func sendEnd(ctx context.Context, k *agent.KeptCheckpoint, d *checkpoint.Document, scope string, c *checkpoint.Scope) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, fmt.Errorf("the bus did not accept it within %v", endTimeout))
+	defer cancel()
+	if err := k.SendEnd(ctx, d, scope, c); err != nil {
+		return fmt.Errorf("the end of %s is not on the bus, nothing was changed: %w; name a bus that can be reached from here with --bus, or remove the scope without its end (--no-end)", scope, err)
+	}
+	return nil
 }
 
 // sayReset prints the result of a reset and its consequences.

@@ -71,7 +71,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr), newSnapshotCommand(stdout, stderr), newDeadLetterCommand(stdout), newStatusCommand(stdout, stderr), newProfileCommand(stdout),
 		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(), newNodeDirectoryCommand(), newCompletionCommand(), newManCommand())
 	root.AddCommand(newHistoryCommand(stdout, stderr), newGetCommand(stdout, stderr), newDiffCommand(stdout, stderr), newBlameCommand(stdout, stderr))
-	root.AddCommand(newAtCommand(stdout, stderr), newServeCommand(stdout, stderr), newReplayCommand(stdout, stderr))
+	root.AddCommand(newAtCommand(stdout, stderr), newServeCommand(stdout, stderr), newReplayCommand(stdout, stderr), newRecordCommand(stdout, stderr))
 	setCompletion(root)
 	documentVariables(root)
 	return root

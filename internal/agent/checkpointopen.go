@@ -21,9 +21,11 @@ type KeptCheckpoint struct {
 
 	Config *config.Config // of the agent
 
-	host    string // API server of a checkpoint in a ConfigMap; "" for a file
-	timeout time.Duration
-	stderr  io.Writer
+	options  *Options
+	location checkpointLocation
+	host     string // API server of a checkpoint in a ConfigMap; "" for a file
+	timeout  time.Duration
+	stderr   io.Writer
 }
 
 // OpenCheckpoint opens the checkpoint of an agent with these options. timeout limits each wait for the API server, and stderr shows it.
@@ -36,7 +38,7 @@ func OpenCheckpoint(ctx context.Context, o *Options, timeout time.Duration, stde
 		return nil, ConfigError{errors.New("the bus stdout has no checkpoint, unless the configuration sets one (checkpoint)")}
 	}
 	find := sync.OnceValues(o.FindCluster)
-	k := &KeptCheckpoint{Config: cfg, timeout: timeout, stderr: stderr}
+	k := &KeptCheckpoint{Config: cfg, options: o, timeout: timeout, stderr: stderr}
 	location, err := locateCheckpoint(o, cfg, find, func() (string, error) {
 		c, err := find()
 		if err != nil {
@@ -50,6 +52,7 @@ func OpenCheckpoint(ctx context.Context, o *Options, timeout time.Duration, stde
 	if err != nil {
 		return nil, err
 	}
+	k.location = location
 	if location.ConfigMap != nil {
 		c, err := find()
 		if err != nil {

@@ -28,12 +28,17 @@ func (a *agent) findWriter(id *identity) (writer, error) {
 	if err != nil {
 		return writer{}, fmt.Errorf("the name of this machine: %w", err)
 	}
-	node := ""
-	if a.cfg.Mode == config.ModeNode {
-		node = os.Getenv(NodeNameEnv)
-	}
+	node := nodeOf(a.cfg)
 	kept := keptIn(&location, host)
 	return writer{name: writerOf(id.uid, kept, node), checkpoint: strings.Join(kept, " "), node: node}, nil
+}
+
+// nodeOf returns the node of an agent in mode node, "" of others.
+func nodeOf(cfg *config.Config) string {
+	if cfg.Mode != config.ModeNode {
+		return ""
+	}
+	return os.Getenv(NodeNameEnv)
 }
 
 // keptIn returns the kind of place in which an agent keeps its positions, and what names the place.

@@ -184,7 +184,7 @@ func TestFileOfAnotherAgent(t *testing.T) {
 func TestForgetRetiring(t *testing.T) {
 	t.Parallel()
 	s := checkpoint.OpenFile(filepath.Join(t.TempDir(), "checkpoint.json"))
-	if err := checkpoint.Forget(t.Context(), s, "pods"); !errors.Is(err, checkpoint.ErrNoScope) {
+	if err := checkpoint.Forget(t.Context(), s, "pods", nil); !errors.Is(err, checkpoint.ErrNoScope) {
 		t.Errorf("without a checkpoint: %v, want ErrNoScope", err)
 	}
 	d := document()
@@ -193,17 +193,27 @@ func TestForgetRetiring(t *testing.T) {
 	d.Scopes["pods"] = pods
 	unlock := lock(t, s)
 	save(t, s, string(encode(t, d)))
-	if err := checkpoint.Forget(t.Context(), s, "pods"); !errors.Is(err, checkpoint.ErrLocked) {
+	if err := checkpoint.Forget(t.Context(), s, "pods", nil); !errors.Is(err, checkpoint.ErrLocked) {
 		t.Errorf("while an agent runs: %v, want ErrLocked", err)
 	}
 	unlock()
 	for _, scope := range []string{"widgets.example.com", "secrets"} {
-		err := checkpoint.Forget(t.Context(), s, scope)
+		err := checkpoint.Forget(t.Context(), s, scope, nil)
 		if !errors.Is(err, checkpoint.ErrNoScope) || !strings.Contains(err.Error(), "these scopes are retiring: pods") {
 			t.Errorf("%s: %v, want ErrNoScope that names pods", scope, err)
 		}
 	}
-	if err := checkpoint.Forget(t.Context(), s, "pods"); err != nil {
+	away := errors.New("the bus is away")
+	err := checkpoint.Forget(t.Context(), s, "pods", func(*checkpoint.Document, *checkpoint.Scope) error { return away })
+	if before, _ := checkpoint.Read(t.Context(), s); !errors.Is(err, away) || before.Writer != d.Writer {
+		t.Errorf("the end is not on the bus: %v, saved by %s", err, before.Writer)
+	}
+	if err := checkpoint.Forget(t.Context(), s, "pods", func(_ *checkpoint.Document, c *checkpoint.Scope) error {
+		if c.ResourceVersion != pods.ResourceVersion {
+			t.Errorf("the end is at %d, want %d", c.ResourceVersion, pods.ResourceVersion)
+		}
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	now, err := checkpoint.Read(t.Context(), s)

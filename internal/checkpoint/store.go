@@ -80,8 +80,9 @@ func Reset(ctx context.Context, s Store, resource string) (removed []string, err
 }
 
 // Forget removes a retiring scope from the checkpoint although the bus does not have all its records. It fails with ErrNoScope
-// if there is no such scope or it is still selected, and like Reset if an agent is running.
-func Forget(ctx context.Context, s Store, scope string) (err error) {
+// if there is no such scope or it is still selected, and like Reset if an agent is running. It calls end first, unless nil,
+// and removes nothing if that fails.
+func Forget(ctx context.Context, s Store, scope string, end func(*Document, *Scope) error) (err error) {
 	unlock, err := s.Lock(ctx)
 	if err != nil {
 		return err
@@ -97,6 +98,11 @@ func Forget(ctx context.Context, s Store, scope string) (err error) {
 	was, ok := d.Scopes[scope]
 	if !ok || was.Retiring == nil {
 		return notRetiring(s, scope, ok, d.Scopes)
+	}
+	if end != nil {
+		if err := end(d, &was); err != nil {
+			return err
+		}
 	}
 	delete(d.Scopes, scope)
 	return replace(ctx, s, d)

@@ -164,6 +164,17 @@ func (r *Record) Has(ctx context.Context, s *Selection) (bool, error) {
 	return found, err
 }
 
+// StreamEvents calls f for each event about scopes, and for the progress of agents, from the
+// beginning of the record to its end.
+func (r *Record) StreamEvents(ctx context.Context, f func(*consume.Event)) (*Reading, error) {
+	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning()}
+	all := func(*consume.Event) bool { return true }
+	return r.read(ctx, q, all, func(e *consume.Event) (bool, error) {
+		f(e)
+		return false, nil
+	})
+}
+
 // errEnough ends a read.
 var errEnough = errors.New("enough")
 

@@ -100,7 +100,7 @@ func (p *pod) run(ctx context.Context) error {
 		return errors.Join(err, p.status(ctx, corev1.PodPending, err.Error()))
 	}
 	if !p.isRemoved() {
-		return p.status(ctx, corev1.PodSucceeded, "")
+		return p.status(ctx, p.outcome(), "")
 	}
 	now := int64(0)
 	err = p.k.client.CoreV1().Pods(p.object.Namespace).Delete(ctx, p.object.Name, metav1.DeleteOptions{
@@ -110,6 +110,18 @@ func (p *pod) run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// outcome returns the phase of a Pod whose containers have all ended by themselves.
+func (p *pod) outcome() corev1.PodPhase {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.running {
+		if c.code() != 0 {
+			return corev1.PodFailed
+		}
+	}
+	return corev1.PodSucceeded
 }
 
 // bind does the scheduler's part.

@@ -95,7 +95,7 @@ func (j *progressJudgement) record(rec *Record) {
 			if order > 0 {
 				j.fault(rec, "of run %s, after a record of run %s", rec.Run, last.run)
 			}
-			if last.run == rec.Run && last.ended {
+			if last.run == rec.Run && last.ended && rec.End != EndedByOperator {
 				j.fault(rec, "after the end of its run")
 			}
 		}

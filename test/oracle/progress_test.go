@@ -47,6 +47,16 @@ func (f *fakeProgress) add(at float64, rec Record) {
 	f.records = append(f.records, rec)
 }
 
+// last returns the last report.
+func (f *fakeProgress) last() (last *Record) {
+	for i := range f.records {
+		if f.records[i].Report != nil {
+			last = &f.records[i]
+		}
+	}
+	return last
+}
+
 func (f *fakeProgress) begin(at float64, run string) {
 	for _, scope := range fakeScopes {
 		f.add(at, Record{
@@ -418,6 +428,18 @@ func TestOracleJudgesProgress(t *testing.T) {
 		{"a report after the last one", func(f *fakeProgress) {
 			f.at(fakeRun2, 1).Report.Ends = true
 		}, "after the end of its run"},
+		{"a scope ends after the last report", func(f *fakeProgress) {
+			f.last().Report.Ends = true
+			f.add(540, Record{
+				ID: "ended", Stream: ScopeEnded, Scope: ParseScope("configmaps"), Writer: fakeWriter, Run: fakeRun2, End: "deselected",
+			})
+		}, "after the end of its run"},
+		{"an operator ends a scope after the last report", func(f *fakeProgress) {
+			f.last().Report.Ends = true
+			f.add(540, Record{
+				ID: "ended", Stream: ScopeEnded, Scope: ParseScope("configmaps"), Writer: fakeWriter, Run: fakeRun2, End: EndedByOperator,
+			})
+		}, ""},
 		{"an earlier run comes back", func(f *fakeProgress) {
 			f.report(530, fakeRun1, 7, fakeGroup("configmaps", 1, 1, 357))
 			f.records[len(f.records)-1].Report.Since = second(300)

@@ -49,6 +49,9 @@ const (
 	ContentChanged   = "content-changed"
 )
 
+// EndedByOperator is why a scope has ended that its agent has not ended.
+const EndedByOperator = "forgotten"
+
 // Presence is the form of before or after in data: Absent if the object is not known, Null if it does not exist, or Present.
 type Presence int
 
@@ -96,8 +99,10 @@ type Record struct {
 
 	// Writer and Run name the agent of a progress, and of the start of a scope or snapshot.
 	Writer, Run string
-	Report      *Report // Nil if the record is not the progress of a writer.
-	Size        int     // Bytes of the message's body.
+	// End is why a scope ends.
+	End    string
+	Report *Report // Nil if the record is not the progress of a writer.
+	Size   int     // Bytes of the message's body.
 
 	// Problems are violations of the contract that show in this record alone.
 	Problems []string
@@ -299,7 +304,7 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 	rec.Stream = kind
 	rec.Scope = ParseScope(e.Scope)
 	rec.Snapshot, rec.Reason, rec.Objects = e.Data.Snapshot, e.Data.Reason, e.Data.Objects
-	rec.Writer, rec.Run = e.Data.Writer, e.Data.Run
+	rec.Writer, rec.Run, rec.End = e.Data.Writer, e.Data.Run, e.Data.End
 	rec.Recovered, rec.Letter = e.Data.Recovered != nil && *e.Data.Recovered, e.Data.DeadLetter
 	rec.Rev = parseRev("data.resourceVersion", e.Data.ResourceVersion, problem)
 	rec.From = parseRev("data.fromResourceVersion", e.Data.FromResourceVersion, problem)

@@ -90,6 +90,7 @@ secrets:
 	}
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-secrets", "--wait", "--timeout", "120s")
 	w.ready(t, "kubecdc-secrets", "agent", 0)
+	n.scopesEnded(t)
 }
 
 // TestRunTrial installs the chart with its own NATS server.

@@ -26,7 +26,7 @@ func TestTokenOfNodeConfiguresNobody(t *testing.T) {
 	const namespace = "kubecdc-attack"
 	const checkpoints = namespace + "-kubecdc-checkpoints"
 	w.namespace(t, namespace, "restricted")
-	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL,
+	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL+withoutEnd,
 		"--set", "mode=both,node.checkpoint=configMap")
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
@@ -131,7 +131,7 @@ func TestCheckpointsOutliveRelease(t *testing.T) {
 	const checkpoints = namespace + "-kubecdc-checkpoints"
 	w.namespace(t, namespace, "restricted")
 	install := []string{
-		"install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL,
+		"install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL+withoutEnd,
 		"--set", "mode=node,node.checkpoint=configMap",
 	}
 	w.mustHelm(t, install...)
@@ -147,7 +147,7 @@ func TestCheckpointsOutliveRelease(t *testing.T) {
 		t.Errorf("the checkpoint after the second installation: %v, uid %s, was %s", err, found.UID, made.UID)
 	}
 	w.namespace(t, "kubecdc-second", "restricted")
-	_, err = w.run(t.Context(), "install", "kubecdc", w.chart, "--namespace", "kubecdc-second", "--set", defaultURL,
+	_, err = w.run(t.Context(), "install", "kubecdc", w.chart, "--namespace", "kubecdc-second", "--set", defaultURL+withoutEnd,
 		"--set", "mode=node,node.checkpoint=configMap,node.checkpointNamespace="+checkpoints)
 	if err == nil || !strings.Contains(err.Error(), `ValidatingAdmissionPolicy "`+checkpoints+`.kubecdc-checkpoint"`) {
 		t.Errorf("a second release with the same ConfigMaps: %v; want the policy to be in the way", err)

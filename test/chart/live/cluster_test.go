@@ -80,6 +80,7 @@ func TestRunCluster(t *testing.T) {
 	w.ready(t, "kubecdc-run", "agent", 0)
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
 	n.ended(t, "kubecdc-run", 6, true)
+	n.scopesEnded(t)
 	w.audit.nothingRefused(t, "kubecdc-run", account)
 	// Objects that the agent itself created remain.
 	left := []string{
@@ -105,6 +106,7 @@ func TestRunCluster(t *testing.T) {
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
 	w.ready(t, "kubecdc-run", "agent", 0)
 	n.ended(t, "kubecdc-run", 8, false)
+	n.scopesEnded(t)
 	w.nothingLeft(t, before, append(left, "ConfigMap shop-run/between"))
 }
 

@@ -146,6 +146,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	w.ready(t, namespace, "agent", 0)
 	w.ready(t, namespace, "node", 0)
 	n.ended(t, namespace, 8, false)
+	n.scopesEnded(t)
 	left := []string{"ConfigMap " + namespace + "/kubecdc-central-checkpoint", "Lease.coordination.k8s.io " + namespace + "/kubecdc"}
 	if checkpoints != nil {
 		left = append(left, "ConfigMap "+shop+"/last")

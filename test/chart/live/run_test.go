@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -305,6 +306,42 @@ func (n *nodes) wholeAt(t *testing.T, url string, wr *writer) {
 		}
 	}
 	t.Logf("%d versions of %s/%s are on the bus, each once", len(wr.versions), wr.namespace, wr.name)
+}
+
+// scopesEnded checks that the bus has an end of each scope that an agent has started. After that,
+// helm has uninstalled the agents.
+func (n *nodes) scopesEnded(t *testing.T) {
+	t.Helper()
+	sub := n.subscribe(t, n.bus.ClientURL(), "kubecdc.*.stream.>")
+	open := map[string]bool{} // by writer and scope
+	scopes := 0
+	for {
+		m, err := sub.NextMsg(2 * time.Second)
+		if errors.Is(err, nats.ErrTimeout) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ev struct {
+			Type, Scope string
+			Data        struct{ Writer, End string }
+		}
+		if err := json.Unmarshal(m.Data, &ev); err != nil {
+			t.Fatal(err)
+		}
+		scope := ev.Data.Writer + " " + ev.Scope
+		switch {
+		case strings.HasSuffix(ev.Type, ".scope.started"):
+			open[scope] = true
+			scopes++
+		case strings.HasSuffix(ev.Type, ".scope.ended"):
+			delete(open, scope)
+		}
+	}
+	if scopes == 0 || len(open) > 0 {
+		t.Errorf("%d starts of scopes, and %d have no end: %v", scopes, len(open), slices.Sorted(maps.Keys(open)))
+	}
 }
 
 // ended checks that containers of the namespace ended when asked and in time and, if well is set, with exit code 0.
