@@ -35,6 +35,7 @@ var elsewhere = []struct{ command, why string }{
 	{`Out-String`, "PowerShell"},
 	{`node-directory`, "changes owners, as root: test/kubelet runs it"},
 	{`checkpoint forget`, "the scope has to be retiring: checkpoint.txtar of cmd/agent has one"},
+	{`record end (3f0a|'pods|.*checkpoint'$)`, "the agent works, and the record has other writers: TestRecordEnd of test/e2e ends those of one that does not"},
 	{`dead-letter pods/`, "the event has to be in retry: TestDeadLetterCommand of cmd/agent has one"},
 	{`go/rollout|rv:812`, "TestReplayFindsABug of test/e2e records this rollout"},
 }
@@ -60,6 +61,7 @@ var (
 	podOfAgent = regexp.MustCompile(`\b(POD|LEADER|STANDBY)\b`)
 	scaled     = regexp.MustCompile(`scale deploy/kubecdc --replicas=(\d)`)
 	codeBlock  = regexp.MustCompile("(?ms)^ *```(sh|console|text)\n(.*?)^ *```$")
+	agentDown  = regexp.MustCompile(`kubecdc (checkpoint (reset|forget)|record end)`) // the agent must not run
 	joined     = regexp.MustCompile(`(\\|\|)\n\s*`)
 	timing     = regexp.MustCompile(` in [0-9.µms]+, [0-9,]+ a second|https?://\S+|KUBECONFIG=\S+`)
 )
@@ -346,7 +348,7 @@ func (w *world) toggle(up bool) {
 		return
 	}
 	w.start(w.agent)
-	w.shows(w.agent, `first snapshot complete|"msg":"resuming`)
+	w.shows(w.agent, `waiting for changes`)
 }
 
 // typed returns a command with the names of the page replaced by those of the test.
@@ -387,7 +389,7 @@ func (w *world) run(page string, c shown) {
 	line, began := w.typed(page, c.line), time.Now()
 	defer func() { w.t.Logf("%5.1fs %s: $ %s", time.Since(began).Seconds(), page, c.line) }()
 	switch {
-	case strings.Contains(line, "checkpoint reset"), strings.Contains(line, "checkpoint forget"): // the agent must not run
+	case agentDown.MatchString(line):
 		if up := w.up; up {
 			w.toggle(false)
 			defer w.toggle(true)
