@@ -21,8 +21,12 @@ import (
 // objectsEach is how many objects each definition has.
 const objectsEach = 10
 
-// rests is how long a contestant is left idle after it has all objects, to measure its consumption at rest.
-const rests = 20 * time.Second
+const (
+	// settles is how long a contestant is left idle after it has all objects. Bookmarks and progress come once a minute.
+	settles = 90 * time.Second
+	// rests is how long it is left idle after that, to measure its consumption at rest.
+	rests = 2 * time.Minute
+)
 
 // allThere is how long a contestant may take until it has all objects.
 const allThere = 5 * time.Minute
@@ -167,7 +171,7 @@ func (b *bench) start(ctx context.Context, world *definitions.World, s starter, 
 	}
 	run.CPU, run.ServerCPU = used.Seconds(), (after - server).Seconds()
 	b.progress("%s: loaded %.1f s, watched %.1f s, on the bus %.1f s", s.name, run.Loaded, run.Watched, run.Sent)
-	if err := b.rested(ctx, s, r, used, run); err != nil {
+	if err := b.rested(ctx, s, r, run); err != nil {
 		return nil, err
 	}
 	if run.Requests, err = world.Requests(s.name, began); err != nil {
@@ -192,8 +196,15 @@ func (b *bench) begin(
 	return b.watched(ctx, world, s.name, began, run)
 }
 
-// rested leaves a contestant idle and measures its consumption. used is its CPU time before.
-func (b *bench) rested(ctx context.Context, s starter, r *definitionsRig, used time.Duration, run *DefinitionsRun) error {
+// rested leaves a contestant idle and measures its consumption.
+func (b *bench) rested(ctx context.Context, s starter, r *definitionsRig, run *DefinitionsRun) error {
+	if err := rest(ctx, r.child, settles); err != nil {
+		return err
+	}
+	used, err := process.CPU(r.child.PID())
+	if err != nil {
+		return err
+	}
 	if err := rest(ctx, r.child, rests); err != nil {
 		return err
 	}
