@@ -262,7 +262,7 @@ func TestSizesOfProgress(t *testing.T) {
 		resources, scopes int // scopes of each resource
 		most              int // bytes
 	}{
-		{64, 1, 8 << 10}, {200, 1, 16 << 10}, {5, 202, 8 << 10}, {5, 1000, 64 << 10}, {5000, 1, 512 << 10},
+		{2, 1, 1 << 10}, {64, 1, 8 << 10}, {200, 1, 16 << 10}, {5, 202, 8 << 10}, {5, 1000, 64 << 10}, {5000, 1, 512 << 10},
 	} {
 		for _, when := range []string{"at rest", "after a restart"} {
 			var all []scopeReport

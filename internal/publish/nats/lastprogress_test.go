@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"pgregory.net/rapid"
@@ -231,5 +232,48 @@ func TestLargestEvent(t *testing.T) {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})
+	}
+}
+
+// A server with small messages has the whole progress of many scopes, in several events.
+func TestProgressInSmallMessages(t *testing.T) {
+	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { o.MaxPayload = 64 << 10 })
+	cfg := publishtest.NATSConfig(s.ClientURL())
+	cfg.MaxEventBytes = 32 << 10
+	r := publishtest.RunNATS(t, cfg)
+	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil { // it is connected
+		t.Fatal(err)
+	}
+	limit := r.MaxEventBytes() / 2
+	if limit < 8<<10 || limit > 32<<10 {
+		t.Fatalf("the limit is %d bytes", limit)
+	}
+	const resources = 2000
+	var scopes []object.ScopeReport
+	n := uint64(0)
+	send := func() {
+		t.Helper()
+		n++
+		d := publishtest.Progress(n, scopes...)
+		d.Observed = publishtest.Began.UnixNano() // all of one minute
+		ev := publishtest.EncodeProgress(t, encode.Structured, "0-1000", d)
+		if ev.Size() > limit {
+			t.Fatalf("an event of %d bytes, the limit is %d", ev.Size(), limit)
+		}
+		if err := r.Publish(t.Context(), ev); err != nil {
+			t.Fatal(err)
+		}
+		scopes = nil
+	}
+	for k := range resources {
+		name := fmt.Sprintf("resource-%05d", k)
+		scopes = append(scopes, publishtest.ScopeAt(&object.Resource{Group: "example.com", Version: "v1", Name: name}, "", uint64(k+1)))
+		if len(scopes) == 100 {
+			send()
+		}
+	}
+	got, ok, err := r.LastProgress(t.Context(), publishtest.Writer)
+	if err != nil || !ok || len(got.Scopes) != resources {
+		t.Fatalf("%d entries of %d in %d events, %v, %v", len(got.Scopes), resources, n, ok, err)
 	}
 }
