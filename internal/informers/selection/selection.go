@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -13,7 +14,8 @@ import (
 // Selection is a valid Spec. It is immutable.
 type Selection struct {
 	Spec
-	cutter *object.Cutter // of Strip
+	cutter  *object.Cutter // of Strip
+	cutters *cutters       // derived from it
 }
 
 // Compile checks the paths and selectors of a Spec. An error names the rule by its index.
@@ -33,7 +35,7 @@ func Compile(spec Spec) (*Selection, error) {
 		}
 		rule.uses = object.NewUses(rule.Redact, time.Now())
 	}
-	return &Selection{Spec: spec, cutter: cutter}, nil
+	return &Selection{Spec: spec, cutter: cutter, cutters: &cutters{of: map[cutterKey]*object.Cutter{}}}, nil
 }
 
 // Takes reports whether any rule names a resource, in this version.
@@ -173,11 +175,48 @@ func (s *Selection) redacted(r *object.Resource, rule *Rule) []string {
 // redact returns the cutter for objects of a resource: it redacts paths and, if copies, what is
 // known to copy Secrets.
 func (s *Selection) redact(r *object.Resource, paths []string, copies bool) (*object.Cutter, error) {
-	cutter, err := s.cutter.Redact(paths, s.MAC)
-	if err != nil || !copies {
-		return cutter, err
+	key := cutterKey{paths: strings.Join(paths, "\x00"), copies: copies}
+	if copies && (isSecrets(r) || isCarrier(r)) {
+		key.resource = r.String()
 	}
-	return cutter.RedactCopies(r.Group, r.Name)
+	return s.cutters.get(key, func() (*object.Cutter, error) {
+		cutter, err := s.cutter.Redact(paths, s.MAC)
+		if err != nil || !copies {
+			return cutter, err
+		}
+		return cutter.RedactCopies(r.Group, r.Name)
+	})
+}
+
+// cutters keeps compiled cutters, because most resources have the same one. Discovery asks for those
+// of all resources each minute.
+type cutters struct {
+	mu sync.Mutex
+	of map[cutterKey]*object.Cutter
+}
+
+type cutterKey struct {
+	paths    string
+	copies   bool
+	resource string // ""; or a resource with rules of its own about copies of Secrets
+}
+
+func (c *cutters) get(key cutterKey, compile func() (*object.Cutter, error)) (*object.Cutter, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cutter, ok := c.of[key]; ok {
+		return cutter, nil
+	}
+	cutter, err := compile()
+	if err != nil {
+		return nil, err
+	}
+	c.of[key] = cutter
+	return cutter, nil
+}
+
+func isCarrier(r *object.Resource) bool {
+	return slices.ContainsFunc(object.Carriers(), func(c object.Carrier) bool { return c.Group == r.Group && c.Resource == r.Name })
 }
 
 func isSecrets(r *object.Resource) bool { return r.Group == "" && r.Name == "secrets" }
