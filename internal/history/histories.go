@@ -23,7 +23,7 @@ func (r *Record) histories(ctx context.Context, s *Selection, moments ...timelin
 		events consume.Events
 	}{{all, consume.StreamEvents}, {services, consume.ObjectEvents}} {
 		query := consume.Query{Objects: q.of.objects(), Events: q.events, Start: consume.Beginning()}
-		if _, err := r.read(ctx, query, q.of.Takes, func(e *consume.Event) (bool, error) {
+		if _, err := r.read(ctx, query, nil, q.of.Takes, func(e *consume.Event) (bool, error) {
 			h.Note(e)
 			return false, nil
 		}); err != nil {

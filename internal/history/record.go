@@ -75,13 +75,13 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	for _, m := range moments {
 		states = append(states, timeline.NewState(m, timeline.Options{OtherHistory: histories.Other, Asked: s.Asks}))
 	}
-	start, err := r.start(ctx, s, moments)
+	start, w, err := r.start(ctx, s, moments)
 	if err != nil {
 		return nil, nil, err
 	}
 	var latest time.Time
 	complete, noting := false, !r.Seek && asksHistories(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, r.noting(histories, s), func(e *consume.Event) (bool, error) {
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		if complete {
 			return false, nil // only noted
 		}
@@ -111,10 +111,15 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	if err != nil {
 		return nil, nil, err
 	}
-	start := consume.Beginning()
+	start, w := consume.Beginning(), (*window)(nil)
 	joined := r.Partitioned && !r.Since.IsZero()
-	if joined {
+	switch {
+	case joined:
 		start = consume.Since(r.Since.Add(-timeline.MaxLag))
+	case since != nil:
+		if start, w, err = r.start(ctx, s, []timeline.Moment{*since}); err != nil {
+			return nil, nil, err
+		}
 	}
 	var folds []*timeline.Fold
 	for _, m := range moments {
@@ -122,7 +127,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	}
 	var gaps consume.Tracker
 	complete, noting := false, !r.Seek && asksHistories(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, r.noting(histories, s), func(e *consume.Event) (bool, error) {
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		if complete {
 			return false, nil // only noted
 		}
@@ -157,7 +162,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 func (r *Record) Has(ctx context.Context, s *Selection) (bool, error) {
 	found := false
 	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
-	_, err := r.read(ctx, q, s.Takes, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, nil, s.Takes, func(e *consume.Event) (bool, error) {
 		found = found || e.Data != nil
 		return found, nil
 	})
@@ -169,7 +174,7 @@ func (r *Record) Has(ctx context.Context, s *Selection) (bool, error) {
 func (r *Record) StreamEvents(ctx context.Context, f func(*consume.Event)) (*Reading, error) {
 	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning()}
 	all := func(*consume.Event) bool { return true }
-	return r.read(ctx, q, all, func(e *consume.Event) (bool, error) {
+	return r.read(ctx, q, nil, all, func(e *consume.Event) (bool, error) {
 		f(e)
 		return false, nil
 	})
@@ -178,8 +183,34 @@ func (r *Record) StreamEvents(ctx context.Context, f func(*consume.Event)) (*Rea
 // errEnough ends a read.
 var errEnough = errors.New("enough")
 
-// read calls f for each event that takes accepts, until it returns true or an error, or the record ends.
-func (r *Record) read(ctx context.Context, q consume.Query, takes func(*consume.Event) bool, f func(*consume.Event) (enough bool, err error)) (*Reading, error) {
+// read calls f for each event that takes accepts, until it returns true or an error, or the record ends. w, unless nil, is the
+// progress that q asks for.
+func (r *Record) read(
+	ctx context.Context, q consume.Query, w *window, takes func(*consume.Event) bool, f func(*consume.Event) (enough bool, err error),
+) (*Reading, error) {
+	var earlier []*consume.Event
+	if w != nil && !w.since.IsZero() {
+		q.ProgressSince, earlier = w.since, w.last
+	}
+	join := func(at consume.Position) (enough bool, err error) {
+		var due []*consume.Event
+		due, earlier = before(earlier, at)
+		for _, e := range due {
+			if !takes(e) {
+				continue
+			}
+			if enough, err = f(e); enough || err != nil {
+				return enough, err
+			}
+		}
+		return false, nil
+	}
+	joined := func(e *consume.Event) (enough bool, err error) {
+		if enough, err = join(e.Position); enough || err != nil {
+			return enough, err
+		}
+		return f(e)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var away *time.Timer
@@ -215,9 +246,12 @@ func (r *Record) read(ctx context.Context, q consume.Query, takes func(*consume.
 	}()
 	reading := &Reading{}
 	for {
-		err := r.next(ctx, reader, takes, reading, f)
+		err := r.next(ctx, reader, takes, reading, joined)
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, errEnough):
+		case errors.Is(err, io.EOF):
+			_, err := join(consume.Position{})
+			return reading, err
+		case errors.Is(err, errEnough):
 			return reading, nil
 		case err != nil:
 			return reading, err

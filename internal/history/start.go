@@ -23,12 +23,27 @@ type snapshots struct {
 	before    bool   // the scope has stream events at or before the moment
 }
 
-// start returns the position from which to read the states of moments. In each log, it is the earliest start of a scope's last snapshot
-// completed at all of the moments. A scope that was observed by then, but has no such snapshot, is read from the beginning.
-func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Moment) (consume.Start, error) {
+// start returns the position from which to read the states of moments, and the progress to read. In each log, it is the earliest start
+// of a scope's last snapshot completed at all of the moments. A scope that was observed by then, but has no such snapshot, is read from
+// the beginning.
+func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Moment) (consume.Start, *window, error) {
 	if !r.Seek {
-		return consume.Beginning(), nil
+		return consume.Beginning(), nil, nil
 	}
+	w, err := r.window(ctx, s, moments)
+	for err == nil {
+		var start consume.Start
+		start, err = r.startIn(ctx, s, moments, w)
+		if err == nil && !w.grow() {
+			return start, w, nil
+		}
+	}
+	return consume.Start{}, nil, err
+}
+
+// startIn is start for a window, of which it notes what it reads.
+func (r *Record) startIn(ctx context.Context, s *Selection, moments []timeline.Moment, w *window) (consume.Start, error) {
+	w.begin()
 	all := map[scopeKey]*snapshots{}
 	var folds []*timeline.Fold
 	for _, m := range moments {
@@ -38,10 +53,11 @@ func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Mom
 		return !slices.ContainsFunc(moments, func(m timeline.Moment) bool { return !m.Includes(e) })
 	}
 	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning()}
-	_, err := r.read(ctx, q, s.Takes, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, w, s.Takes, func(e *consume.Event) (bool, error) {
 		if e.Stream == nil && e.Progress == nil {
 			return false, nil
 		}
+		w.note(e)
 		if e.Stream != nil {
 			key := scopeKey{e.Position.Log, e.ClusterKey(), e.Scope}
 			if all[key] == nil {

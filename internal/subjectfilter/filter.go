@@ -36,7 +36,8 @@ func Choose(template string, whyNot func(error)) (func(context.Context, jetstrea
 		if err == nil && f != nil {
 			err = f.Check(ctx, stream, q)
 		}
-		q.LastOfEach = q.LastOfEach && err == nil && f != nil && (q.Events == consume.StreamEvents || f.separates())
+		isSeparate := q.Events == consume.StreamEvents || q.Events == consume.ProgressEvents // the template does not change them
+		q.LastOfEach = q.LastOfEach && err == nil && f != nil && (isSeparate || f.separates())
 		switch {
 		case err != nil && whyNot != nil:
 			whyNot(err)
@@ -85,7 +86,10 @@ func (f *Filter) separates() bool {
 
 // choose returns the wildcards for a query, nil for all subjects. cluster is the only one of the stream, "" if there may be others.
 func (f *Filter) choose(q *consume.Query, cluster string) [][]string {
-	wanted := f.wildcards(q.Objects, q.Events, cluster)
+	var wanted [][]string
+	if q.Events != consume.ProgressEvents {
+		wanted = f.wildcards(q.Objects, q.Events, cluster)
+	}
 	if q.Events != consume.ObjectEvents {
 		wanted = append(wanted, progresses(cluster))
 	}

@@ -24,18 +24,18 @@ func NewLimit(template string, subjects []string) (*Limit, error) {
 // both kinds, some is that of the events of objects. cluster is the only one of the events; "": any.
 func (l *Limit) Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool) {
 	all = true
-	for _, kind := range []consume.Events{consume.ObjectEvents, consume.StreamEvents} {
-		if events != consume.AllEvents && events != kind {
+	for _, kind := range []consume.Events{consume.ObjectEvents, consume.StreamEvents, consume.ProgressEvents} {
+		if events != consume.AllEvents && events != kind && (events != consume.StreamEvents || kind != consume.ProgressEvents) {
 			continue
 		}
-		wildcards := l.filter.wildcards(objects, kind, cluster)
-		if kind == consume.StreamEvents {
-			wildcards = append(wildcards, progresses(cluster))
+		wildcards := [][]string{progresses(cluster)}
+		if kind != consume.ProgressEvents {
+			wildcards = l.filter.wildcards(objects, kind, cluster)
 		}
 		for _, tokens := range wildcards {
 			wanted := strings.Join(tokens, ".")
 			all = all && slices.ContainsFunc(l.subjects, func(s string) bool { return subject.Covers(s, wanted) })
-			if events == kind || kind == consume.ObjectEvents {
+			if events != consume.AllEvents || kind == consume.ObjectEvents {
 				some = some || slices.ContainsFunc(l.subjects, func(s string) bool { return subject.Overlap(s, wanted) })
 			}
 		}

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,11 +123,12 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter strin
 		Replicas:          1,
 		FilterSubject:     filter,
 	}
+	since := r.since(at, filter)
 	switch {
 	case r.lastOfEach(at):
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
-	case at.next == 0:
-		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &r.q.Start.at
+	case !since.IsZero():
+		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &since
 	}
 	create := r.claim
 	if r.nameOf == nil {
@@ -140,7 +142,10 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter strin
 	}
 	info := consumer.CachedInfo()
 	before := info.Delivered.Stream
-	if at.next > 0 {
+	switch {
+	case at.next > 0 && !since.IsZero():
+		before = max(before, at.next-1)
+	case at.next > 0:
 		before = at.next - 1
 	}
 	p, err := newPull(info, r.link.conn, r.requests+r.stream+"."+c.Name, parts, before, r.awake)
@@ -148,9 +153,7 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter strin
 		return nil, err
 	}
 	p.lives = r.lives
-	if at.next == 0 {
-		p.since = r.q.Start.at
-	}
+	p.since = since
 	if r.nameOf == nil {
 		return p, nil
 	}
@@ -159,6 +162,26 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter strin
 		return nil, err
 	}
 	return p, nil
+}
+
+// since returns the time of the first stored record of a consumer that begins at a time; zero: it
+// begins at a sequence.
+func (r *jetStreamReader) since(at place, filter string) time.Time {
+	since := r.q.ProgressSince
+	switch {
+	case at.next == 0 && (r.q.Start.at.After(since) || !isProgressFilter(filter)):
+		return r.q.Start.at
+	case isProgressFilter(filter):
+		return since
+	}
+	return time.Time{}
+}
+
+// isProgressFilter reports whether a filter matches the progress of agents, and nothing else. No
+// template changes their subjects.
+func isProgressFilter(filter string) bool {
+	tokens := strings.Split(filter, ".")
+	return len(tokens) == 4 && tokens[0] == "kubecdc" && tokens[2] == "progress"
 }
 
 // lastOfEach reports whether the next consumers deliver only the last record of each subject. Such

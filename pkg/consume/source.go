@@ -52,6 +52,10 @@ type Query struct {
 	// sources return all records. Start must be Beginning.
 	LastOfEach bool
 
+	// ProgressSince is a time before which no stored progress is needed; zero: all is. A JetStream with Subjects
+	// leaves that out. Other sources return it.
+	ProgressSince time.Time
+
 	// OnRetry is called when reading is interrupted, and again when an attempt to continue fails; OnResume when it continues.
 	// Next calls them. Either may be nil.
 	OnRetry  func(error)
@@ -75,9 +79,10 @@ type Events int
 
 // The kinds of events.
 const (
-	AllEvents    Events = iota
-	ObjectEvents        // without events about the stream, and without progress
-	StreamEvents        // only events about the stream: snapshots, gaps, scopes; and progress
+	AllEvents      Events = iota
+	ObjectEvents          // without events about the stream, and without progress
+	StreamEvents          // only events about the stream: snapshots, gaps, scopes; and progress
+	ProgressEvents        // only progress
 )
 
 // Log is one ordered sequence of records: a stream of JetStream, a partition of a Kafka topic, a file.
