@@ -118,6 +118,11 @@ type scopeReport struct {
 func (s *Manager) reports(since time.Time) []scopeReport {
 	s.mu.RLock()
 	observing, lingering := slices.Collect(maps.Values(s.active.informers)), maps.Clone(s.active.lingering)
+	for name, t := range s.active.tombstones {
+		if t.IsReleased() {
+			delete(lingering, name)
+		}
+	}
 	s.mu.RUnlock()
 	var all []scopeReport
 	for _, r := range observing {
