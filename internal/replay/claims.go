@@ -310,7 +310,7 @@ func scopeReport(s *consume.ScopeProgress) object.ScopeReport {
 	plural, group, _ := strings.Cut(s.Resource, ".")
 	out := object.ScopeReport{
 		Resource: &object.Resource{Group: group, Name: plural}, Scope: s.Scope, ResourceVersion: version(s.ResourceVersion),
-		History: s.History, To: s.To, SnapshotBegan: s.SnapshotBegan,
+		History: s.History, To: s.To, SnapshotBegan: s.SnapshotBegan, Etcd: s.Etcd,
 	}
 	for _, i := range s.Interruptions {
 		out.Interruptions = append(out.Interruptions, object.Interruption{

@@ -93,10 +93,12 @@ type reportData struct {
 	To            time.Time `json:"to"`
 	SnapshotBegan time.Time `json:"snapshotBegan"`
 	Ends          bool      `json:"ends"`
+	APIServer     string    `json:"apiServerVersion"`
 	Scopes        []struct {
 		Resource        string         `json:"resource"`
 		Scope           string         `json:"scope"`
 		Count           int            `json:"count"`
+		Etcd            string         `json:"etcd"`
 		ResourceVersion string         `json:"resourceVersion"`
 		History         uint64         `json:"history"`
 		To              time.Time      `json:"to"`
