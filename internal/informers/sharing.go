@@ -45,7 +45,7 @@ type sharing struct {
 	saidAt      time.Time // when all was said; zero: not yet
 }
 
-// remember takes what the last run knew. It must be called before compareEtcds.
+// remember takes the etcds of the last run, from its checkpoint. It must be called before compareEtcds.
 func (s *sharing) remember(all map[string]checkpoint.Scope) {
 	last := 0
 	s.numbers, s.remembered = map[string]int{}, map[string]checkpoint.Scope{}
@@ -80,7 +80,7 @@ func (s *Manager) compareEtcds(ctx context.Context) {
 func (s *Manager) askVersion(ctx context.Context) {
 	version, err := s.client.ServerVersion(ctx)
 	if err != nil {
-		return // progress says nothing of it
+		return // without a version, progress says none
 	}
 	s.sharing.mu.Lock()
 	defer s.sharing.mu.Unlock()

@@ -174,7 +174,7 @@ func TestRestoreMakesEtcdsUnknown(t *testing.T) {
 	})
 }
 
-// What the last run knew is void if an etcd was restored since.
+// The names in the checkpoint are void if an etcd was restored since.
 func TestRestoreBetweenTwoRunsMakesEtcdsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m := newEtcdWorld(t), newMemory()

@@ -211,18 +211,7 @@ func (e *Etcds) next(done map[int]bool) (number int, bread *resource) {
 
 // compare makes the sandwiches of one etcd.
 func (e *Etcds) compare(now time.Time, number int, bread *resource, isAgain bool, list Lister) {
-	var filling []*resource
-	isWaiting := true // none can count before the version of the representative has risen
-	for _, r := range e.sorted() {
-		isMember := r.etcd == number && isAgain
-		isElsewhere := len(r.streaks) > 0 && r.streaks[number].n == 0 // as far as is known
-		isOpen := r.etcd == 0 && !r.apart[number] && !isElsewhere
-		if r == bread || r.Aggregated || r.rests > 0 || !isMember && !isOpen {
-			continue
-		}
-		filling = append(filling, r)
-		isWaiting = isWaiting && isOpen && r.streaks[number].n > 0
-	}
+	filling, isWaiting := e.filling(number, bread, isAgain)
 	if len(filling) == 0 {
 		return
 	}
@@ -237,22 +226,49 @@ func (e *Etcds) compare(now time.Time, number int, bread *resource, isAgain bool
 		return
 	}
 	for part := range slices.Chunk(filling, maxFilling) {
-		versions := map[*resource]uint64{}
-		for _, r := range part {
-			if rv, ok := e.ask(r, list); ok {
-				versions[r] = rv
-			}
-		}
-		last, ok := e.ask(bread, list)
-		if !ok || last < first {
+		if first, ok = e.sandwich(now, number, bread, first, part, list); !ok {
 			return
 		}
-		for r, rv := range versions {
-			r.take(number, sandwich{now, first, rv, last})
-		}
-		first = last
 	}
 	e.moved[number] = first
+}
+
+// filling returns the resources that are compared with the representative of an etcd. isWaiting: no
+// sandwich of them can count before the version of the representative has risen.
+func (e *Etcds) filling(number int, bread *resource, isAgain bool) (all []*resource, isWaiting bool) {
+	isWaiting = true
+	for _, r := range e.sorted() {
+		if r == bread || r.Aggregated || r.rests > 0 {
+			continue
+		}
+		n := r.streaks[number].n
+		isElsewhere := len(r.streaks) > 0 && n == 0 // as far as is known
+		isOpen := r.etcd == 0 && !r.apart[number] && !isElsewhere
+		if isOpen || r.etcd == number && isAgain {
+			all = append(all, r)
+			isWaiting = isWaiting && isOpen && n > 0
+		}
+	}
+	return all, isWaiting
+}
+
+// sandwich makes one sandwich. first is the version of its first list of the representative. It
+// returns the version of the last one, or false if that is of no use.
+func (e *Etcds) sandwich(now time.Time, number int, bread *resource, first uint64, filling []*resource, list Lister) (last uint64, ok bool) {
+	versions := map[*resource]uint64{}
+	for _, r := range filling {
+		if rv, ok := e.ask(r, list); ok {
+			versions[r] = rv
+		}
+	}
+	last, ok = e.ask(bread, list)
+	if !ok || last < first {
+		return 0, false
+	}
+	for r, rv := range versions {
+		r.take(number, sandwich{now, first, rv, last})
+	}
+	return last, true
 }
 
 func (e *Etcds) isAlone(r *resource) bool {

@@ -81,8 +81,8 @@ func (w *world) want(want map[string]int) {
 	}
 }
 
-// What moves with the representative in three sandwiches, a minute apart, is in its etcd. What is
-// outside of one is not.
+// A resource that moves with the representative in three sandwiches, a minute apart, is in its etcd.
+// One that is outside of one sandwich is not.
 func TestThreeSandwiches(t *testing.T) {
 	w := newWorld(t, 1000, 50)
 	w.put(0, "namespaces", "pods")
@@ -133,7 +133,7 @@ func TestEtcdsThatPassEachOther(t *testing.T) {
 	}
 }
 
-// What an earlier run knew holds at once, and is compared again.
+// The knowledge of an earlier run holds at once, and is compared again.
 func TestKnownInAnEarlierRun(t *testing.T) {
 	w := newWorld(t, 1000, 50)
 	w.etcds = New(7)

@@ -286,7 +286,7 @@ func (t *Tombstone) awaitLater(ctx context.Context) (now uint64, err error) {
 				continue
 			}
 			if err = t.removeInSuccessors(ctx, position+1); err == nil {
-				now = position + 1 // the next version: later changes are not behind it
+				now = position + 1 // the next version, which precedes all later changes
 				return nil
 			}
 			if ctx.Err() != nil {
