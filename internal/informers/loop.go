@@ -29,9 +29,9 @@ func (s *Manager) Run(ctx context.Context) error {
 	s.progress.began = s.o.Now()
 	s.mu.Lock()
 	s.ran, s.group = true, g
-	s.sharing.remember(nil)
+	s.sharing.resume(nil)
 	if s.o.Memory != nil {
-		s.sharing.remember(s.o.Memory.Scopes())
+		s.sharing.resume(s.o.Memory.Scopes())
 		for name, c := range s.o.Memory.Scopes() {
 			s.active.remembered[schema.GroupResource{Group: c.Group, Resource: c.Resource}] = true
 			s.active.raiseHistory(&object.Resource{Group: c.Group, Name: c.Resource}, c.Aggregated, c.History)

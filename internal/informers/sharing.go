@@ -36,8 +36,8 @@ type sharing struct {
 	version string         // of the API server; "": not known
 
 	// The goroutine of compareEtcds alone uses the fields below.
-	etcds      *etcds.Etcds
-	remembered map[string]checkpoint.Scope // of the last run, by resource
+	etcds   *etcds.Etcds
+	resumed map[string]checkpoint.Scope // of the last run, by resource
 
 	// The goroutine that sends the progress alone uses the fields below.
 	said        map[string]string // of the etcd of each resource
@@ -45,15 +45,15 @@ type sharing struct {
 	saidAt      time.Time // when all was said; zero: not yet
 }
 
-// remember takes the etcds of the last run, from its checkpoint. It must be called before compareEtcds.
-func (s *sharing) remember(all map[string]checkpoint.Scope) {
+// resume sets the etcds that the last checkpoint has. It must be called before compareEtcds.
+func (s *sharing) resume(all map[string]checkpoint.Scope) {
 	last := 0
-	s.numbers, s.remembered = map[string]int{}, map[string]checkpoint.Scope{}
+	s.numbers, s.resumed = map[string]int{}, map[string]checkpoint.Scope{}
 	for _, c := range all {
 		r := object.Resource{Group: c.Group, Name: c.Resource}
 		last = max(last, c.Etcd)
-		if c.Etcd != 0 && s.remembered[r.String()].Etcd == 0 {
-			s.numbers[r.String()], s.remembered[r.String()] = c.Etcd, c
+		if c.Etcd != 0 && s.resumed[r.String()].Etcd == 0 {
+			s.numbers[r.String()], s.resumed[r.String()] = c.Etcd, c
 		}
 	}
 	s.etcds = etcds.New(last)
@@ -112,19 +112,19 @@ func (s *Manager) compareOnce(ctx context.Context) {
 // observe passes the resources on, with what the last run knew of them.
 func (s *sharing) observe(known map[string]etcds.Resource) {
 	for name, r := range known {
-		if c, ok := s.remembered[name]; ok && c.History != r.History {
-			s.remembered = nil // an etcd was restored since
+		if c, ok := s.resumed[name]; ok && c.History != r.History {
+			s.resumed = nil // an etcd was restored since
 		}
 	}
 	var all []etcds.Resource
 	for name, r := range known {
-		if c := s.remembered[name]; c.Aggregated == r.Aggregated {
+		if c := s.resumed[name]; c.Aggregated == r.Aggregated {
 			r.Etcd = c.Etcd
 		}
 		all = append(all, r)
 	}
 	if !s.etcds.Observe(all) {
-		s.remembered = nil
+		s.resumed = nil
 	}
 	s.publish(known)
 }
@@ -132,7 +132,7 @@ func (s *sharing) observe(known map[string]etcds.Resource) {
 // publish shows what is known now. A resource that is not loaded yet keeps what the last run knew.
 func (s *sharing) publish(known map[string]etcds.Resource) {
 	numbers := map[string]int{}
-	for name, c := range s.remembered {
+	for name, c := range s.resumed {
 		numbers[name] = c.Etcd
 	}
 	for name := range known {
