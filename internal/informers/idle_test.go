@@ -143,6 +143,23 @@ func TestReloadOnAnIdleEtcdAndRestart(t *testing.T) {
 	})
 }
 
+// The agent is started with another selection. It becomes ready although nothing is written.
+func TestStartWithAnotherSelectionOnAnIdleEtcd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("red", "1", map[string]string{"colour": "red"})
+		s.put("blue", "1", nil)
+		settled(t, s, m, nil).end()
+		l := live(t, s, m, withScopes(takes(rule(selected("colour=red", "")))))
+		pass(20 * time.Second)
+		l.wantReady(t)
+		l.wantOf(t, "configmaps", replaced...)
+		s.put("red", "2", map[string]string{"colour": "red"})
+		pass(2 * time.Minute)
+		l.wantOf(t, "configmaps", append(slices.Clone(replaced), bothLeft[0])...)
+	})
+}
+
 // The scope is selected again while nothing is written. It begins, and what it lacks is swept.
 func TestReloadOnAnIdleEtcdAndBack(t *testing.T) {
 	for _, mode := range []scope.SnapshotMode{scope.SnapshotInitial, scope.SnapshotNever} {

@@ -121,6 +121,7 @@ func (s *sharing) observe(known map[string]etcds.Resource) {
 		if c := s.resumed[name]; c.Aggregated == r.Aggregated {
 			r.Etcd = c.Etcd
 		}
+		delete(s.resumed, name) // it counts once: the etcd of the resource may be another one later
 		all = append(all, r)
 	}
 	if !s.etcds.Observe(all) {
