@@ -75,7 +75,7 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	for _, m := range moments {
 		states = append(states, timeline.NewState(m, timeline.Options{Etcd: histories.Etcd, Asked: s.Asks}))
 	}
-	start, err := r.start(ctx, s, moments)
+	start, err := r.start(ctx, s, moments, histories)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,7 +15,7 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	start, err := r.start(ctx, s, []timeline.Moment{from})
+	start, err := r.start(ctx, s, []timeline.Moment{from}, histories)
 	if err != nil {
 		return nil, nil, nil, err
 	}
