@@ -32,21 +32,25 @@ func TestHistories(t *testing.T) {
 		want   map[string]timeline.Etcd
 	}{
 		{
-			"nothing is said", []*consume.Event{etcds("w", "0-1", 1, "pods events "+lag)},
+			"nothing is said",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods events "+lag)},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, "events": timeline.UnknownEtcd, lag: timeline.UnknownEtcd},
 		},
 		{
-			"said, and not again", []*consume.Event{
+			"said, and not again",
+			[]*consume.Event{
 				etcds("w", "0-1", 1, "pods=1 events=2 "+lag+"=unknown"), etcds("w", "0-1", 2, "pods events "+lag),
 			},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, "events": timeline.OtherEtcd, lag: timeline.UnknownEtcd},
 		},
 		{
-			"known later", []*consume.Event{etcds("w", "0-1", 1, "pods=1 events=unknown "+lag+"=unknown"), etcds("w", "0-1", 2, "events=2 "+lag+"=1")},
+			"known later",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 events=unknown "+lag+"=unknown"), etcds("w", "0-1", 2, "events=2 "+lag+"=1")},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, "events": timeline.OtherEtcd, lag: timeline.SameEtcd},
 		},
 		{
-			"in several events", []*consume.Event{
+			"in several events",
+			[]*consume.Event{
 				etcds("w", "0-1", 1, "events=2"), etcds("w", "0-1", 2, "leases.coordination.k8s.io=1"), etcds("w", "0-1", 3, "pods=1 secrets=2 services=1"),
 			},
 			map[string]timeline.Etcd{
@@ -54,35 +58,42 @@ func TestHistories(t *testing.T) {
 			},
 		},
 		{
-			"moved between two runs", []*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-2", 1, "pods=1 "+lag+"=3")},
+			"moved between two runs",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-2", 1, "pods=1 "+lag+"=3")},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.OtherEtcd},
 		},
 		{
-			"moved in a run", []*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=4"), etcds("w", "0-1", 2, lag+"=unknown"), etcds("w", "0-1", 3, lag+"=1")},
+			"moved in a run",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=4"), etcds("w", "0-1", 2, lag+"=unknown"), etcds("w", "0-1", 3, lag+"=1")},
 			map[string]timeline.Etcd{lag: timeline.OtherEtcd},
 		},
 		{
-			"the names are other ones after a restore", []*consume.Event{
+			"the names are other ones after a restore",
+			[]*consume.Event{
 				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, "pods=5 "+lag+"=unknown"), etcds("w", "0-1", 3, lag+"=5"),
 			},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
 		},
 		{
-			"so they are, in two events", []*consume.Event{
+			"so they are, in two events",
+			[]*consume.Event{
 				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, "pods=5"), etcds("w", "0-1", 3, lag+"=unknown"),
 			},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
 		},
 		{
-			"two writers have other names", []*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=2"), etcds("v", "0-1", 1, "pods=2 events=1")},
+			"two writers have other names",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=2"), etcds("v", "0-1", 1, "pods=2 events=1")},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.OtherEtcd, "events": timeline.OtherEtcd},
 		},
 		{
-			"a late run", []*consume.Event{etcds("w", "0-2", 1, "pods=1 events=2"), etcds("w", "0-1", 9, "pods=7 events=7")},
+			"a late run",
+			[]*consume.Event{etcds("w", "0-2", 1, "pods=1 events=2"), etcds("w", "0-1", 9, "pods=7 events=7")},
 			map[string]timeline.Etcd{"events": timeline.OtherEtcd},
 		},
 		{
-			"a writer without any resource of the common etcd", []*consume.Event{etcds("w", "0-1", 1, "events=1")},
+			"a writer without any resource of the common etcd",
+			[]*consume.Event{etcds("w", "0-1", 1, "events=1")},
 			map[string]timeline.Etcd{"events": timeline.UnknownEtcd},
 		},
 	} {

@@ -18,7 +18,8 @@ const (
 	maxFilling = 16
 	// maxEtcds bounds the etcds that resources are compared with.
 	maxEtcds = 16
-	// most is how many lists in a row of a representative may fail, if it is alone in its etcd.
+	// most is how many lists in a row may fail: those of a representative that is alone in its etcd,
+	// in as many rounds, and those of other resources in one sandwich.
 	most = 3
 	// longestRest bounds how many rounds leave out a resource whose list has failed.
 	longestRest = 64
@@ -256,9 +257,15 @@ func (e *Etcds) filling(number int, bread *resource, isAgain bool) (all []*resou
 // returns the version of the last one, or false if that is of no use.
 func (e *Etcds) sandwich(now time.Time, number int, bread *resource, first uint64, filling []*resource, list Lister) (last uint64, ok bool) {
 	versions := map[*resource]uint64{}
+	failures := 0
 	for _, r := range filling {
-		if rv, ok := e.ask(r, list); ok {
-			versions[r] = rv
+		rv, ok := e.ask(r, list)
+		if ok {
+			versions[r], failures = rv, 0
+			continue
+		}
+		if failures++; failures == most {
+			break // perhaps the API server is away
 		}
 	}
 	last, ok = e.ask(bread, list)

@@ -198,6 +198,32 @@ func TestRepresentativeFails(t *testing.T) {
 	w.want(map[string]int{"services": 2})
 }
 
+// The API server is away for a round: hardly anything is asked in vain, and all is found out soon.
+func TestAPIServerIsAway(t *testing.T) {
+	w := newWorld(t, 1000)
+	for k := range 64 {
+		w.put(0, fmt.Sprintf("resource%d", k))
+	}
+	w.round()
+	for name := range w.of {
+		w.fails[name] = true
+	}
+	w.lists = 0
+	w.round()
+	if w.lists > most {
+		t.Errorf("%d lists, and all fail", w.lists)
+	}
+	clear(w.fails)
+	for range wanted + 2 {
+		w.round()
+	}
+	for name := range w.of {
+		if w.etcds.Of(name) != 1 {
+			t.Errorf("%s is in etcd %d", name, w.etcds.Of(name))
+		}
+	}
+}
+
 // The number of lists grows with the resources, not with their pairs.
 func TestCost(t *testing.T) {
 	for _, c := range []struct{ resources, most int }{{64, 220}, {200, 670}, {1000, 3300}} {
