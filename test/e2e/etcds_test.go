@@ -19,6 +19,7 @@ func TestEventsInAnEtcdOfTheirOwn(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	other := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
+	other.MakeConfigMaps(t, "default", "other", 200) // otherwise both etcds have similar versions
 	p := world.StartPlane(t, controlplane.Options{
 		NoControllerManager: true, APIServerArgs: []string{"--etcd-servers-overrides=/events#" + other.EtcdEndpoint()},
 	})

@@ -17,6 +17,6 @@
 // another kind.
 //
 // What is known is void when a history number changes: then an etcd was restored, and perhaps more
-// has changed. It is compared again after the start of a run and once an hour: an API server may
-// have been started with other etcds.
+// has changed. It is compared again after the start of a run, at intervals of 4 minutes to an hour:
+// an API server may have been started with other etcds.
 package etcds

@@ -10,8 +10,10 @@ import (
 const (
 	// Every is the least time between two sandwiches of the same resources.
 	Every = time.Minute
-	// AgainEvery is the time after which what is known is compared again.
+	// AgainEvery is the longest time after which what is known is compared again. The first times are
+	// shorter: two etcds that assign versions in step may seem to be one for some minutes.
 	AgainEvery = time.Hour
+	firstAgain = 4 * time.Minute
 	// wanted is how many sandwiches show that two resources share an etcd.
 	wanted = 3
 	// maxFilling is how many resources one sandwich has between its two lists of a representative.
@@ -19,7 +21,7 @@ const (
 	// maxEtcds bounds the etcds that resources are compared with.
 	maxEtcds = 16
 	// most is how many lists in a row may fail: those of a representative that is alone in its etcd,
-	// in as many rounds, and those of other resources in one sandwich.
+	// and those of other resources in one sandwich.
 	most = 3
 	// longestRest bounds how many rounds leave out a resource whose list has failed.
 	longestRest = 64
@@ -36,9 +38,10 @@ type Resource struct {
 // Etcds knows which resources share an etcd. It is not safe for concurrent use.
 type Etcds struct {
 	all    map[string]*resource
-	last   int       // the highest number of an etcd so far; none is used again
-	isVoid bool      // what an earlier run knew is void
-	again  time.Time // what is known is compared again from then on
+	last   int           // the highest number of an etcd so far; none is used again
+	isVoid bool          // what an earlier run knew is void
+	again  time.Time     // what is known is compared again from then on
+	wait   time.Duration // after that, until the next time
 	// moved has the version of the representative of each etcd in the last round.
 	moved map[int]uint64
 }
@@ -62,7 +65,7 @@ type streak struct {
 
 // New returns an Etcds of no resource. last is the highest number of an etcd in an earlier run.
 func New(last int) *Etcds {
-	return &Etcds{all: map[string]*resource{}, last: last, moved: map[int]uint64{}}
+	return &Etcds{all: map[string]*resource{}, last: last, wait: firstAgain, moved: map[int]uint64{}}
 }
 
 // Observe sets the resources that are observed. A resource that was not observed before has the etcd
@@ -93,6 +96,7 @@ func (e *Etcds) Observe(now []Resource) (isValid bool) {
 			r.forget()
 		}
 		clear(e.moved)
+		e.CompareAgain()
 	}
 	for _, r := range e.sorted() {
 		if r.Aggregated && r.etcd == 0 {
@@ -148,7 +152,7 @@ func (e *Etcds) representatives() map[int]*resource {
 }
 
 // CompareAgain makes the next round compare what is known.
-func (e *Etcds) CompareAgain() { e.again = time.Time{} }
+func (e *Etcds) CompareAgain() { e.again, e.wait = time.Time{}, firstAgain }
 
 // Lister returns the resourceVersion of a list of one object without a resourceVersion.
 type Lister func(resource string) (uint64, error)
@@ -158,7 +162,8 @@ type Lister func(resource string) (uint64, error)
 func (e *Etcds) Round(now time.Time, list Lister) {
 	isAgain := !now.Before(e.again)
 	if isAgain {
-		e.again = now.Add(AgainEvery)
+		e.again = now.Add(e.wait)
+		e.wait = min(2*e.wait, AgainEvery)
 	}
 	known := e.representatives()
 	for _, r := range e.all {
