@@ -25,7 +25,8 @@ type snapshots struct {
 
 // start returns the position from which to read the states of moments. In each log, it is the earliest start of a scope's last snapshot
 // completed at all of the moments. A scope that was observed by then, but has no such snapshot, is read from the beginning.
-func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Moment) (consume.Start, error) {
+// It notes the events for h that it reads.
+func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories) (consume.Start, error) {
 	if !r.Seek {
 		return consume.Beginning(), nil
 	}
@@ -38,7 +39,7 @@ func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Mom
 		return !slices.ContainsFunc(moments, func(m timeline.Moment) bool { return !m.Includes(e) })
 	}
 	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning()}
-	_, err := r.read(ctx, q, s.Takes, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, r.noting(h, s), func(e *consume.Event) (bool, error) {
 		if e.Stream == nil && e.Progress == nil {
 			return false, nil
 		}
