@@ -225,12 +225,12 @@ func ofAnotherHistory(line string) string {
 	return entry.ReplaceAllStringFunc(line, func(text string) string {
 		rv := entry.FindStringSubmatch(text)[1]
 		n, _ := strconv.Atoi(rv)
-		return fmt.Sprintf(`%s,{"resource":"events","resourceVersion":"%d"},{"resource":"gauges.metrics.example.com","resourceVersion":%q}`, text, n+50_000, rv)
+		return fmt.Sprintf(`%s,{"resource":"events","etcd":"2","resourceVersion":"%d"},{"resource":"gauges.metrics.example.com","etcd":"3","resourceVersion":%q}`, text, n+50_000, rv)
 	})
 }
 
-// A resourceVersion says nothing about resources of another etcd. The record shows that Events are stored apart by their resourceVersions, and that an
-// API is aggregated by its APIService.
+// A resourceVersion says nothing about resources of another etcd. Progress says that Events are stored apart, and that an
+// API is aggregated; so does its APIService.
 func TestGetOfAnotherHistory(t *testing.T) {
 	t.Parallel()
 	_, lines := recorded(t)

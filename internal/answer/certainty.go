@@ -180,6 +180,8 @@ func uncertainty(s *timeline.Scope) string {
 		switch {
 		case s.Confined:
 			return "unknown: the reader does not have all of its objects"
+		case s.EtcdUnknown:
+			return "unknown: it is not known yet whether its resourceVersions are of the same etcd: use a time"
 		case s.OtherHistory:
 			return "unknown: its resourceVersions are of another etcd, or not numbers: use a time"
 		case s.Former && to != "":

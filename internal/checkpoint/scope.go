@@ -32,6 +32,10 @@ type Scope struct {
 	// Definition is the uid of the resource's CustomResourceDefinition; "" if none is known.
 	Definition string `json:"definition,omitempty"`
 
+	// Etcd is the number of the etcd that has the resource; 0: not known. Resources with the same
+	// number are in one etcd.
+	Etcd int `json:"etcd,omitempty"`
+
 	// ResourceVersion is the highest one up to which the bus has acknowledged every delta of the scope.
 	ResourceVersion uint64 `json:"resourceVersion,string"`
 	// History counts the restores of etcd since the scope began.

@@ -53,12 +53,14 @@ func reports() map[string]*object.Delta {
 	return map[string]*object.Delta{
 		"progress": {Report: &object.Report{
 			Number: 7, Since: ago(600), To: ago(31), SnapshotBegan: ago(3600),
-			Scopes: []object.ScopeReport{{Resource: roles, Count: 1, ResourceVersion: 52100}, {Resource: pods, Count: 1009, ResourceVersion: 52098, History: 2}},
+			Scopes: []object.ScopeReport{
+				{Resource: roles, Count: 1, ResourceVersion: 52100}, {Resource: pods, Count: 1009, ResourceVersion: 52098, History: 2},
+			},
 		}},
 		"progress-interrupted": {Report: &object.Report{
-			Number: 8, Since: ago(600), To: ago(31), SnapshotBegan: ago(3600), Ends: true,
+			Number: 8, Since: ago(600), To: ago(31), SnapshotBegan: ago(3600), Ends: true, APIServerVersion: "v1.37.1", Etcd: "1",
 			Scopes: []object.ScopeReport{
-				{Resource: deployments, Scope: "deployments.apps/shop"},
+				{Resource: deployments, Scope: "deployments.apps/shop", Etcd: object.UnknownEtcd},
 				{
 					Resource: pods, Scope: "pods/shop", ResourceVersion: 48300, To: ago(100), SnapshotBegan: ago(7200),
 					Interruptions: []object.Interruption{

@@ -52,9 +52,11 @@ func (e *Encoder) appendReport(dst []byte, _ *Event, d *object.Delta, _ *shorten
 	dst = strconv.AppendUint(append(dst, `,"number":`...), r.Number, 10)
 	dst = appendOptional(dst, `,"checkpoint":`, e.o.Checkpoint)
 	dst = appendOptional(dst, `,"node":`, e.o.Node)
+	dst = appendOptional(dst, `,"apiServerVersion":`, r.APIServerVersion)
 	dst = appendMoment(dst, `,"since":"`, r.Since)
 	dst = appendMoment(dst, `,"to":"`, r.To)
 	dst = appendMoment(dst, `,"snapshotBegan":"`, r.SnapshotBegan)
+	dst = appendOptional(dst, `,"etcd":`, r.Etcd)
 	if r.Ends {
 		dst = append(dst, `,"ends":true`...)
 	}
@@ -71,6 +73,7 @@ func (e *Encoder) appendReport(dst []byte, _ *Event, d *object.Delta, _ *shorten
 func appendScopeReport(dst []byte, s *object.ScopeReport) []byte {
 	dst = appendQuoted(append(dst, `{"resource":`...), s.Resource.String())
 	dst = appendOptional(dst, `,"scope":`, s.Scope)
+	dst = appendOptional(dst, `,"etcd":`, s.Etcd)
 	if s.Count > 1 {
 		dst = strconv.AppendInt(append(dst, `,"count":`...), int64(s.Count), 10)
 	}

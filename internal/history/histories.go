@@ -13,11 +13,18 @@ import (
 // stream events of these resources, and of some in the common etcd. Other sources send them with the answer, see noting.
 func (r *Record) histories(ctx context.Context, s *Selection, moments ...timeline.Moment) (*timeline.Histories, error) {
 	h := &timeline.Histories{}
+	for i := range s.Resources {
+		if s.Resources[i].custom {
+			h.NoteCustom(s.Resources[i].String())
+		}
+	}
 	if !r.Seek || !asksHistories(s, moments) {
 		return h, nil
 	}
 	all := s.all()
-	services := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID, Resources: []Resource{{Group: "apiregistration.k8s.io", Plural: "apiservices"}}}
+	services := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID, Resources: []Resource{
+		{Group: "apiregistration.k8s.io", Plural: "apiservices"}, {Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"},
+	}}
 	for _, q := range []struct {
 		of     *Selection
 		events consume.Events
@@ -33,11 +40,9 @@ func (r *Record) histories(ctx context.Context, s *Selection, moments ...timelin
 	return h, nil
 }
 
-// noting returns s.Takes. If the source sends every event, the function also notes the events that histories needs.
+// noting returns s.Takes. The function also notes the events that histories needs, as far as they
+// are read.
 func (r *Record) noting(h *timeline.Histories, s *Selection) func(*consume.Event) bool {
-	if r.Seek {
-		return s.Takes
-	}
 	return func(e *consume.Event) bool {
 		if s.takesCluster(e) {
 			h.Note(e)

@@ -73,9 +73,9 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	}
 	var states timeline.States
 	for _, m := range moments {
-		states = append(states, timeline.NewState(m, timeline.Options{OtherHistory: histories.Other, Asked: s.Asks}))
+		states = append(states, timeline.NewState(m, timeline.Options{Etcd: histories.Etcd, Asked: s.Asks}))
 	}
-	start, w, err := r.start(ctx, s, moments)
+	start, w, err := r.start(ctx, s, moments, histories)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,13 +117,13 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	case joined:
 		start = consume.Since(r.Since.Add(-timeline.MaxLag))
 	case since != nil:
-		if start, w, err = r.start(ctx, s, []timeline.Moment{*since}); err != nil {
+		if start, w, err = r.start(ctx, s, []timeline.Moment{*since}, histories); err != nil {
 			return nil, nil, err
 		}
 	}
 	var folds []*timeline.Fold
 	for _, m := range moments {
-		folds = append(folds, timeline.NewFold(m, timeline.Options{OtherHistory: histories.Other, Asked: s.Asks, Joined: joined}))
+		folds = append(folds, timeline.NewFold(m, timeline.Options{Etcd: histories.Etcd, Asked: s.Asks, Joined: joined}))
 	}
 	var gaps consume.Tracker
 	complete, noting := false, !r.Seek && asksHistories(s, moments)

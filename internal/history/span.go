@@ -15,11 +15,11 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	start, w, err := r.start(ctx, s, []timeline.Moment{from})
+	start, w, err := r.start(ctx, s, []timeline.Moment{from}, histories)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	o := timeline.Options{OtherHistory: histories.Other, Asked: s.Asks}
+	o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks}
 	state, fold := timeline.NewState(from, o), timeline.NewFold(to, o)
 	var latest time.Time
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {

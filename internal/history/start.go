@@ -25,15 +25,15 @@ type snapshots struct {
 
 // start returns the position from which to read the states of moments, and the progress to read. In each log, it is the earliest start
 // of a scope's last snapshot completed at all of the moments. A scope that was observed by then, but has no such snapshot, is read from
-// the beginning.
-func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Moment) (consume.Start, *window, error) {
+// the beginning. It notes the events for h that it reads.
+func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories) (consume.Start, *window, error) {
 	if !r.Seek {
 		return consume.Beginning(), nil, nil
 	}
 	w, err := r.window(ctx, s, moments)
 	for err == nil {
 		var start consume.Start
-		start, err = r.startIn(ctx, s, moments, w)
+		start, err = r.startIn(ctx, s, moments, h, w)
 		if err == nil && !w.grow() {
 			return start, w, nil
 		}
@@ -42,7 +42,9 @@ func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Mom
 }
 
 // startIn is start for a window, of which it notes what it reads.
-func (r *Record) startIn(ctx context.Context, s *Selection, moments []timeline.Moment, w *window) (consume.Start, error) {
+func (r *Record) startIn(
+	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories, w *window,
+) (consume.Start, error) {
 	w.begin()
 	all := map[scopeKey]*snapshots{}
 	var folds []*timeline.Fold
@@ -53,7 +55,7 @@ func (r *Record) startIn(ctx context.Context, s *Selection, moments []timeline.M
 		return !slices.ContainsFunc(moments, func(m timeline.Moment) bool { return !m.Includes(e) })
 	}
 	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning()}
-	_, err := r.read(ctx, q, w, s.Takes, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, w, r.noting(h, s), func(e *consume.Event) (bool, error) {
 		if e.Stream == nil && e.Progress == nil {
 			return false, nil
 		}

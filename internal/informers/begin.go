@@ -141,8 +141,13 @@ func (s *Manager) enroll(spec *scope.Spec) *running {
 		r.after = append(r.after, ends.done)
 	}
 	for _, t := range s.active.tombstones {
-		if !t.HasEnded() && t.ObservesResource(i.Resource()) {
+		if t.HasEnded() || !t.ObservesResource(i.Resource()) {
+			continue
+		}
+		r.after = append(r.after, t.Released())
+		if t.Name() == i.Name() {
 			r.after = append(r.after, t.Done())
+			t.SelectAgain()
 		}
 	}
 	s.active.informers[i.Name()] = r

@@ -45,8 +45,8 @@
 //   - No live delta and no catch-up passes the stream event that announces it (scope.started,
 //     snapshot.started, gap) before the bus has acknowledged that event. The starts are sent once
 //     the checkpoint is saved from which the scope and the snapshot can be continued.
-//   - scope.ended is sent once the bus has everything else of the scope. No other informer of a
-//     scope of that name starts before.
+//   - scope.ended is sent once the bus has everything else of the scope, except left events that
+//     wait for a later resourceVersion. No other informer of a scope of that name starts before.
 //   - The checkpoint passes an event of the watch only when all of its deltas are acknowledged, and
 //     a gap only when everything is that its relist made pending. It never passes an event that the
 //     store has not taken: bookmarks, and events of objects that are not captured, go through the

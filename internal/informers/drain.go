@@ -127,7 +127,7 @@ func (s *Manager) isSuccessor(r *running, v scope.View) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, t := range s.active.tombstones {
-		if slices.Contains(r.after, t.Done()) && t.Status().Error != "" {
+		if slices.Contains(r.after, t.Released()) && t.Status().Error != "" {
 			return false
 		}
 	}
@@ -199,7 +199,7 @@ func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*sc
 		}
 		for _, i := range begin {
 			if i.ObservesResource(t.Resource()) {
-				i.after = append(i.after, t.Done())
+				i.after = append(i.after, t.Released())
 			}
 		}
 		out = append(out, t)
@@ -263,7 +263,7 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.
 	t.Successors = func() (out []scope.Successor) {
 		for _, o := range s.observing() {
 			if o.ObservesResource(r) {
-				out = append(out, scope.Successor{Informer: o.Informer, Waits: slices.Contains(o.after, t.Done())})
+				out = append(out, scope.Successor{Informer: o.Informer, Waits: slices.Contains(o.after, t.Released())})
 			}
 		}
 		return out

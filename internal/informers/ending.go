@@ -13,7 +13,8 @@ import (
 // it from one whose agent is down. The checkpoint keeps the scope until the bus has the event, so
 // that the next run sends it if this one ends before. A scope of the same name begins after that.
 //
-// The end of a scope that is no longer selected is sent by its tombstone, after its left events.
+// The end of a scope that is no longer selected is sent by its tombstone, after its left events. If
+// no resourceVersion is later than its last event, the left events follow (Tombstone.sendLater).
 
 // ending is a scope whose end is being sent.
 type ending struct{ done chan struct{} }

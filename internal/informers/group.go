@@ -3,6 +3,7 @@ package informers
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -249,6 +250,34 @@ func share(r *object.Report) {
 	}
 }
 
+// shareEtcds moves the etcd that most resources have to the event, so that it says it once. It does
+// so if the event says the etcds of all of its resources.
+func shareEtcds(r *object.Report) {
+	etcds, sizes := map[string]string{}, map[string]int{}
+	for i := range r.Scopes {
+		name := r.Scopes[i].Resource.String()
+		etcds[name] = cmp.Or(etcds[name], r.Scopes[i].Etcd)
+	}
+	for _, etcd := range etcds {
+		if etcd == "" {
+			return
+		}
+		sizes[etcd]++
+	}
+	for _, etcd := range slices.Sorted(maps.Keys(sizes)) {
+		if sizes[etcd] > sizes[r.Etcd] {
+			r.Etcd = etcd
+		}
+	}
+	for i := range r.Scopes {
+		s := &r.Scopes[i]
+		s.Etcd = etcds[s.Resource.String()]
+		if s.Etcd == r.Etcd {
+			s.Etcd = ""
+		}
+	}
+}
+
 // pack distributes the entries over events of at most limit bytes. All entries of a resource are in
 // one event: an entry for several scopes stands for those that no other entry of the event names. If
 // they do not fit, each scope has an entry, in as many events as are needed.
@@ -279,7 +308,7 @@ func pack(all []entries, limit int) (events [][]object.ScopeReport) {
 // sizeOfAll returns an upper bound of the size of entries in an event, in bytes.
 func sizeOfAll(all []object.ScopeReport) (size int) {
 	const (
-		entry        = 220 // names of members, two times and two numbers
+		entry        = 240 // names of members, two times, two numbers and an etcd
 		interruption = 120
 		hidden       = 200
 	)

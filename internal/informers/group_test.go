@@ -1,13 +1,14 @@
 package informers
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -126,7 +127,7 @@ func TestGroup(t *testing.T) {
 					got = append(got, described(&s))
 				}
 			}
-			if d := cmp.Diff(c.want, got); d != "" {
+			if d := gocmp.Diff(c.want, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})
@@ -174,6 +175,39 @@ func TestJoinedEntriesClaimNoMore(t *testing.T) {
 					claimsNoMore(t, report, e, &s.ScopeReport)
 				}
 			}
+		}
+	})
+}
+
+// TestSharedEtcds draws what is said of the etcds of resources: an event says the same of each.
+func TestSharedEtcds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := &object.Report{}
+		want := map[string]string{}
+		for n := range rapid.IntRange(0, 6).Draw(t, "resources") {
+			resource := resourceNamed(n)
+			etcd := rapid.SampledFrom([]string{"", "1", "1", "2", object.UnknownEtcd}).Draw(t, "etcd")
+			want[resource.String()] = etcd
+			for k := range rapid.IntRange(1, 3).Draw(t, "entries") {
+				s := object.ScopeReport{Resource: resource, Scope: scopeOf(resource, k)}
+				if k == 0 {
+					s.Etcd = etcd
+				}
+				r.Scopes = append(r.Scopes, s)
+			}
+		}
+		shareEtcds(r)
+		got := map[string]string{}
+		for _, s := range r.Scopes {
+			name := s.Resource.String()
+			got[name] = cmp.Or(got[name], s.Etcd, r.Etcd)
+			if etcd := cmp.Or(s.Etcd, r.Etcd); etcd != "" && etcd != want[name] {
+				t.Fatalf("%s is in %q, want %q", s.Scope, etcd, want[name])
+			}
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Fatalf("-want +got:\n%s", diff)
 		}
 	})
 }
@@ -277,7 +311,10 @@ func TestSizesOfProgress(t *testing.T) {
 				}
 			}
 			size := 0
-			for _, n := range sizesOf(t, pack(group(all), 512<<10)) {
+			whole := group(all)
+			says := (&sharing{version: "v1.37.1"}).state(whole, began) // as in the first progress of a run
+			says.enter(whole)
+			for _, n := range sizesOf(t, pack(whole, 512<<10)) {
 				size += n
 			}
 			t.Logf("%d scopes of %d resources, %s: %d bytes", c.resources*c.scopes, c.resources, when, size)
@@ -288,7 +325,7 @@ func TestSizesOfProgress(t *testing.T) {
 			if size > most {
 				t.Errorf("%d scopes of %d resources, %s: %d bytes, want at most %d", c.resources*c.scopes, c.resources, when, size, most)
 			}
-			for _, n := range sizesOf(t, pack(group(all), 32<<10)) {
+			for _, n := range sizesOf(t, pack(whole, 32<<10)) {
 				if n > 32<<10 {
 					t.Errorf("an event of %d bytes, and the limit is %d", n, 32<<10)
 				}
@@ -303,6 +340,7 @@ func sizesOf(t *testing.T, events [][]object.ScopeReport) (sizes []int) {
 	for _, scopes := range events {
 		r := &object.Report{Number: 10, Since: began, Scopes: slices.Clone(scopes)}
 		share(r)
+		shareEtcds(r)
 		var ev encode.Event
 		if err := enc.Encode(&ev, &object.Delta{Report: r, Observed: began.UnixNano()}); err != nil {
 			t.Fatal(err)

@@ -29,7 +29,9 @@ func (s *Manager) Run(ctx context.Context) error {
 	s.progress.began = s.o.Now()
 	s.mu.Lock()
 	s.ran, s.group = true, g
+	s.sharing.resume(nil)
 	if s.o.Memory != nil {
+		s.sharing.resume(s.o.Memory.Scopes())
 		for name, c := range s.o.Memory.Scopes() {
 			s.active.remembered[schema.GroupResource{Group: c.Group, Resource: c.Resource}] = true
 			s.active.raiseHistory(&object.Resource{Group: c.Group, Name: c.Resource}, c.Aggregated, c.History)
@@ -47,7 +49,7 @@ func (s *Manager) Run(ctx context.Context) error {
 			_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the manager ends
 		})
 	})
-	s.goRun(ctx, s.loop, s.deps.Denials.Run, s.namespaces.run, s.discover, s.sendProgress, s.noteInterruptions)
+	s.goRun(ctx, s.loop, s.deps.Denials.Run, s.namespaces.run, s.discover, s.sendProgress, s.noteInterruptions, s.compareEtcds)
 	return g.Wait()
 }
 

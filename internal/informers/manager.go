@@ -51,6 +51,7 @@ type Manager struct {
 	discoveries atomic.Uint64                  // number of those begun
 	previous    *scope.Previous                // nil: the bus cannot be asked
 	progress    progress
+	sharing     sharing
 	interrupted interrupted
 	captured    chan struct{} // closed when the bus has the first snapshot of every resource
 	ended       chan struct{} // closed when Run has ended
@@ -133,7 +134,7 @@ func New(o Options) (*Manager, error) {
 		Client: c, Now: o.Now, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
 		Proofs: rate.NewLimiter(proofs, proofs),
 		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
-		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
+		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, EtcdOf: s.sharing.etcdOf, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
 		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps, MaxUnpaged: o.MaxUnpaged, Replaced: o.Replaced,
 	}
 	if o.LastProgress != nil {

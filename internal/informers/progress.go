@@ -70,13 +70,18 @@ func (s *Manager) sendReports(ctx context.Context, ends bool) error {
 	if s.o.ReportBytes != nil {
 		limit = cmp.Or(s.o.ReportBytes(), reportBytes)
 	}
-	events := pack(group(s.reports(since)), limit)
+	all := group(s.reports(since))
+	says := s.sharing.state(all, now)
+	says.enter(all)
+	events := pack(all, limit)
 	var g errgroup.Group
 	lane := s.o.Lane(progressLane)
 	for n, scopes := range events {
 		s.progress.number++
 		r := &object.Report{Number: s.progress.number, Since: floor(since), Scopes: scopes, Ends: ends && n == len(events)-1}
+		r.APIServerVersion = says.version
 		share(r)
+		shareEtcds(r)
 		acked := make(reportAcked)
 		d := &object.Delta{Report: r, Observed: now.UnixNano(), Acker: acked}
 		if err := lane.Put(ctx, progressLane, progressOverhead+sizeOfAll(scopes), d); err != nil {
@@ -87,6 +92,7 @@ func (s *Manager) sendReports(ctx context.Context, ends bool) error {
 	err := g.Wait()
 	if err == nil {
 		s.progress.acked = now
+		s.sharing.note(&says)
 	}
 	return err
 }
@@ -118,6 +124,11 @@ type scopeReport struct {
 func (s *Manager) reports(since time.Time) []scopeReport {
 	s.mu.RLock()
 	observing, lingering := slices.Collect(maps.Values(s.active.informers)), maps.Clone(s.active.lingering)
+	for name, t := range s.active.tombstones {
+		if t.IsReleased() {
+			delete(lingering, name)
+		}
+	}
 	s.mu.RUnlock()
 	var all []scopeReport
 	for _, r := range observing {

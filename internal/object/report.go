@@ -10,10 +10,14 @@ type Report struct {
 	// those whose end was noted at Since or later.
 	Since time.Time
 	Ends  bool // the run ends
+	// APIServerVersion is the version of the API server, as it says it itself; "": nothing is said.
+	APIServerVersion string
 	// To and SnapshotBegan hold for each scope that has a resourceVersion and none of its own.
 	To            time.Time
 	SnapshotBegan time.Time
-	Scopes        []ScopeReport
+	// Etcd holds for each resource of Scopes that has none of its own; "": nothing is said.
+	Etcd   string
+	Scopes []ScopeReport
 }
 
 // ScopeReport is what a progress event says about one scope, or about several of one resource.
@@ -29,9 +33,14 @@ type ScopeReport struct {
 	// To is the time up to which the bus has everything that the API server had sent.
 	To            time.Time
 	SnapshotBegan time.Time // of the last snapshot of the whole scope that the bus has completely
+	// Etcd is a name for the etcd of the resource, or UnknownEtcd; "": nothing is said.
+	Etcd          string
 	Interruptions []Interruption
 	Hidden        []HiddenSpan
 }
+
+// UnknownEtcd is the name of an etcd that is not known yet.
+const UnknownEtcd = "unknown"
 
 // Interruption is a span of time in which an agent did not observe a scope, or is not known to have.
 // Changes inside it may have later times.

@@ -24,6 +24,13 @@ type claims struct {
 	scopes  map[scopeKey]*claim
 	copies  map[eventKey]int // of progress that not all partitions have
 	latest  map[consume.ClusterKey]time.Time
+	etcds   map[etcdKey]string
+	names   map[consume.ClusterKey]string // the writer whose names of etcds these are
+}
+
+type etcdKey struct {
+	cluster  consume.ClusterKey
+	resource string
 }
 
 type writerKey struct {
@@ -48,7 +55,7 @@ type claim struct {
 func newClaims(to timeline.Moment) *claims {
 	return &claims{
 		to: to, writers: map[writerKey]*writer{}, scopes: map[scopeKey]*claim{}, copies: map[eventKey]int{},
-		latest: map[consume.ClusterKey]time.Time{},
+		latest: map[consume.ClusterKey]time.Time{}, etcds: map[etcdKey]string{}, names: map[consume.ClusterKey]string{},
 	}
 }
 
@@ -135,6 +142,7 @@ func (c *claims) progress(e *consume.Event, whole func(resource, scope string) b
 	}
 	for i := range p.Scopes {
 		entry := &p.Scopes[i]
+		c.noteEtcd(e.ClusterKey(), p.Writer, entry)
 		if entry.ResourceVersion == "" {
 			continue
 		}
@@ -152,6 +160,26 @@ func (c *claims) progress(e *consume.Event, whole func(resource, scope string) b
 			known.entry.Scope, known.entry.Count = scope, 0
 		}
 	}
+}
+
+// noteEtcd notes the etcd of a resource. Two writers have different names for one etcd, so what
+// another one says is not known.
+func (c *claims) noteEtcd(cluster consume.ClusterKey, writer string, entry *consume.ScopeProgress) {
+	if entry.Etcd == "" {
+		return
+	}
+	key := etcdKey{cluster, entry.Resource}
+	switch {
+	case c.names[cluster] == "":
+		c.names[cluster] = writer
+	case c.names[cluster] == writer:
+	case c.etcds[key] == "":
+		c.etcds[key] = consume.EtcdUnknown
+		return
+	default:
+		return
+	}
+	c.etcds[key] = entry.Etcd
 }
 
 // extend extends what is known by a later entry, but not beyond the end of the span. included: the
@@ -235,6 +263,7 @@ func (r *Replay) finish(c *claims) ([]*consume.Event, error) {
 		if known.since.After(report.Since) {
 			report.Since = known.since
 		}
+		entry.Etcd = c.etcds[etcdKey{key.cluster, entry.Resource}]
 		report.Scopes = append(report.Scopes, scopeReport(&entry))
 	}
 	var out []*consume.Event
@@ -310,7 +339,7 @@ func scopeReport(s *consume.ScopeProgress) object.ScopeReport {
 	plural, group, _ := strings.Cut(s.Resource, ".")
 	out := object.ScopeReport{
 		Resource: &object.Resource{Group: group, Name: plural}, Scope: s.Scope, ResourceVersion: version(s.ResourceVersion),
-		History: s.History, To: s.To, SnapshotBegan: s.SnapshotBegan,
+		History: s.History, To: s.To, SnapshotBegan: s.SnapshotBegan, Etcd: s.Etcd,
 	}
 	for _, i := range s.Interruptions {
 		out.Interruptions = append(out.Interruptions, object.Interruption{

@@ -188,3 +188,38 @@ func TestProgressOfAReplayHasTheSameID(t *testing.T) {
 		t.Errorf("ids: %s, %s, and of another replay %s", first, second, other)
 	}
 }
+
+// The progress of a replay repeats the names of etcds in the record, although the agent says them
+// seldom.
+// Another agent has other names for them.
+func TestReplayRepeatsWhatItKnowsOfEtcds(t *testing.T) {
+	record := strings.Replace(observedRecord(), `{"resource":"pods",`, `{"resource":"pods","etcd":"1",`, 1)
+	record = strings.Replace(record, `{"resource":"configmaps",`, `{"resource":"configmaps","etcd":"2",`, 1)
+	etcds := func(record string) map[string]string {
+		out := map[string]string{}
+		for _, e := range parse(t, replayOf(t, record, replay.Options{From: timeline.At(minute(5)), To: timeline.At(minute(10))}, false)) {
+			if e.Progress == nil || e.Progress.Writer == "ffff" || e.Progress.Writer == "eeee" {
+				continue
+			}
+			for _, s := range e.Progress.Scopes {
+				out[s.Scope] = s.Etcd
+			}
+		}
+		return out
+	}
+	if diff := cmp.Diff(map[string]string{"pods/a": "1", "pods/b": "1", "configmaps": "2"}, etcds(record)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	var two strings.Builder
+	for _, line := range strings.SplitAfter(record, "\n") {
+		isOther := strings.Contains(line, `"etcd":"2"`)
+		two.WriteString(line)
+		if isOther { // another agent names the etcd of ConfigMaps first
+			other := strings.NewReplacer(`progress/ffff/`, `progress/eeee/`, `"writer":"ffff"`, `"writer":"eeee"`, `"etcd":"1"`, `"etcd":"8"`, `"etcd":"2"`, `"etcd":"1"`)
+			two.WriteString(other.Replace(line))
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"pods/a": "1", "pods/b": "1", "configmaps": "2"}, etcds(two.String())); diff != "" {
+		t.Errorf("with another agent (-want +got):\n%s", diff)
+	}
+}

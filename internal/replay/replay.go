@@ -93,7 +93,7 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 	if err != nil {
 		return nil, err
 	}
-	judged := timeline.Options{OtherHistory: histories.Other, Asked: o.Selection.Asks}
+	judged := timeline.Options{Etcd: histories.Etcd, Asked: o.Selection.Asks}
 	r := &Replay{
 		o: o, id: snapshotID(o.From, o.Asked), state: timeline.NewState(o.From, judged), scopes: map[scopeKey]*scope{}, fold: timeline.NewFold(o.To, judged),
 		bad: map[consume.Position]bool{}, histories: histories,

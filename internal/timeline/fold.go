@@ -11,11 +11,10 @@ import (
 
 // Options of a Fold or a State.
 type Options struct {
-	// OtherHistory reports whether the resourceVersions of a resource ("events",
-	// "widgets.example.com") of a cluster are not of the etcd that the moment is of. An aggregated
-	// API has its own, and so may Events. The answer for such a resource at a resourceVersion is
-	// Unknown. nil: there are none.
-	OtherHistory func(cluster consume.ClusterKey, resource string) bool
+	// Etcd says whether the resourceVersions of a resource ("events", "widgets.example.com") of a
+	// cluster are of the etcd that the moment is of. An aggregated API has its own, and so may
+	// Events. The answer at a resourceVersion is Unknown unless it is SameEtcd. nil: all are.
+	Etcd func(cluster consume.ClusterKey, resource string) Etcd
 	// Asked reports whether an answer needs a scope of a resource, of which only progress is known. nil: it needs all.
 	Asked func(resource, scope string) bool
 	// Joined: the events begin in the middle of the record. A progress event follows the first snapshot of its scope, so the first one shows

@@ -1,10 +1,7 @@
 package timeline
 
 import (
-	"cmp"
 	"encoding/json"
-	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,31 +9,46 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// historySlack is how much earlier or later other scopes of the same etcd may have reached the resourceVersion of a progress event.
-const historySlack = 5 * time.Minute
+// Etcd says whether the resourceVersions of a resource are of the etcd of most resources of its
+// cluster. The zero value is not one.
+type Etcd int
+
+// Whether a resource is in the etcd of most resources.
+const (
+	SameEtcd Etcd = iota + 1
+	OtherEtcd
+	UnknownEtcd // not known yet
+)
 
 // Histories finds the resources whose resourceVersions are of another etcd than those of most
 // resources of their cluster. Aggregated APIs have their own, and Events may. The zero value is
 // ready for use. It is not safe for concurrent use.
 //
-// A record shows this in two ways. An APIService with a service says that its group is aggregated.
-// And the progress events of scopes of one etcd, sent at about the same time, have about the same
-// resourceVersion.
+// A record shows this in two ways. The progress of agents names the etcd of each resource, or says
+// that it is not known. And an APIService with a service says that its group is aggregated. How far
+// resources have come at a time shows nothing: a quiet one may be far behind.
 type Histories struct {
 	clusters map[consume.ClusterKey]*clusterHistories
+	custom   map[string]bool // resources that a CustomResourceDefinition defines
 }
 
 // clusterHistories are the Histories of one cluster.
 type clusterHistories struct {
 	aggregated map[string]bool      // by group
 	events     map[string]time.Time // the last event of each APIService
-	progress   map[string][]mark    // of each other resource, at least historySlack apart
-	common     map[int64]mark       // the highest of the resources for which InCommonHistory returns true, by minute
-	sorted     []mark               // common, in the order of time, each with the highest up to it; nil: to be made
+	writers    map[string]*writerEtcds
 }
 
-// InCommonHistory reports whether API servers keep a resource ("pods", "deployments.apps") in the etcd of most resources. Histories compares
-// others with these.
+// writerEtcds is what one agent says of etcds.
+type writerEtcds struct {
+	run   string
+	names map[string]string // of the etcd of each resource
+	// same and other have what earlier names said.
+	same, other map[string]bool
+}
+
+// InCommonHistory reports whether API servers keep a resource ("pods", "deployments.apps") in the
+// etcd of most resources, unless --etcd-servers-overrides names it.
 func InCommonHistory(resource string) bool {
 	plural, group, _ := strings.Cut(resource, ".")
 	return plural != "events" && slices.Contains([]string{"", "apps", "batch", "rbac.authorization.k8s.io", "apiextensions.k8s.io"}, group)
@@ -44,58 +56,135 @@ func InCommonHistory(resource string) bool {
 
 // Note takes an event of the record.
 func (h *Histories) Note(e *consume.Event) {
-	service := e.Data != nil && e.Resource == "apiservices" && e.Group() == "apiregistration.k8s.io"
-	if !service && e.Progress == nil {
-		return
+	switch {
+	case e.Progress != nil:
+		h.cluster(e.ClusterKey()).noteProgress(e.Progress)
+	case e.Data == nil:
+	case e.Resource == "apiservices" && e.Group() == "apiregistration.k8s.io":
+		h.cluster(e.ClusterKey()).noteService(e)
+	case e.Resource == "customresourcedefinitions" && e.Group() == "apiextensions.k8s.io":
+		h.NoteCustom(e.Name)
 	}
-	of := h.clusters[e.ClusterKey()]
+}
+
+// NoteCustom notes that a CustomResourceDefinition defines a resource. An API server stores its
+// objects in its own etcd.
+func (h *Histories) NoteCustom(resource string) {
+	if h.custom == nil {
+		h.custom = map[string]bool{}
+	}
+	h.custom[strings.Clone(resource)] = true
+}
+
+func (h *Histories) cluster(key consume.ClusterKey) *clusterHistories {
+	of := h.clusters[key]
 	if of == nil {
 		of = &clusterHistories{}
 		if h.clusters == nil {
 			h.clusters = map[consume.ClusterKey]*clusterHistories{}
 		}
-		h.clusters[e.ClusterKey()] = of
+		h.clusters[consume.ClusterKey{Source: strings.Clone(key.Source), UID: strings.Clone(key.UID)}] = of
 	}
-	of.note(e)
+	return of
 }
 
-func (h *clusterHistories) note(e *consume.Event) {
+// Etcd returns whether a resource is in the etcd of most resources, as Options.Etcd.
+func (h *Histories) Etcd(cluster consume.ClusterKey, resource string) Etcd {
+	of := h.clusters[cluster]
+	if of == nil {
+		of = &clusterHistories{}
+	}
+	_, group, _ := strings.Cut(resource, ".")
+	isSame, isOther := h.custom[resource] || InCommonHistory(resource), of.aggregated[group]
+	for _, w := range of.writers {
+		same, other := w.judge(resource)
+		isSame, isOther = isSame || same, isOther || other
+	}
 	switch {
-	case e.Data != nil:
-		h.noteService(e)
-	case e.Progress != nil:
-		for i := range e.Progress.Scopes {
-			entry := &e.Progress.Scopes[i]
-			m := claimOf(entry)
-			m.time = cmp.Or(m.time, e.Time)
-			h.noteClaim(entry.Resource, m)
+	case isOther:
+		return OtherEtcd
+	case isSame:
+		return SameEtcd
+	}
+	return UnknownEtcd
+}
+
+func (h *clusterHistories) noteProgress(p *consume.Progress) {
+	w := h.writers[p.Writer]
+	switch {
+	case w == nil:
+		if h.writers == nil {
+			h.writers = map[string]*writerEtcds{}
+		}
+		w = &writerEtcds{same: map[string]bool{}, other: map[string]bool{}, names: map[string]string{}}
+		h.writers[strings.Clone(p.Writer)] = w
+	case consume.CompareRuns(p.Run, w.run) < 0:
+		return // late
+	case p.Run != w.run:
+		w.settle()
+		w.names = map[string]string{} // it names all again
+	}
+	w.run = strings.Clone(p.Run)
+	w.note(p)
+}
+
+// note notes the names in a progress of the present run.
+func (w *writerEtcds) note(p *consume.Progress) {
+	changes, renames := false, false
+	for i := range p.Scopes {
+		s := &p.Scopes[i]
+		was := w.names[s.Resource]
+		isChange := s.Etcd != "" && s.Etcd != was && was != "" && was != consume.EtcdUnknown
+		changes = changes || isChange
+		renames = renames || isChange && InCommonHistory(s.Resource)
+	}
+	if changes {
+		w.settle()
+	}
+	if renames { // perhaps all names are other ones, in further events
+		clear(w.names)
+	}
+	for i := range p.Scopes {
+		if s := &p.Scopes[i]; s.Etcd != "" && s.Etcd != w.names[s.Resource] {
+			w.names[strings.Clone(s.Resource)] = strings.Clone(s.Etcd)
 		}
 	}
 }
 
-// noteClaim notes the resourceVersion that a resource had reached at a time.
-func (h *clusterHistories) noteClaim(resource string, m mark) {
-	if m.at.seq == 0 {
-		return
+// settle notes what the names say before one of them changes.
+func (w *writerEtcds) settle() {
+	for resource := range w.names {
+		same, other := w.judge(resource)
+		w.same[resource], w.other[resource] = same, other
 	}
-	if !InCommonHistory(resource) {
-		h.noteOther(strings.Clone(resource), m)
-		return
-	}
-	if h.common == nil {
-		h.common = map[int64]mark{}
-	}
-	minute := m.time.Unix() / 60
-	h.common[minute], h.sorted = h.common[minute].max(m), nil
 }
 
-func (h *clusterHistories) noteOther(resource string, m mark) {
-	if h.progress == nil {
-		h.progress = map[string][]mark{}
+// judge returns whether a resource was in the etcd of most resources, and whether it was in another
+// one, by what the agent has said. If it is neither, that was not known.
+func (w *writerEtcds) judge(resource string) (same, other bool) {
+	same, other = w.same[resource], w.other[resource]
+	name, most := w.names[resource], w.common()
+	if name == "" || name == consume.EtcdUnknown || most == "" {
+		return same, other
 	}
-	if last := h.progress[resource]; len(last) == 0 || m.time.Sub(last[len(last)-1].time) >= historySlack {
-		h.progress[resource] = append(last, m)
+	return same || name == most, other || name != most
+}
+
+// common returns the name of the etcd that most of the resources have that are usually in one; "":
+// it is not known.
+func (w *writerEtcds) common() (most string) {
+	sizes := map[string]int{}
+	for resource, name := range w.names {
+		if name != consume.EtcdUnknown && InCommonHistory(resource) {
+			sizes[name]++
+		}
 	}
+	for name, n := range sizes {
+		if most == "" || n > sizes[most] || n == sizes[most] && name < most {
+			most = name
+		}
+	}
+	return most
 }
 
 func (h *clusterHistories) noteService(e *consume.Event) {
@@ -113,61 +202,4 @@ func (h *clusterHistories) noteService(e *consume.Event) {
 	}
 	h.events[e.Name] = e.Time
 	h.aggregated[s.Spec.Group] = s.Spec.Service != nil
-}
-
-// Other reports whether the resourceVersions of a resource are of another etcd than those of most resources, as Options.OtherHistory.
-func (h *Histories) Other(cluster consume.ClusterKey, resource string) bool {
-	of := h.clusters[cluster]
-	return of != nil && of.other(resource)
-}
-
-func (h *clusterHistories) other(resource string) bool {
-	_, group, _ := strings.Cut(resource, ".")
-	if InCommonHistory(resource) {
-		return false
-	}
-	if h.aggregated[group] {
-		return true
-	}
-	compared, apart := 0, 0
-	for _, m := range h.progress[resource] {
-		low, high, ok := h.around(m.time)
-		if !ok {
-			continue
-		}
-		compared++
-		if m.at.below(low) || high.below(m.at) {
-			apart++
-		}
-	}
-	return apart > compared/2
-}
-
-// around returns between which resourceVersions the common etcd was at a time: what it had reached a while before, and what it has reached a while
-// after. If the record ends sooner, other scopes may not have sent their next progress, and high is no bound. It returns false if the record shows
-// neither.
-func (h *clusterHistories) around(t time.Time) (low, high point, ok bool) {
-	if h.sorted == nil {
-		h.sorted = slices.SortedFunc(maps.Values(h.common), func(a, b mark) int { return a.time.Compare(b.time) })
-		for i := range h.sorted {
-			h.sorted[i].at = h.sorted[i].max(h.sorted[max(i-1, 0)]).at
-		}
-	}
-	upTo := func(t time.Time) int {
-		n, _ := slices.BinarySearchFunc(h.sorted, t, func(m mark, t time.Time) int {
-			if m.time.After(t) {
-				return 1
-			}
-			return -1
-		})
-		return n
-	}
-	before, after := upTo(t.Add(-historySlack)), upTo(t.Add(historySlack))
-	if before > 0 {
-		low = h.sorted[before-1].at
-	}
-	if high = (point{history: math.MaxUint32}); after < len(h.sorted) {
-		high = h.sorted[after-1].at
-	}
-	return low, high, after > before
 }

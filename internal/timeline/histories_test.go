@@ -2,6 +2,7 @@ package timeline_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,54 +12,124 @@ import (
 
 var prod = consume.ClusterKey{Source: "/kubernetes/prod"}
 
-// progressOf returns a progress event with the entry of a resource.
-func progressOf(resource string, at time.Time, rv int) *consume.Event {
+// etcds returns a progress event of a run that names etcds: "pods=1 events=unknown".
+func etcds(writer, run string, number int, names string) *consume.Event {
+	p := &consume.Progress{Writer: writer, Run: run, Number: number}
+	for _, one := range strings.Fields(names) {
+		resource, name, _ := strings.Cut(one, "=")
+		p.Scopes = append(p.Scopes, consume.ScopeProgress{Resource: resource, Etcd: name, ResourceVersion: "1000", To: noon})
+	}
 	return &consume.Event{
-		ID: fmt.Sprintf("progress/w/%s/%d", resource, at.Unix()), Source: "/kubernetes/prod", Type: consume.TypeProgress, Time: at,
-		Progress: &consume.Progress{Writer: "w", Run: "0-1", Scopes: []consume.ScopeProgress{{Resource: resource, ResourceVersion: fmt.Sprint(rv), To: at}}},
+		ID: fmt.Sprintf("progress/%s/%s/%d", writer, run, number), Source: prod.Source, Type: consume.TypeProgress, Time: noon, Progress: p,
 	}
 }
 
 func TestHistories(t *testing.T) {
+	const lag = "horizontalpodautoscalers.autoscaling"
 	for _, c := range []struct {
-		name     string
-		resource string
-		rv       func(minute int) int // of the resource; that of the common etcd is 1000 + 100 for each minute
-		want     bool
+		name   string
+		events []*consume.Event
+		want   map[string]timeline.Etcd
 	}{
-		{"the same etcd", "events", func(m int) int { return 1000 + 100*m }, false},
-		{"the same etcd, four minutes behind", "events", func(m int) int { return 600 + 100*m }, false},
-		{"the same etcd, silent for a third of the time", "events", func(m int) int { return 1000 + 100*m - max(0, 1000-100*m) }, false},
-		{"another etcd that is ahead", "events", func(m int) int { return 50_000 + m }, true},
-		{"another etcd that is behind", "events.events.k8s.io", func(m int) int { return 10 + m }, true},
-		{"another etcd that passes this one", "leases.coordination.k8s.io", func(m int) int { return 500 * m }, true},
-		{"a resource of the common etcd, far ahead", "pods", func(m int) int { return 50_000 + m }, false},
+		{
+			"nothing is said",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods events "+lag)},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, "events": timeline.UnknownEtcd, lag: timeline.UnknownEtcd},
+		},
+		{
+			"said, and not again",
+			[]*consume.Event{
+				etcds("w", "0-1", 1, "pods=1 events=2 "+lag+"=unknown"), etcds("w", "0-1", 2, "pods events "+lag),
+			},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, "events": timeline.OtherEtcd, lag: timeline.UnknownEtcd},
+		},
+		{
+			"known later",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 events=unknown "+lag+"=unknown"), etcds("w", "0-1", 2, "events=2 "+lag+"=1")},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, "events": timeline.OtherEtcd, lag: timeline.SameEtcd},
+		},
+		{
+			"in several events",
+			[]*consume.Event{
+				etcds("w", "0-1", 1, "events=2"), etcds("w", "0-1", 2, "leases.coordination.k8s.io=1"), etcds("w", "0-1", 3, "pods=1 secrets=2 services=1"),
+			},
+			map[string]timeline.Etcd{
+				"pods": timeline.SameEtcd, "events": timeline.OtherEtcd, "secrets": timeline.OtherEtcd, "leases.coordination.k8s.io": timeline.SameEtcd,
+			},
+		},
+		{
+			"moved between two runs",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-2", 1, "pods=1 "+lag+"=3")},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.OtherEtcd},
+		},
+		{
+			"moved in a run",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=4"), etcds("w", "0-1", 2, lag+"=unknown"), etcds("w", "0-1", 3, lag+"=1")},
+			map[string]timeline.Etcd{lag: timeline.OtherEtcd},
+		},
+		{
+			"the names are other ones after a restore",
+			[]*consume.Event{
+				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, "pods=5 "+lag+"=unknown"), etcds("w", "0-1", 3, lag+"=5"),
+			},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
+		},
+		{
+			"so they are, in two events",
+			[]*consume.Event{
+				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, "pods=5"), etcds("w", "0-1", 3, lag+"=unknown"),
+			},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
+		},
+		{
+			"two writers have other names",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=2"), etcds("v", "0-1", 1, "pods=2 events=1")},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.OtherEtcd, "events": timeline.OtherEtcd},
+		},
+		{
+			"a late run",
+			[]*consume.Event{etcds("w", "0-2", 1, "pods=1 events=2"), etcds("w", "0-1", 9, "pods=7 events=7")},
+			map[string]timeline.Etcd{"events": timeline.OtherEtcd},
+		},
+		{
+			"a writer without any resource of the common etcd",
+			[]*consume.Event{etcds("w", "0-1", 1, "events=1")},
+			map[string]timeline.Etcd{"events": timeline.UnknownEtcd},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var h timeline.Histories
-			for m := range 60 {
-				h.Note(progressOf("namespaces", noon.Add(time.Duration(m)*time.Minute), 1000+100*m))
-				h.Note(progressOf(c.resource, noon.Add(time.Duration(m)*time.Minute+time.Second), c.rv(m)))
+			for _, e := range c.events {
+				h.Note(e)
 			}
-			if got := h.Other(prod, c.resource); got != c.want {
-				t.Errorf("got %t", got)
+			for resource, want := range c.want {
+				if got := h.Etcd(prod, resource); got != want {
+					t.Errorf("%s: %d, want %d", resource, got, want)
+				}
 			}
 		})
 	}
-	var alone timeline.Histories
-	alone.Note(progressOf("events", noon, 10))
-	if alone.Other(prod, "events") || alone.Other(prod, "widgets.example.com") {
-		t.Error("a record with nothing to compare with shows another etcd")
+}
+
+// A resource that does not change may be far behind the others. That does not show another etcd.
+func TestHistoriesOfAQuietResource(t *testing.T) {
+	var h timeline.Histories
+	for m := range 30 {
+		e := etcds("w", "0-1", m+1, "pods poddisruptionbudgets.policy")
+		if m == 0 {
+			e = etcds("w", "0-1", 1, "pods=1 poddisruptionbudgets.policy=1")
+		}
+		e.Progress.Scopes[0].ResourceVersion = fmt.Sprint(1000 + 1000*m)
+		e.Progress.Scopes[0].To = noon.Add(time.Duration(m) * time.Minute)
+		h.Note(e)
 	}
-	var young timeline.Histories
-	young.Note(progressOf("namespaces", noon, 1000))
-	young.Note(progressOf("widgets.example.com", noon.Add(20*time.Second), 1100))
-	if young.Other(prod, "widgets.example.com") {
-		t.Error("the first resource of a young record whose progress is ahead of the others is in another etcd")
+	if got := h.Etcd(prod, "poddisruptionbudgets.policy"); got != timeline.SameEtcd {
+		t.Errorf("got %d", got)
 	}
 }
 
-// A service in an APIService says that a group is aggregated, until a later version says that it is not.
+// A service in an APIService says that a group is aggregated, until a later version says that it is
+// not. A CustomResourceDefinition says that an API server stores the objects.
 func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 	service := func(after string, minute int) *consume.Event {
 		return &consume.Event{
@@ -70,18 +141,25 @@ func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 	for _, step := range []struct {
 		after  string
 		minute int
-		want   bool
+		want   timeline.Etcd
 	}{
-		{`{"spec":{"group":"demo.example.com","service":null}}`, 1, false},
-		{`{"spec":{"group":"demo.example.com","service":{"name":"api"}}}`, 2, true},
-		{`{"spec":{"group":"demo.example.com"}}`, 1, true}, // a late copy
-		{`null`, 3, true},
-		{`{"spec":{"group":"demo.example.com"}}`, 4, false},
+		{`{"spec":{"group":"demo.example.com","service":null}}`, 1, timeline.UnknownEtcd},
+		{`{"spec":{"group":"demo.example.com","service":{"name":"api"}}}`, 2, timeline.OtherEtcd},
+		{`{"spec":{"group":"demo.example.com"}}`, 1, timeline.OtherEtcd}, // a late copy
+		{`null`, 3, timeline.OtherEtcd},
+		{`{"spec":{"group":"demo.example.com"}}`, 4, timeline.UnknownEtcd},
 	} {
 		h.Note(service(step.after, step.minute))
-		if got := h.Other(prod, "widgets.demo.example.com"); got != step.want {
-			t.Errorf("after %s: got %t", step.after, got)
+		if got := h.Etcd(prod, "widgets.demo.example.com"); got != step.want {
+			t.Errorf("after %s: got %d", step.after, got)
 		}
+	}
+	h.Note(&consume.Event{
+		Source: prod.Source, APIVersion: "apiextensions.k8s.io/v1", Resource: "customresourcedefinitions", Name: "widgets.demo.example.com",
+		Data: &consume.Data{After: []byte(`{}`)},
+	})
+	if got := h.Etcd(prod, "widgets.demo.example.com"); got != timeline.SameEtcd {
+		t.Errorf("a custom resource: got %d", got)
 	}
 }
 
@@ -89,19 +167,14 @@ func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 // the same name.
 func TestHistoriesOfTwoClusters(t *testing.T) {
 	var h timeline.Histories
-	for m := range 60 {
-		at := noon.Add(time.Duration(m) * time.Minute)
-		for cluster, rv := range map[string]int{"uid-of-a": 50_000 + m, "uid-of-b": 1000 + 100*m} {
-			for resource, rv := range map[string]int{"namespaces": 1000 + 100*m, "events": rv} {
-				e := progressOf(resource, at, rv)
-				e.ClusterUID = cluster
-				h.Note(e)
-			}
-		}
+	for cluster, names := range map[string]string{"uid-of-a": "pods=1 events=2", "uid-of-b": "pods=1 events=1"} {
+		e := etcds("w", "0-1", 1, names)
+		e.ClusterUID = cluster
+		h.Note(e)
 	}
-	for cluster, want := range map[string]bool{"uid-of-a": true, "uid-of-b": false, "": false} {
-		if got := h.Other(consume.ClusterKey{Source: prod.Source, UID: cluster}, "events"); got != want {
-			t.Errorf("%q: %t, want %t", cluster, got, want)
+	for cluster, want := range map[string]timeline.Etcd{"uid-of-a": timeline.OtherEtcd, "uid-of-b": timeline.SameEtcd, "": timeline.UnknownEtcd} {
+		if got := h.Etcd(consume.ClusterKey{Source: prod.Source, UID: cluster}, "events"); got != want {
+			t.Errorf("%q: %d, want %d", cluster, got, want)
 		}
 	}
 }

@@ -320,6 +320,23 @@ func (s *scope) passed(m Moment) passing {
 
 // judge returns the certainty of the scope of a cluster at a moment.
 func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) Scope {
+	etcd := SameEtcd
+	if m.kind == atVersion && o.Etcd != nil {
+		etcd = o.Etcd(of, s.resource)
+	}
+	if m.kind == atVersion && (s.unordered || etcd == OtherEtcd) {
+		return Scope{Source: of.Source, ClusterUID: of.UID, Resource: s.resource, Certainty: Unknown, OtherHistory: true}
+	}
+	out := s.judgeInEtcd(of, m)
+	if etcd == UnknownEtcd && out.Certainty != Unknown {
+		out.Certainty, out.EtcdUnknown = Unknown, true
+		out.From, out.To, out.Reason, out.Recovered = Bound{}, Bound{}, "", false
+	}
+	return out
+}
+
+// judgeInEtcd is judge if the moment is of the etcd of the scope.
+func (s *scope) judgeInEtcd(of consume.ClusterKey, m Moment) Scope {
 	out := Scope{Source: of.Source, ClusterUID: of.UID, Resource: s.resource}
 	seen := *s
 	for _, g := range s.open {
@@ -331,9 +348,6 @@ func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) Scope {
 	}
 	ended := s.ended()
 	switch {
-	case m.kind == atVersion && (s.unordered || o.OtherHistory != nil && o.OtherHistory(of, s.resource)):
-		out.OtherHistory = true
-		return say(Unknown, mark{}, mark{})
 	case ended != nil && ended.by(m):
 		out.Ended = ended
 		if ended.Reason == consume.EndForgotten { // nobody saw what became of its objects

@@ -89,6 +89,10 @@ type Scope struct {
 	// OtherHistory: the moment is a resourceVersion, and those of the scope are of another etcd, or no numbers. Ask by time.
 	OtherHistory bool `json:"otherHistory,omitempty"`
 
+	// EtcdUnknown: the moment is a resourceVersion, and it is not known yet whether those of the scope
+	// are of the same etcd. Ask by time.
+	EtcdUnknown bool `json:"etcdUnknown,omitempty"`
+
 	// Confined: the source does not have all of the scope's objects that are asked for.
 	Confined bool `json:"confined,omitempty"`
 

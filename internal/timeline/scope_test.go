@@ -676,6 +676,8 @@ func TestScopes(t *testing.T) {
 			"rv:15", "unknown",
 		},
 		{"a resource of another etcd", strings.ReplaceAll(steady, "@", "resource=events @"), "rv:15", "unknown"},
+		{"a resource whose etcd is not known", strings.ReplaceAll(steady, "@", "resource=endpoints @"), "rv:15", "unknown, of an etcd that is not known"},
+		{"a resource whose etcd is not known, by time", strings.ReplaceAll(steady, "@", "resource=endpoints @"), "3.5", "exact from 30 to 40"},
 		{"objects without stream events", "0 c web/1 @10", "rv:10", "unknown"},
 		{
 			"versions that were withheld", steady + `
@@ -726,7 +728,15 @@ func TestScopes(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := timeline.NewState(parse(t, c.at), timeline.Options{OtherHistory: func(_ consume.ClusterKey, resource string) bool { return resource == "events" }})
+			s := timeline.NewState(parse(t, c.at), timeline.Options{Etcd: func(_ consume.ClusterKey, resource string) timeline.Etcd {
+				switch resource {
+				case "events":
+					return timeline.OtherEtcd
+				case "endpoints":
+					return timeline.UnknownEtcd
+				}
+				return timeline.SameEtcd
+			}})
 			for _, e := range record(c.record) {
 				s.Add(e)
 			}
@@ -800,6 +810,9 @@ func describe(s *timeline.Scope, byVersion bool) string {
 	}
 	if s.Ended != nil {
 		text += " ended " + string(s.Ended.Reason)
+	}
+	if s.EtcdUnknown {
+		text += ", of an etcd that is not known"
 	}
 	if s.Former {
 		text += " former"

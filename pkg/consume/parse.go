@@ -267,7 +267,7 @@ type rawData struct {
 	inferred, skipped, truncated, dataref                                                          []byte
 	objects, fromResourceVersion, toResourceVersion, since, reason, deadLetter, recovered, initial []byte
 	continued, observedSince, rules, writer, run, end, successors                                  []byte
-	number, checkpoint, node, to, snapshotBegan, ends, scopes                                      []byte
+	number, checkpoint, node, apiServerVersion, to, snapshotBegan, etcd, ends, scopes              []byte
 }
 
 // read reads the value at m.
@@ -351,6 +351,10 @@ func (d *rawData) member(name []byte) *[]byte {
 		return &d.node
 	case "to":
 		return &d.to
+	case "etcd":
+		return &d.etcd
+	case "apiServerVersion":
+		return &d.apiServerVersion
 	case "snapshotBegan":
 		return &d.snapshotBegan
 	case "ends":

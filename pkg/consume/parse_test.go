@@ -160,9 +160,9 @@ func TestParseGoldenOfKafka(t *testing.T) {
 
 const progress = `{"specversion":"1.0","id":"progress/3f0a/2-1795186799000/8","source":"/kubernetes/prod-eu-1",` +
 	`"type":"dev.kubecdc.progress","subject":"/progress/3f0a","time":"2026-11-20T15:00:00Z","clusteruid":"11e0","epoch":"2",` +
-	`"data":{"writer":"3f0a","run":"2-1795186799000","number":8,"checkpoint":"configmap kubecdc/positions","node":"n1",` +
-	`"since":"2026-11-20T14:50:00Z","to":"2026-11-20T14:59:29Z","snapshotBegan":"2026-11-20T14:00:00Z","ends":true,"scopes":[` +
-	`{"resource":"deployments.apps","scope":"deployments.apps/shop"},` +
+	`"data":{"writer":"3f0a","run":"2-1795186799000","number":8,"checkpoint":"configmap kubecdc/positions","node":"n1","apiServerVersion":"v1.37.1",` +
+	`"since":"2026-11-20T14:50:00Z","to":"2026-11-20T14:59:29Z","snapshotBegan":"2026-11-20T14:00:00Z","etcd":"1","ends":true,"scopes":[` +
+	`{"resource":"deployments.apps","scope":"deployments.apps/shop","etcd":"unknown"},` +
 	`{"resource":"pods","count":7,"resourceVersion":"48300","history":2,"tomorrow":[1]},` +
 	`{"resource":"pods","scope":"pods/shop","resourceVersion":"48310","to":"2026-11-20T14:58:00Z","snapshotBegan":"2026-11-20T13:00:00Z",` +
 	`"interruptions":[{"why":"cut","from":"2026-11-20T14:51:00Z","until":"2026-11-20T14:52:00Z"},{"why":"blocked","from":"2026-11-20T14:58:00Z"}],` +
@@ -178,13 +178,13 @@ func TestParseProgress(t *testing.T) {
 		return at
 	}
 	want := &consume.Progress{
-		Writer: "3f0a", Run: "2-1795186799000", Number: 8, Checkpoint: "configmap kubecdc/positions", Node: "n1",
-		Since: at("14:50:00"), To: at("14:59:29"), SnapshotBegan: at("14:00:00"), Ends: true,
+		Writer: "3f0a", Run: "2-1795186799000", Number: 8, Checkpoint: "configmap kubecdc/positions", Node: "n1", APIServerVersion: "v1.37.1",
+		Since: at("14:50:00"), To: at("14:59:29"), SnapshotBegan: at("14:00:00"), Etcd: "1", Ends: true,
 		Scopes: []consume.ScopeProgress{
-			{Resource: "deployments.apps", Scope: "deployments.apps/shop"}, // nothing is claimed, and nothing copied
-			{Resource: "pods", Count: 7, ResourceVersion: "48300", History: 2, To: at("14:59:29"), SnapshotBegan: at("14:00:00")},
+			{Resource: "deployments.apps", Scope: "deployments.apps/shop", Etcd: consume.EtcdUnknown}, // nothing is claimed, and nothing copied
+			{Resource: "pods", Etcd: "1", Count: 7, ResourceVersion: "48300", History: 2, To: at("14:59:29"), SnapshotBegan: at("14:00:00")},
 			{
-				Resource: "pods", Scope: "pods/shop", ResourceVersion: "48310", To: at("14:58:00"), SnapshotBegan: at("13:00:00"),
+				Resource: "pods", Scope: "pods/shop", Etcd: "1", ResourceVersion: "48310", To: at("14:58:00"), SnapshotBegan: at("13:00:00"),
 				Interruptions: []consume.Interruption{
 					{Why: consume.InterruptedCut, From: at("14:51:00"), Until: at("14:52:00")},
 					{Why: consume.InterruptedBlocked, From: at("14:58:00")},

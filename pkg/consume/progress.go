@@ -14,6 +14,9 @@ type Progress struct {
 	// Checkpoint and Node say what names the writer: where it keeps its positions, and its node.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Node       string `json:"node,omitempty"`
+	// APIServerVersion is the version of the API server ("v1.37.1"). The first progress of a run
+	// has it, and each that follows a change, and one in an hour; "": as before.
+	APIServerVersion string `json:"apiServerVersion,omitempty"`
 	// Since is the beginning of the time of which the event has all interruptions and hidden spans:
 	// those whose end was noted at Since or later. Two events of a run have all of them if Since of
 	// the later one is not after the time of the earlier one.
@@ -21,9 +24,11 @@ type Progress struct {
 	Ends  bool      `json:"ends,omitempty"` // the run ends
 	// To and SnapshotBegan hold for each of Scopes that has a ResourceVersion and none of its own.
 	// Parse copies them there.
-	To            time.Time       `json:"to,omitzero"`
-	SnapshotBegan time.Time       `json:"snapshotBegan,omitzero"`
-	Scopes        []ScopeProgress `json:"scopes"`
+	To            time.Time `json:"to,omitzero"`
+	SnapshotBegan time.Time `json:"snapshotBegan,omitzero"`
+	// Etcd holds for each of Scopes that has none of its own. Parse copies it there.
+	Etcd   string          `json:"etcd,omitempty"`
+	Scopes []ScopeProgress `json:"scopes"`
 }
 
 // ScopeProgress is the progress of one scope, or of several of one resource.
@@ -34,6 +39,11 @@ type ScopeProgress struct {
 	// Progress.Scopes names. Count is their number; 0 is one.
 	Scope string `json:"scope,omitempty"`
 	Count int    `json:"count,omitempty"`
+	// Etcd names the etcd of the resource among those of the writer, or is EtcdUnknown; "": as
+	// before. The first progress of a run has it, and each that follows a change, and one in an
+	// hour. Resources with the same name are in one etcd: their resourceVersions are of one order.
+	// Those of two names cannot be compared.
+	Etcd string `json:"etcd,omitempty"`
 	// ResourceVersion is the one up to which the log has everything before this event; "": nothing
 	// is known. On Kafka, the log is the partition that has the event.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
@@ -47,6 +57,9 @@ type ScopeProgress struct {
 	Interruptions []Interruption `json:"interruptions,omitempty"`
 	Hidden        []HiddenSpan   `json:"hidden,omitempty"`
 }
+
+// EtcdUnknown is ScopeProgress.Etcd of a resource whose etcd is not known yet.
+const EtcdUnknown = "unknown"
 
 // Interruption is a span of time in which an agent did not observe a scope, or is not known to have.
 // A change inside it may have a later time.
@@ -86,15 +99,19 @@ func (h *HiddenSpan) IsOpen() bool { return h.Until.IsZero() && h.UntilResourceV
 func (d *rawData) progress() (*Progress, error) {
 	var dec decoder
 	p := &Progress{
-		Writer:        dec.text("writer", d.writer),
-		Run:           dec.text("run", d.run),
-		Number:        dec.number("number", d.number),
-		Checkpoint:    dec.text("checkpoint", d.checkpoint),
-		Node:          dec.text("node", d.node),
+		Writer:     dec.text("writer", d.writer),
+		Run:        dec.text("run", d.run),
+		Number:     dec.number("number", d.number),
+		Checkpoint: dec.text("checkpoint", d.checkpoint),
+		Node:       dec.text("node", d.node),
+
+		APIServerVersion: dec.text("apiServerVersion", d.apiServerVersion),
+
 		Since:         dec.time("since", d.since),
 		Ends:          dec.boolean("ends", d.ends),
 		To:            dec.time("to", d.to),
 		SnapshotBegan: dec.time("snapshotBegan", d.snapshotBegan),
+		Etcd:          dec.text("etcd", d.etcd),
 	}
 	if !null(d.scopes) && json.Unmarshal(d.scopes, &p.Scopes) != nil {
 		dec.wrong("scopes", "an array of scopes")
@@ -107,6 +124,9 @@ func (d *rawData) progress() (*Progress, error) {
 func (p *Progress) share() {
 	for i := range p.Scopes {
 		s := &p.Scopes[i]
+		if s.Etcd == "" {
+			s.Etcd = p.Etcd
+		}
 		if s.ResourceVersion == "" {
 			continue
 		}

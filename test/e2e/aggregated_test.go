@@ -285,3 +285,75 @@ func writeOn(t *testing.T, p *world.Plane) (stop func()) {
 		wg.Wait()
 	})
 }
+
+// TestReloadOnAnIdleExtension changes the selection of an aggregated resource to which nothing is
+// written. The new scope begins, the old one ends, and the left events follow with the next version.
+func TestReloadOnAnIdleExtension(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
+	p.NewNamespace(t, extensionNamespace)
+	if _, err := p.API.Create(t.Context(), world.Collection("services", extensionNamespace), obj{
+		"apiVersion": "v1", "kind": "Service", "metadata": world.Meta("annex"), "spec": obj{"type": "ExternalName", "externalName": "127.0.0.1"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	e := newExtension(t, p, "idle.annex.e2e.kubecdc.dev", true, 5_000_000)
+	e.churn(t, 10)
+	e.start(t)
+	e.register(t)
+	bus := world.StartBus(t)
+	rule := fmt.Sprintf("  - resources: [%q]\n", e.resource())
+	first := rule + "  - resources: [configmaps]"
+	a := &reloaded{Agent: world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: first}), watch: first}
+	a.file = a.Argv[slices.Index(a.Argv, "--config")+1]
+	a.Ready(t)
+	s := world.ReadStream(t, bus, p.Reader())
+	s.Completed(t, e.resource())
+	notes := func() (n int) {
+		for key, versions := range e.history() {
+			if last := versions[len(versions)-1]; key.Resource == e.resource() && !last.Deleted {
+				n++
+			}
+		}
+		return n
+	}()
+	idle := e.now()
+	// has waits until the bus has a number of records of one kind of a scope.
+	has := func(what, scope, kind, op string, want int) (rev uint64) {
+		t.Helper()
+		wait.Eventually(t, time.Minute, func() error {
+			n := 0
+			for _, rec := range s.All() {
+				isOfScope := rec.Scope.Text == scope || rec.Stream == "" && rec.Key.Resource == e.resource()
+				if isOfScope && rec.Stream == kind && rec.Op == op {
+					n, rev = n+1, rec.Rev
+				}
+			}
+			if n != want {
+				return fmt.Errorf("%s: %d records of kind %q, op %q of %s, want %d", what, n, kind, op, scope, want)
+			}
+			return nil
+		})
+		return rev
+	}
+	if err := a.swap(rule + fmt.Sprintf("    namespaces: [%s]\n  - resources: [configmaps]", extensionNamespace)); err != nil {
+		t.Fatal(err)
+	}
+	within := e.resource() + "/" + extensionNamespace
+	has("selected by namespace", e.resource(), oracle.ScopeEnded, "", 1)
+	has("selected by namespace", within, oracle.ScopeStarted, "", 1)
+	has("selected by namespace", within, oracle.SnapshotCompleted, "", 1)
+	if err := a.swap("  - resources: [configmaps]"); err != nil {
+		t.Fatal(err)
+	}
+	has("selected no more", within, oracle.ScopeEnded, "", 1)
+	has("selected no more", within, "", oracle.Left, 0)
+	if now := e.now(); now != idle {
+		t.Fatalf("the extension has the version %d, and had %d", now, idle)
+	}
+	e.churn(t, 3)
+	if rev := has("after the next version", within, "", oracle.Left, notes); rev != idle+1 {
+		t.Errorf("the notes left at %d, want %d", rev, idle+1)
+	}
+}

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -15,9 +16,11 @@ type Report struct {
 	Writer, Run string
 	Number      int // Of the events of the run, from 1.
 	// Since is the beginning of the time of which the event has all interruptions and hidden spans.
-	Since   time.Time
-	Ends    bool // The run ends.
-	Entries []Entry
+	Since time.Time
+	Ends  bool // The run ends.
+	// APIServerVersion is the version of the API server; "": nothing is said.
+	APIServerVersion string
+	Entries          []Entry
 }
 
 // Reaches reports whether the log has everything of a resource up to a revision.
@@ -42,6 +45,8 @@ type Entry struct {
 	// not ended, and that no other entry of the event names. Count is their number.
 	Scope string
 	Count int
+	// Etcd names the etcd of the resource among those of the writer; "": nothing is said.
+	Etcd string
 	// Rev is the revision up to which the log has everything before this event; 0: nothing is
 	// claimed.
 	Rev     uint64
@@ -93,10 +98,13 @@ type reportData struct {
 	To            time.Time `json:"to"`
 	SnapshotBegan time.Time `json:"snapshotBegan"`
 	Ends          bool      `json:"ends"`
+	APIServer     string    `json:"apiServerVersion"`
+	Etcd          string    `json:"etcd"`
 	Scopes        []struct {
 		Resource        string         `json:"resource"`
 		Scope           string         `json:"scope"`
 		Count           int            `json:"count"`
+		Etcd            string         `json:"etcd"`
 		ResourceVersion string         `json:"resourceVersion"`
 		History         uint64         `json:"history"`
 		To              time.Time      `json:"to"`
@@ -159,11 +167,11 @@ func (r *Reader) readReport(
 }
 
 func parseReport(d *reportData, problem func(string, ...any)) *Report {
-	p := &Report{Writer: d.Writer, Run: d.Run, Number: d.Number, Since: d.Since, Ends: d.Ends}
+	p := &Report{Writer: d.Writer, Run: d.Run, Number: d.Number, Since: d.Since, Ends: d.Ends, APIServerVersion: d.APIServer}
 	for i := range d.Scopes {
 		s := &d.Scopes[i]
 		e := Entry{
-			Resource: s.Resource, Scope: s.Scope, Count: max(s.Count, 1),
+			Resource: s.Resource, Scope: s.Scope, Count: max(s.Count, 1), Etcd: cmp.Or(s.Etcd, d.Etcd),
 			Rev:     parseRev("resourceVersion", s.ResourceVersion, problem),
 			History: s.History, To: s.To, SnapshotBegan: s.SnapshotBegan, Interruptions: s.Interruptions,
 		}

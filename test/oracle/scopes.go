@@ -4,9 +4,9 @@ import "fmt"
 
 // JudgeScopes checks the starts and ends of scopes in the records of one lane. Every event of an
 // object, and every snapshot and progress, is of a scope that has started and not ended since.
-// A gap may precede the start that follows it.
+// A gap may precede the start that follows it. The left events of an idle etcd follow the end.
 func JudgeScopes(records []Record) []Fault {
-	j := &scopesJudgement{observed: map[string]Scope{}, seen: map[string]bool{}}
+	j := &scopesJudgement{observed: map[string]Scope{}, ended: map[string]Scope{}, seen: map[string]bool{}}
 	for i := range records {
 		rec := &records[i]
 		if rec.ID != "" && !j.seen[rec.ID] {
@@ -19,6 +19,7 @@ func JudgeScopes(records []Record) []Fault {
 
 type scopesJudgement struct {
 	observed map[string]Scope // By text.
+	ended    map[string]Scope // By text.
 	seen     map[string]bool  // By id.
 	faults   []Fault
 }
@@ -35,20 +36,22 @@ func (j *scopesJudgement) record(rec *Record) {
 			j.fault(rec, "%s ends, and has not started", rec.Scope.Text)
 		}
 		delete(j.observed, rec.Scope.Text)
+		j.ended[rec.Scope.Text] = rec.Scope
 	case Gap:
 	case "":
-		if !j.has(func(s Scope) bool { return s.Has(rec.Key) }) {
+		isLate := rec.Op == Left && isAny(j.ended, func(s Scope) bool { return s.Has(rec.Key) })
+		if !isLate && !isAny(j.observed, func(s Scope) bool { return s.Has(rec.Key) }) {
 			j.fault(rec, "op %s, %s, of no observed scope", rec.Op, rec.ID)
 		}
 	default: // A snapshot may be of a part of a scope.
-		if !j.has(func(s Scope) bool { return s.Resource == rec.Scope.Resource }) {
+		if !isAny(j.observed, func(s Scope) bool { return s.Resource == rec.Scope.Resource }) {
 			j.fault(rec, "%s of no observed scope", rec.ID)
 		}
 	}
 }
 
-func (j *scopesJudgement) has(is func(Scope) bool) bool {
-	for _, s := range j.observed {
+func isAny(scopes map[string]Scope, is func(Scope) bool) bool {
+	for _, s := range scopes {
 		if is(s) {
 			return true
 		}

@@ -8,6 +8,7 @@ import (
 func TestOracleKnowsWhichScopesAreObserved(t *testing.T) {
 	of := func(kind, scope string) Record { return Record{Stream: kind, Scope: ParseScope(scope)} }
 	object := Record{Op: Created, Key: ObjectKey{Resource: "pods", Namespace: "shop", Name: "web"}}
+	left := Record{Op: Left, Key: object.Key}
 	gap := of(Gap, "pods")
 	started := of(ScopeStarted, "pods")
 	ended := of(ScopeEnded, "pods")
@@ -21,6 +22,8 @@ func TestOracleKnowsWhichScopesAreObserved(t *testing.T) {
 		{"a snapshot of a part", []Record{started, of(SnapshotStarted, "pods/shop"), of(SnapshotCompleted, "pods/shop")}, 0},
 		{"an object before the start", []Record{object, started}, 1},
 		{"an object after the end", []Record{started, ended, object}, 1},
+		{"left after the end", []Record{started, ended, left}, 0},
+		{"left of another scope than the one that has ended", []Record{of(ScopeStarted, "secrets"), of(ScopeEnded, "secrets"), left}, 1},
 		{"an object of another namespace", []Record{of(ScopeStarted, "pods/other"), object}, 1},
 		{"progress after the end", []Record{started, ended, of(Progress, "pods")}, 1},
 		{"an end without a start", []Record{ended}, 1},

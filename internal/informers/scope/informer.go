@@ -245,6 +245,7 @@ func (i *Informer) Position() (checkpoint.Position, bool) {
 	}
 	i.selection.Record(&p.Scope)
 	p.Aggregated, p.Definition = i.IsAggregated(), i.Definition()
+	p.Etcd = i.deps.EtcdOf(i.resource)
 	p.Ignored = i.spec.OwnNames
 	if last := i.LastSeen(); p.LastSeen.IsZero() || last.Before(p.LastSeen) {
 		p.LastSeen = last
@@ -382,6 +383,7 @@ type Deps struct {
 	Ignored      func(*object.Ref) bool                       // reports whether an object is never captured
 	DefinitionOf func(*object.Resource) (uid string)          // "" if it has none now
 	AnotherHas   func(*object.Resource) (another, known bool) // reports whether another API server serves a resource now
+	EtcdOf       func(*object.Resource) int                   // the number of the etcd of a resource; 0: not known
 	Save         func(ctx context.Context) error              // saves the positions of all scopes
 	Denied       func(context.Context, *Informer)             // called when a list was forbidden, before Progressed is
 	Progressed   func()                                       // called when the first snapshot may be complete, or impossible

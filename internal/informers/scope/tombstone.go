@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -34,6 +35,10 @@ type Tombstone struct {
 	Gone       uint64        // the resourceVersion at which the resource is not defined any more; 0 if it is
 	Patience   time.Duration // see UnreadableFor
 
+	released chan struct{} // closed when successors may begin
+	resumed  chan struct{} // capacity 1: the scope is selected again
+	waits    atomic.Bool   // it waits for a later resourceVersion
+
 	ended    atomic.Pointer[checkpoint.Ended] // set once the bus has all left events: only the end is to be sent
 	blind    bool                             // the objects can no longer be read
 	unproven bool                             // the last resourceVersion is below the position, and does not prove that etcd was restored
@@ -42,14 +47,41 @@ type Tombstone struct {
 // Successor is an Informer that observes the resource of a Tombstone.
 type Successor struct {
 	*Informer
-	Waits bool // it starts after the Tombstone
+	Waits bool // it starts after the Tombstone has released it
 }
+
+// Released returns a channel that is closed when other scopes may begin that can have the objects.
+// Usually the Tombstone ends then. An informer of the same scope must wait for Done.
+func (t *Tombstone) Released() <-chan struct{} { return t.released }
+
+// IsReleased reports whether Released is closed: the bus has the end of the scope.
+func (t *Tombstone) IsReleased() bool {
+	select {
+	case <-t.released:
+		return true
+	default:
+		return false
+	}
+}
+
+// SelectAgain makes a Tombstone end that waits for a later resourceVersion: its scope is selected
+// again.
+func (t *Tombstone) SelectAgain() { broadcast.Wake(t.resumed) }
 
 // Retire marks the scope as no longer selected. It must be called before Run.
 func (t *Tombstone) Retire() {
+	t.released, t.resumed = make(chan struct{}), make(chan struct{}, 1)
 	t.retiring.Store(cmp.Or(t.resume.Retiring, retiringSince(time.Now())))
 	t.state.to(PhaseRetiring)
 }
+
+const (
+	// idleFor is how long a Tombstone waits for a later resourceVersion before successors begin. The
+	// etcd of a cluster has one every ten seconds, because of the leases of its API servers.
+	idleFor = 15 * time.Second
+	// laterEvery is the longest time between two questions for a later resourceVersion.
+	laterEvery = time.Minute
+)
 
 // errSentToOldLog is the error of a tombstone that may be partly on a log that was replaced.
 var errSentToOldLog = errors.New("the log of the bus was replaced")
@@ -57,7 +89,11 @@ var errSentToOldLog = errors.New("the log of the bus was replaced")
 // Run sends the tombstone. It retries after temporary errors until ctx ends; then the next run sends it.
 func (t *Tombstone) Run(ctx context.Context) {
 	defer close(t.done)
+	defer t.release()
 	slow := time.AfterFunc(RetiringSlow, func() {
+		if t.waits.Load() {
+			return
+		}
 		t.log.Warn("a scope is no longer selected, but the bus has not acknowledged its left events yet: retrying, also after each start",
 			"scope", t.name, "advice", "check why the bus rejects the records of this resource; to give the scope up, stop the agent and run 'kubecdc checkpoint forget'")
 	})
@@ -118,12 +154,14 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 		t.lastEvents.AddTombstone(t.resource)
 	}
 	if !known {
-		s.Clear() // it may have a part of the objects
-		if t.spec.Snapshots != SnapshotNever {
-			err = s.SendEmptySnapshot(ctx, now)
+		if err := t.sweep(ctx, now); err != nil {
+			return err
 		}
 	}
-	if err == nil {
+	switch {
+	case now == t.resume.ResourceVersion && s.View().Objects > 0:
+		now, err = t.sendLater(ctx)
+	default:
 		err = t.sendEnd(ctx, now, log)
 	}
 	if err != nil {
@@ -135,6 +173,15 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 	t.log.Info("a scope of the previous run has ended", "scope", t.name, "reason", reason, "rv", now, "left", s.View().Objects, "objects_known", known)
 	s.Clear()
 	return nil
+}
+
+// sweep makes consumers delete all objects of the scope: those that left are not known.
+func (t *Tombstone) sweep(ctx context.Context, now uint64) error {
+	t.store.Clear() // it may have a part of them
+	if t.spec.Snapshots == SnapshotNever {
+		return nil
+	}
+	return t.store.SendEmptySnapshot(ctx, now)
 }
 
 // sendEnd sends the objects that left, and scope.ended, to the log of this number.
@@ -181,9 +228,130 @@ func (t *Tombstone) end(now uint64) *object.StreamEvent {
 	return ev
 }
 
+// sendLater sends the left events if no resourceVersion is later than the position yet. An idle etcd
+// of its own may not have one for long. Until then the objects are as they were, so the scope has
+// ended, and its successors begin. sendLater returns the resourceVersion at which the objects left.
+// The only error is the cause of ctx.
+func (t *Tombstone) sendLater(ctx context.Context) (uint64, error) {
+	s, position := t.store, t.resume.ResourceVersion
+	if err := s.SendStream(ctx, t.end(position)); err != nil {
+		return 0, err
+	}
+	t.release()
+	t.log.Info("a scope is no longer selected, and its etcd has no later resourceVersion: its left events are sent when there is one",
+		"scope", t.name, "rv", position, "left", s.View().Objects)
+	now, err := t.awaitLater(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case now == position: // it is selected again
+		return now, t.sweep(ctx, now)
+	}
+	for {
+		log := s.LogNumber()
+		err := s.SendLeft(ctx, now, func() {})
+		if err != nil || s.LogNumber() == log {
+			return now, err
+		}
+	}
+}
+
+// awaitLater waits until there is a later resourceVersion than the position, and removes the objects
+// that other scopes have then. It returns the version at which the objects left, or the position if
+// the scope is selected again. The only error is the cause of ctx.
+func (t *Tombstone) awaitLater(ctx context.Context) (now uint64, err error) {
+	position := t.resume.ResourceVersion
+	wait := time.Second
+	err = retry.Do(ctx, func() error {
+		for {
+			t.waits.Store(true)
+			again := t.sleepUnlessSelected(ctx, wait)
+			t.waits.Store(false)
+			wait = min(2*wait, laterEvery)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if again {
+				now = position
+				return nil
+			}
+			if now, err = t.newest(ctx); err != nil {
+				return err
+			}
+			if t.judgeLatest(now, position) == another { // etcd was restored
+				t.store.RaiseHistory(t.resume.History + 1)
+				return t.removeInSuccessors(ctx, now)
+			}
+			if now <= position {
+				continue
+			}
+			if err = t.removeInSuccessors(ctx, position+1); err == nil {
+				now = position + 1 // the next version, which precedes all later changes
+				return nil
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return t.removeInSuccessors(ctx, now) // it may be compacted
+		}
+	}, func(err error, delay time.Duration) bool {
+		t.failed(ctx, "list", err, delay)
+		return true
+	})
+	return now, err
+}
+
+// sleepUnlessSelected waits for d. It returns true at once if the scope is selected again.
+func (t *Tombstone) sleepUnlessSelected(ctx context.Context, d time.Duration) (again bool) {
+	select {
+	case <-t.resumed:
+		return true
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// removeInSuccessors removes the objects that other scopes have at resourceVersion now.
+func (t *Tombstone) removeInSuccessors(ctx context.Context, now uint64) error {
+	for _, o := range t.Successors() {
+		err := t.removeIn(ctx, &o, now)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errNotAtVersion is the error of a list whose resourceVersion is not the one that was asked for.
+var errNotAtVersion = errors.New("the list is of another resourceVersion")
+
+// removeIn removes the objects that another scope has at a resourceVersion.
+func (t *Tombstone) removeIn(ctx context.Context, o *Successor, at uint64) error {
+	r := o.newReader()
+	r.state = &t.state
+	rv, err := o.pages(ctx, r, metav1.ListOptions{
+		ResourceVersion: object.FormatVersion(at), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	}, t.store.Remove)
+	if err == nil && rv != at {
+		err = errNotAtVersion
+	}
+	return err
+}
+
+// release lets successors begin, if they wait.
+func (t *Tombstone) release() {
+	if !t.IsReleased() {
+		close(t.released)
+	}
+}
+
 // newestLater waits until the last resourceVersion differs from the scope's position: a left event must be later than all events of the
-// scope. If a lower one proves nothing, it returns the one after the position.
+// scope. After idleFor it returns the position. If a lower one proves nothing, it returns the one after the position.
 func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
+	until := time.Now().Add(idleFor)
+	t.waits.Store(true)
+	defer t.waits.Store(false)
 	for {
 		now, err := t.newest(ctx)
 		switch {
@@ -192,7 +360,7 @@ func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 		case t.judgeLatest(now, t.resume.ResourceVersion) == uncertain:
 			t.unproven = true
 			return t.resume.ResourceVersion + 1, nil
-		case now != t.resume.ResourceVersion:
+		case now != t.resume.ResourceVersion, !time.Now().Before(until):
 			return now, nil
 		}
 		if !retry.Sleep(ctx, time.Second) {
@@ -232,12 +400,11 @@ func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err er
 			versions = versions[1:] // it starts after this with the current objects, and sends nothing before
 		}
 		for _, at := range versions {
-			r := o.newReader()
-			r.state = &t.state
-			rv, err := o.pages(ctx, r, metav1.ListOptions{
-				ResourceVersion: object.FormatVersion(at), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-			}, t.store.Remove)
-			if err != nil || rv != at {
+			err := t.removeIn(ctx, &o, at)
+			if err != nil {
+				if errors.Is(err, errNotAtVersion) {
+					err = nil
+				}
 				return false, passing(err)
 			}
 		}

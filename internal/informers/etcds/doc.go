@@ -1,0 +1,22 @@
+// Package etcds finds out which resources share an etcd. It makes no requests: it says which lists
+// to ask for, and takes their resourceVersions.
+//
+// A list without a resourceVersion has the last one of its etcd. So the lists A, B, A of two
+// resources of one etcd have versions that do not decrease. One B outside proves two etcds. Nothing
+// proves one: two etcds may have such versions by chance. They count as one after three such
+// sandwiches, a minute apart, between which both versions have risen. Until then it is not known.
+//
+//	resource ──▶ unknown ──three sandwiches──▶ the etcd of a representative
+//	                │                                   │
+//	                └──outside of all etcds──▶ an etcd of its own, as its representative
+//
+// Each etcd has one representative, which is A. So the number of lists grows with the resources, and
+// with the few etcds, and not with the pairs. One A is followed by up to maxFilling resources.
+//
+// An aggregated resource is alone in its etcd: its API server may have none, and give versions of
+// another kind.
+//
+// What is known is void when a history number changes: then an etcd was restored, and perhaps more
+// has changed. It is compared again after the start of a run, at intervals of 4 minutes to an hour:
+// an API server may have been started with other etcds.
+package etcds

@@ -1,0 +1,340 @@
+package etcds
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// Every is the least time between two sandwiches of the same resources.
+	Every = time.Minute
+	// AgainEvery is the longest time after which what is known is compared again. The first times are
+	// shorter: two etcds that assign versions in step may seem to be one for some minutes.
+	AgainEvery = time.Hour
+	firstAgain = 4 * time.Minute
+	// wanted is how many sandwiches show that two resources share an etcd.
+	wanted = 3
+	// maxFilling is how many resources one sandwich has between its two lists of a representative.
+	maxFilling = 16
+	// maxEtcds bounds the etcds that resources are compared with.
+	maxEtcds = 16
+	// most is how many lists in a row may fail: those of a representative that is alone in its etcd,
+	// and those of other resources in one sandwich.
+	most = 3
+	// longestRest bounds how many rounds leave out a resource whose list has failed.
+	longestRest = 64
+)
+
+// Resource is what is known of a resource apart from its lists.
+type Resource struct {
+	Name       string // "deployments.apps"
+	Aggregated bool
+	History    uint32 // how often its etcd was restored
+	Etcd       int    // its number in an earlier run; 0: not known
+}
+
+// Etcds knows which resources share an etcd. It is not safe for concurrent use.
+type Etcds struct {
+	all    map[string]*resource
+	last   int           // the highest number of an etcd so far; none is used again
+	isVoid bool          // what an earlier run knew is void
+	again  time.Time     // what is known is compared again from then on
+	wait   time.Duration // after that, until the next time
+	// moved has the version of the representative of each etcd in the last round.
+	moved map[int]uint64
+}
+
+type resource struct {
+	Resource
+	etcd    int // its number; 0: not known
+	streaks map[int]streak
+	apart   map[int]bool // the numbers of etcds that it is proved not to be in
+	fails   int          // failed lists in a row
+	rests   int          // how many rounds leave it out
+}
+
+// streak is a run of sandwiches without one outside.
+type streak struct {
+	n       int
+	at      time.Time
+	bread   uint64 // the version of the second list of the representative in the last that counts
+	filling uint64
+}
+
+// New returns an Etcds of no resource. last is the highest number of an etcd in an earlier run.
+func New(last int) *Etcds {
+	return &Etcds{all: map[string]*resource{}, last: last, wait: firstAgain, moved: map[int]uint64{}}
+}
+
+// Observe sets the resources that are observed. A resource that was not observed before has the etcd
+// of an earlier run. It returns false if what was known is void.
+func (e *Etcds) Observe(now []Resource) (isValid bool) {
+	isValid = true
+	names := map[string]bool{}
+	for _, r := range now {
+		names[r.Name] = true
+		known := e.all[r.Name]
+		switch {
+		case known == nil:
+			e.all[r.Name] = &resource{Resource: r}
+			if !e.isVoid {
+				e.all[r.Name].etcd = r.Etcd
+			}
+		case known.History != r.History:
+			isValid = false
+		case known.Aggregated != r.Aggregated:
+			known.forget()
+		}
+		e.all[r.Name].Resource = r
+	}
+	maps.DeleteFunc(e.all, func(name string, _ *resource) bool { return !names[name] })
+	if !isValid {
+		e.isVoid = true
+		for _, r := range e.all {
+			r.forget()
+		}
+		clear(e.moved)
+		e.CompareAgain()
+	}
+	for _, r := range e.sorted() {
+		if r.Aggregated && r.etcd == 0 {
+			e.found(r)
+		}
+	}
+	return isValid
+}
+
+func (r *resource) forget() { r.etcd, r.streaks, r.apart = 0, nil, nil }
+
+// found makes a resource the first one of an etcd.
+func (e *Etcds) found(r *resource) {
+	e.last++
+	r.etcd, r.streaks, r.apart = e.last, nil, nil
+}
+
+// Of returns the number of the etcd of a resource, 0 if it is not known.
+func (e *Etcds) Of(name string) int {
+	if r := e.all[name]; r != nil {
+		return r.etcd
+	}
+	return 0
+}
+
+// sorted returns the resources in the order in which they represent an etcd: first the one that is
+// least likely to have an etcd of its own.
+func (e *Etcds) sorted() []*resource {
+	rank := func(r *resource) int {
+		n := slices.Index([]string{"namespaces", "configmaps", "pods", "services"}, r.Name)
+		switch {
+		case r.fails > 0:
+			return 100 + r.fails
+		case n < 0:
+			return 50
+		}
+		return n
+	}
+	return slices.SortedFunc(maps.Values(e.all), func(a, b *resource) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// representatives returns a resource of each etcd that others are compared with, by number.
+func (e *Etcds) representatives() map[int]*resource {
+	out := map[int]*resource{}
+	for _, r := range e.sorted() {
+		if r.etcd != 0 && !r.Aggregated && out[r.etcd] == nil && len(out) < maxEtcds {
+			out[r.etcd] = r
+		}
+	}
+	return out
+}
+
+// CompareAgain makes the next round compare what is known.
+func (e *Etcds) CompareAgain() { e.again, e.wait = time.Time{}, firstAgain }
+
+// Lister returns the resourceVersion of a list of one object without a resourceVersion.
+type Lister func(resource string) (uint64, error)
+
+// Round compares what is to be compared now. It calls list for one resource after the other. It
+// must not be called more often than Every.
+func (e *Etcds) Round(now time.Time, list Lister) {
+	isAgain := !now.Before(e.again)
+	if isAgain {
+		e.again = now.Add(e.wait)
+		e.wait = min(2*e.wait, AgainEvery)
+	}
+	known := e.representatives()
+	for _, r := range e.all {
+		r.rests = max(0, r.rests-1)
+		maps.DeleteFunc(r.streaks, func(number int, _ streak) bool { return known[number] == nil })
+	}
+	done := map[int]bool{}
+	for {
+		e.begin()
+		number, bread := e.next(done)
+		if bread == nil {
+			return
+		}
+		done[number] = true
+		e.compare(now, number, bread, isAgain, list)
+	}
+}
+
+// begin makes a resource the first one of an etcd, if it is proved to be in no other one.
+func (e *Etcds) begin() {
+	known := e.representatives()
+	if len(known) == maxEtcds {
+		return
+	}
+	for _, r := range e.sorted() {
+		if r.etcd != 0 || r.Aggregated || r.rests > 0 {
+			continue
+		}
+		isNew := true
+		for number := range known {
+			isNew = isNew && r.apart[number]
+		}
+		if isNew {
+			e.found(r)
+			return
+		}
+	}
+}
+
+// next returns the lowest number of an etcd that the round has not compared, with its representative;
+// nil: there is none.
+func (e *Etcds) next(done map[int]bool) (number int, bread *resource) {
+	all := e.representatives()
+	for _, number := range slices.Sorted(maps.Keys(all)) {
+		if !done[number] {
+			return number, all[number]
+		}
+	}
+	return 0, nil
+}
+
+// compare makes the sandwiches of one etcd.
+func (e *Etcds) compare(now time.Time, number int, bread *resource, isAgain bool, list Lister) {
+	filling, isWaiting := e.filling(number, bread, isAgain)
+	if len(filling) == 0 {
+		return
+	}
+	first, ok := e.ask(bread, list)
+	if !ok {
+		if bread.fails >= most && e.isAlone(bread) {
+			bread.forget() // nothing can be compared with it
+		}
+		return
+	}
+	if isWaiting && first <= e.moved[number] {
+		return
+	}
+	for part := range slices.Chunk(filling, maxFilling) {
+		if first, ok = e.sandwich(now, number, bread, first, part, list); !ok {
+			return
+		}
+	}
+	e.moved[number] = first
+}
+
+// filling returns the resources that are compared with the representative of an etcd. isWaiting: no
+// sandwich of them can count before the version of the representative has risen.
+func (e *Etcds) filling(number int, bread *resource, isAgain bool) (all []*resource, isWaiting bool) {
+	isWaiting = true
+	for _, r := range e.sorted() {
+		if r == bread || r.Aggregated || r.rests > 0 {
+			continue
+		}
+		n := r.streaks[number].n
+		isElsewhere := len(r.streaks) > 0 && n == 0 // as far as is known
+		isOpen := r.etcd == 0 && !r.apart[number] && !isElsewhere
+		if isOpen || r.etcd == number && isAgain {
+			all = append(all, r)
+			isWaiting = isWaiting && isOpen && n > 0
+		}
+	}
+	return all, isWaiting
+}
+
+// sandwich makes one sandwich. first is the version of its first list of the representative. It
+// returns the version of the last one, or false if that is of no use.
+func (e *Etcds) sandwich(now time.Time, number int, bread *resource, first uint64, filling []*resource, list Lister) (last uint64, ok bool) {
+	versions := map[*resource]uint64{}
+	failures := 0
+	for _, r := range filling {
+		rv, ok := e.ask(r, list)
+		if ok {
+			versions[r], failures = rv, 0
+			continue
+		}
+		if failures++; failures == most {
+			break // perhaps the API server is away
+		}
+	}
+	last, ok = e.ask(bread, list)
+	if !ok || last < first {
+		return 0, false
+	}
+	for r, rv := range versions {
+		r.take(number, sandwich{now, first, rv, last})
+	}
+	return last, true
+}
+
+func (e *Etcds) isAlone(r *resource) bool {
+	for _, o := range e.all {
+		if o != r && o.etcd == r.etcd {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *Etcds) ask(r *resource, list Lister) (rv uint64, ok bool) {
+	rv, err := list(r.Name)
+	if err != nil {
+		r.fails = min(r.fails+1, longestRest)
+		r.rests = min(1<<min(r.fails, 10), longestRest)
+		return 0, false
+	}
+	r.fails = 0
+	return rv, true
+}
+
+// sandwich has the versions of the lists A, B, A.
+type sandwich struct {
+	at                   time.Time
+	first, filling, last uint64
+}
+
+// take takes a sandwich of the resource in the representative of an etcd.
+func (r *resource) take(number int, s sandwich) {
+	if s.filling < s.first || s.filling > s.last {
+		r.etcd = 0
+		delete(r.streaks, number)
+		if r.apart == nil {
+			r.apart = map[int]bool{}
+		}
+		r.apart[number] = true
+		return
+	}
+	if r.etcd != 0 {
+		return // it is still there
+	}
+	was := r.streaks[number]
+	isFirst := was.n == 0
+	hasRisen := s.first > was.bread && s.filling > was.filling
+	if !isFirst && (!hasRisen || s.at.Sub(was.at) < Every) {
+		return
+	}
+	if was.n+1 == wanted {
+		r.etcd, r.streaks, r.apart = number, nil, nil
+		return
+	}
+	if r.streaks == nil {
+		r.streaks = map[int]streak{}
+	}
+	r.streaks[number] = streak{was.n + 1, s.at, s.last, s.filling}
+}

@@ -1,0 +1,211 @@
+package informers
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/etcds"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+// Progress says which resources share an etcd: only their resourceVersions can be compared. Package
+// etcds decides that by lists of one object. Until it is known of a resource, progress says so.
+//
+// The lists have no selectors: a selector could make an API server look through all objects. All
+// scopes of a resource are in one etcd.
+
+const (
+	// firstRound is when the first lists are compared, after the start.
+	firstRound = 10 * time.Second
+	// sayAgain is the time after which progress repeats what it has said of etcds and of the version
+	// of the API server: retention removes earlier events.
+	sayAgain = time.Hour
+)
+
+// sharing knows which resources share an etcd, and the version of the API server.
+type sharing struct {
+	mu      sync.Mutex
+	numbers map[string]int // of the etcd of each resource, as far as it is known
+	version string         // of the API server; "": not known
+
+	// The goroutine of compareEtcds alone uses the fields below.
+	etcds   *etcds.Etcds
+	resumed map[string]checkpoint.Scope // of the last run, by resource
+
+	// The goroutine that sends the progress alone uses the fields below.
+	said        map[string]string // of the etcd of each resource
+	saidVersion string
+	saidAt      time.Time // when all was said; zero: not yet
+}
+
+// resume sets the etcds that the last checkpoint has. It must be called before compareEtcds.
+func (s *sharing) resume(all map[string]checkpoint.Scope) {
+	last := 0
+	s.numbers, s.resumed = map[string]int{}, map[string]checkpoint.Scope{}
+	for _, c := range all {
+		r := object.Resource{Group: c.Group, Name: c.Resource}
+		last = max(last, c.Etcd)
+		if c.Etcd != 0 && s.resumed[r.String()].Etcd == 0 {
+			s.numbers[r.String()], s.resumed[r.String()] = c.Etcd, c
+		}
+	}
+	s.etcds = etcds.New(last)
+}
+
+// etcdOf returns the number of the etcd of a resource, 0 if it is not known.
+func (s *sharing) etcdOf(r *object.Resource) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.numbers[r.String()]
+}
+
+// compareEtcds finds out which resources share an etcd, and asks for the version of the API server
+// each minute, until ctx ends.
+func (s *Manager) compareEtcds(ctx context.Context) {
+	s.askVersion(ctx)
+	for wait := firstRound; retry.Sleep(ctx, wait); wait = etcds.Every {
+		s.askVersion(ctx)
+		s.compareOnce(ctx)
+	}
+}
+
+// askVersion asks for the version of the API server. Without an answer, the last one holds.
+func (s *Manager) askVersion(ctx context.Context) {
+	version, err := s.client.ServerVersion(ctx)
+	if err != nil {
+		return // without a version, progress says none
+	}
+	s.sharing.mu.Lock()
+	defer s.sharing.mu.Unlock()
+	if s.sharing.version != "" && s.sharing.version != version {
+		s.sharing.etcds.CompareAgain() // the API server may have other etcds now
+	}
+	s.sharing.version = version
+}
+
+// compareOnce makes a round of lists.
+func (s *Manager) compareOnce(ctx context.Context) {
+	informers := map[string]*running{}
+	known := map[string]etcds.Resource{}
+	for _, i := range s.observing() {
+		v, _ := i.View()
+		if i.Spec().Internal || i.Phase().IsLeaving() || !v.Loaded {
+			continue
+		}
+		name := i.Resource().String()
+		informers[name] = i
+		r := known[name]
+		known[name] = etcds.Resource{Name: name, Aggregated: i.IsAggregated(), History: max(r.History, v.History)}
+	}
+	s.sharing.observe(known)
+	s.sharing.etcds.Round(time.Now(), func(resource string) (uint64, error) { return s.latestOf(ctx, informers[resource]) })
+	s.sharing.publish(known)
+}
+
+// observe passes the resources on, with what the last run knew of them.
+func (s *sharing) observe(known map[string]etcds.Resource) {
+	for name, r := range known {
+		if c, ok := s.resumed[name]; ok && c.History != r.History {
+			s.resumed = nil // an etcd was restored since
+		}
+	}
+	var all []etcds.Resource
+	for name, r := range known {
+		if c := s.resumed[name]; c.Aggregated == r.Aggregated {
+			r.Etcd = c.Etcd
+		}
+		delete(s.resumed, name) // it counts once: the etcd of the resource may be another one later
+		all = append(all, r)
+	}
+	if !s.etcds.Observe(all) {
+		s.resumed = nil
+	}
+	s.publish(known)
+}
+
+// publish shows what is known now. A resource that is not loaded yet keeps what the last run knew.
+func (s *sharing) publish(known map[string]etcds.Resource) {
+	numbers := map[string]int{}
+	for name, c := range s.resumed {
+		numbers[name] = c.Etcd
+	}
+	for name := range known {
+		numbers[name] = s.etcds.Of(name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.numbers = numbers
+}
+
+// latestOf returns the resourceVersion of a list of one object of an informer's resource.
+func (s *Manager) latestOf(ctx context.Context, i *running) (uint64, error) {
+	if err := s.deps.Proofs.Wait(ctx); err != nil {
+		return 0, err
+	}
+	within, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
+	defer cancel()
+	return s.client.Latest(within, i.Resource(), i.Selection().Namespace, apiserver.MetadataOnly, metav1.ListOptions{})
+}
+
+// statement is what one progress says of etcds, and of the version of the API server.
+type statement struct {
+	etcds   map[string]string // by resource; those of which nothing is said are missing
+	version string            // "": nothing is said
+	at      time.Time         // zero: all is not said
+}
+
+// state returns what the progress must say of these resources now.
+func (s *sharing) state(all []entries, now time.Time) statement {
+	out := statement{etcds: map[string]string{}}
+	isAll := s.saidAt.IsZero() || now.Sub(s.saidAt) >= sayAgain
+	if isAll {
+		out.at = now
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range all {
+		name, etcd := e.scopes[0].Resource.String(), object.UnknownEtcd
+		if n := s.numbers[name]; n != 0 {
+			etcd = strconv.Itoa(n)
+		}
+		if isAll || s.said[name] != etcd {
+			out.etcds[name] = etcd
+		}
+	}
+	if isAll || s.saidVersion != s.version {
+		out.version = s.version
+	}
+	return out
+}
+
+// enter enters what a statement says into the first entry of each resource.
+func (st *statement) enter(all []entries) {
+	for _, e := range all {
+		etcd := st.etcds[e.scopes[0].Resource.String()]
+		e.scopes[0].Etcd = etcd
+		e.joined[0].Etcd = etcd
+	}
+}
+
+// note notes that the bus has a statement.
+func (s *sharing) note(st *statement) {
+	if s.said == nil {
+		s.said = map[string]string{}
+	}
+	for name, etcd := range st.etcds {
+		s.said[name] = etcd
+	}
+	if st.version != "" {
+		s.saidVersion = st.version
+	}
+	if !st.at.IsZero() {
+		s.saidAt = st.at
+	}
+}
