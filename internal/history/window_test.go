@@ -1,0 +1,197 @@
+package history_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// storedRecord is a JetStream in memory: its events have times of storage, and a query can leave
+// out progress.
+type storedRecord struct {
+	events []*consume.Event
+	stored []time.Time
+	spares bool // leaves out what a query does not ask for
+	read   int  // progress events
+}
+
+func (s *storedRecord) add(stored time.Time, e consume.Event) {
+	e.Source, e.Cluster = "/kubernetes/x", "x"
+	e.ID = fmt.Sprint(len(s.events))
+	e.Position = consume.Position{Next: uint64(len(s.events) + 2)}
+	s.events, s.stored = append(s.events, &e), append(s.stored, stored)
+}
+
+func (s *storedRecord) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
+	return &storedReader{s: s, q: q}, nil
+}
+
+type storedReader struct {
+	s  *storedRecord
+	q  consume.Query
+	at int
+}
+
+func (r *storedReader) Next(context.Context) (*consume.Event, error) {
+	for ; r.at < len(r.s.events); r.at++ {
+		e := r.s.events[r.at]
+		isProgress := e.Progress != nil
+		switch {
+		case r.q.Events == consume.ProgressEvents && !isProgress:
+		case r.q.Events == consume.StreamEvents && !isProgress && e.Stream == nil:
+		case r.q.LastOfEach && r.isFollowed():
+		case isProgress && r.s.spares && r.s.stored[r.at].Before(r.q.ProgressSince):
+		default:
+			r.at++
+			if isProgress {
+				r.s.read++
+			}
+			return e, nil
+		}
+	}
+	return nil, io.EOF
+}
+
+// isFollowed reports whether the writer has a later progress.
+func (r *storedReader) isFollowed() bool {
+	e := r.s.events[r.at]
+	return e.Progress != nil && slices.ContainsFunc(r.s.events[r.at+1:], func(o *consume.Event) bool {
+		return o.Progress != nil && o.Progress.Writer == e.Progress.Writer
+	})
+}
+
+func (r *storedReader) Positions() []consume.Position { return nil }
+func (r *storedReader) CaughtUp() bool                { return r.at == len(r.s.events) }
+func (r *storedReader) Close() error                  { return nil }
+
+func (r *storedReader) Whole(_ context.Context, e *consume.Event) (*consume.Event, error) { return e, nil }
+
+// writerOfDay is an agent of one resource, over some hours.
+type writerOfDay struct {
+	name, resource string
+	skew           time.Duration // of its clock to that of the bus
+	run            string
+	number         int
+	away           []consume.Interruption // of the last ten minutes
+	last           time.Time              // to of the last progress
+	works, started bool
+}
+
+func (w *writerOfDay) event(at time.Time) consume.Event {
+	return consume.Event{Time: at, APIVersion: "v1", Kind: "K", Resource: w.resource, Scope: w.resource}
+}
+
+// minute lets the agent live for a minute, and adds what it sends. stored is when the bus stores it.
+func (w *writerOfDay) minute(t *rapid.T, s *storedRecord, now, stored time.Time) {
+	at := now.Add(w.skew)
+	switch fate := rapid.IntRange(0, 60).Draw(t, "fate"); {
+	case w.works && fate == 0: // killed
+		w.works = false
+		return
+	case !w.works && fate > 8:
+		return
+	case !w.works:
+		w.works, w.number, w.run = true, 0, fmt.Sprintf("0-%d", at.UnixMilli())
+		e := w.event(at)
+		e.Type, e.ResourceVersion = consume.TypeScopeStarted, "10"
+		e.Stream = &consume.Stream{ResourceVersion: "10", Writer: w.name, Run: w.run, Initial: !w.started, Continued: w.started}
+		s.add(stored, e)
+		if !w.started {
+			for _, typ := range []string{consume.TypeSnapshotStarted, consume.TypeSnapshotCompleted} {
+				e.Type = typ
+				e.Stream = &consume.Stream{ResourceVersion: "10", Snapshot: "s" + w.name, Writer: w.name, Run: w.run, Initial: true}
+				s.add(stored, e)
+			}
+		}
+		from := at
+		if w.started {
+			from = w.last
+		}
+		w.started = true
+		w.away = append(w.away, consume.Interruption{From: from, Until: at.Add(time.Second), Why: consume.InterruptedStart})
+	case fate == 1: // a silent watch
+		w.away = append(w.away, consume.Interruption{From: at.Add(-50 * time.Second), Until: at.Add(-5 * time.Second), Why: consume.InterruptedCut})
+	}
+	at = at.Add(30 * time.Second)
+	w.away = slices.DeleteFunc(w.away, func(i consume.Interruption) bool { return i.Until.Before(at.Add(-10 * time.Minute)) })
+	w.number++
+	w.last = at.Add(-time.Second)
+	p := &consume.Progress{Writer: w.name, Run: w.run, Number: w.number, Since: at.Add(-10 * time.Minute)}
+	if began := consume.RunBegan(w.run); began.After(p.Since) {
+		p.Since = began
+	}
+	p.Scopes = []consume.ScopeProgress{{Resource: w.resource, ResourceVersion: "10", To: w.last, Interruptions: slices.Clone(w.away)}}
+	if w.number > 1 && rapid.IntRange(0, 200).Draw(t, "ends") == 0 {
+		p.Ends, w.works = true, false
+	}
+	s.add(stored, consume.Event{Type: consume.TypeProgress, Time: at, Progress: p})
+}
+
+// An answer from the progress around a moment is as certain as one from all of it: agents are
+// killed and start again, their clocks differ from that of the bus, and the bus is away.
+func TestProgressAroundAMomentIsEnough(t *testing.T) {
+	spared := 0
+	rapid.Check(t, func(t *rapid.T) {
+		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+		s := &storedRecord{}
+		var all []*writerOfDay
+		for n, resource := range []string{"pods", "nodes", "services"} {
+			skew := time.Duration(rapid.SampledFrom([]int{0, 0, 1, -1, -40, 40, 200}).Draw(t, "skew")) * time.Minute
+			all = append(all, &writerOfDay{name: fmt.Sprint("w", n), resource: resource, skew: skew})
+		}
+		minutes := rapid.IntRange(10, 600).Draw(t, "minutes")
+		back := begin // when the bus is back
+		for m := range minutes {
+			now := begin.Add(time.Duration(m) * time.Minute)
+			if now.After(back) && rapid.IntRange(0, 100).Draw(t, "bus") == 0 {
+				back = now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "away")) * time.Minute)
+			}
+			stored := now
+			if back.After(now) {
+				stored = back
+			}
+			for _, w := range all {
+				w.minute(t, s, now, stored)
+			}
+		}
+		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, minutes*60).Draw(t, "second")) * time.Second))
+		ask := func(spares bool) map[string]timeline.Scope {
+			s.spares, s.read = spares, 0
+			r := &history.Record{Source: s, Seek: true}
+			states, _, err := r.States(t.Context(), &history.Selection{}, moment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := map[string]timeline.Scope{}
+			for _, scope := range states[0].Scopes() {
+				out[scope.Name] = scope
+			}
+			return out
+		}
+		want := ask(false)
+		whole := s.read
+		got := ask(true)
+		spared += whole - s.read
+		for name := range want {
+			if got[name].Certainty != want[name].Certainty {
+				t.Fatalf("%s at %s: %v, and from all progress %v\n%+v\n%+v", name, moment, got[name].Certainty, want[name].Certainty, got[name], want[name])
+			}
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%d scopes, and from all progress %d", len(got), len(want))
+		}
+	})
+	if spared == 0 {
+		t.Error("no progress was left out")
+	}
+	t.Logf("%d progress events were left out", spared)
+}
