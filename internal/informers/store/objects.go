@@ -38,6 +38,18 @@ func (s *Store) Has(name string) bool {
 	return s.known.objects[s.prefix+name].last != nil
 }
 
+// HasObject reports whether an object of that name and uid is known.
+func (s *Store) HasObject(namespace, name, uid string) bool {
+	key := s.prefix + name
+	if namespace != "" {
+		key = s.prefix + namespace + "/" + name
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	last := s.known.objects[key].last
+	return last != nil && last.Ref.UID == uid
+}
+
 // Knows reports whether the store has had the version o of an object, or a later one.
 func (s *Store) Knows(o *object.Object) bool {
 	s.mu.RLock()
