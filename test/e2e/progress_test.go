@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -366,7 +367,8 @@ func (o *observed) excuses(sc oracle.Scope, at time.Time, records []oracle.Recor
 }
 
 // TestProgressOfABadPath cuts the watch of one resource, and later keeps back what the API server
-// sends of another one. The progress says so of these two, and of no other.
+// sends of another one. The progress says so. Meanwhile it keeps back what the API server sends of a
+// third one, which has shown no bookmark. The agent finds that out from a list of metadata.
 func TestProgressOfABadPath(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -375,14 +377,59 @@ func TestProgressOfABadPath(t *testing.T) {
 	g := world.StartGateway(t, p)
 	o := observe(t, "bad-path", world.AgentConfig{Kubeconfig: g.Kubeconfig(t, p)})
 	world.Pass(t.Context(), 4*time.Second)
+	g.Hold("widgets", true)
+	held := injected{why: oracle.InterruptedSilent, from: time.Now()}
 	o.inject(t, oracle.InterruptedCut,
 		func() { g.Cut("configmaps", true) }, 40*time.Second, func() { g.Cut("configmaps", false) }, "configmaps")
 	// Only a watch that has shown a bookmark is known to be silent.
 	world.Pass(t.Context(), time.Until(o.captured.Add(70*time.Second)))
 	o.inject(t, oracle.InterruptedSilent,
 		func() { g.Hold("secrets", true) }, 75*time.Second, func() { g.Hold("secrets", false) }, "secrets")
-	world.Pass(t.Context(), 10*time.Second)
+	o.awaitHealth(t, "widgets", "stale", "held_back")
+	o.awaitReport(t, "with an interruption of the widgets that is not over", func(rec *oracle.Record) bool {
+		return slices.ContainsFunc(rec.Report.Entries, func(e oracle.Entry) bool {
+			return e.Resource == oracle.Widgets && slices.ContainsFunc(e.Interruptions, func(x oracle.Interruption) bool {
+				return x.Why == oracle.InterruptedSilent && x.Until.IsZero()
+			})
+		})
+	})
+	held.until = time.Now()
+	g.Hold("widgets", false)
+	o.note(t, held, oracle.Widgets)
+	world.Pass(t.Context(), 30*time.Second)
+	o.awaitHealth(t, "widgets", "ok", "")
 	o.judge(t)
+}
+
+// awaitHealth waits until the status says a health of the scope of a resource, and of no other one.
+func (o *observed) awaitHealth(t *testing.T, plural, health, reason string) {
+	t.Helper()
+	wait.Eventually(t, 20*time.Second, func() error {
+		text, err := o.Agent.Get(t.Context(), "/status")
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Ready  bool
+			Scopes []struct{ Resource, Health, Reason, Error string }
+		}
+		if err := json.Unmarshal([]byte(text), &status); err != nil {
+			return err
+		}
+		for _, s := range status.Scopes {
+			isIt := strings.HasPrefix(s.Resource, plural+".")
+			switch {
+			case isIt && (s.Health != health || s.Reason != reason || (s.Error == "") != (reason == "")):
+				return fmt.Errorf("%+v", s)
+			case !isIt && s.Health != "ok":
+				return fmt.Errorf("%+v", s)
+			}
+		}
+		if status.Ready != (health == "ok") || len(status.Scopes) != len(progressResources) {
+			return fmt.Errorf("%+v", status)
+		}
+		return nil
+	})
 }
 
 // TestProgressOfAProcess stops the agent's process for a while, ends it, and kills it.
