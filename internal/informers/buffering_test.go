@@ -606,3 +606,33 @@ func TestSnapshotWaitsForWhatIsHeldBack(t *testing.T) {
 		l.wait(t, "u a uid-1 1→2", "c b uid-2 -→1", "snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→1", "snapshot.completed 2")
 	})
 }
+
+// The list of an extension API server goes back after a deletion, whose frame has the version of the
+// deleted object. Nothing is held back.
+func TestLowerListIsNoProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newExtension(t)
+		for n := range 3 {
+			s.put(fmt.Sprint("w-", n), "1", nil)
+		}
+		l := s.observe(t, newMemory())
+		eventually(t, "to be captured", func() bool { return captured(l.set) })
+		pass(5 * time.Minute)
+		s.delete("w-2")
+		pass(10 * time.Minute)
+		wantHealthy(t, l.set, "after the newest object is deleted")
+		s.delete("w-0")
+		pass(20 * time.Minute)
+		wantHealthy(t, l.set, "after another one is deleted")
+		s.put("w-3", "1", nil)
+		pass(20 * time.Minute)
+		wantHealthy(t, l.set, "after one is created")
+		want := []string{"d w-2 uid-3 1→-", "d w-0 uid-1 1→-", "c w-3 uid-4 -→1"}
+		if got := l.changes(); !slices.Equal(got[len(got)-3:], want) {
+			t.Errorf("the last deltas are %q", got)
+		}
+		if n := s.asked(true); n < 4 {
+			t.Errorf("%d lists of metadata", n)
+		}
+	})
+}

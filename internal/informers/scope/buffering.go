@@ -145,23 +145,18 @@ func (i *Informer) askAbout(s *stream) {
 
 // missing is a change that a list has, and that the watch has not shown.
 type missing struct {
-	namespace, name string
-	version         uint64 // of the object; 0: the list does not have some last-known objects
-	absent          int    // the number of these
-	listed          uint64 // resourceVersion of the list
-	frames          int64  // that were read before the list
+	version uint64 // of an object; 0: the list does not have some last-known objects
+	absent  int    // the number of these
+	listed  uint64 // resourceVersion of the list
+	frames  int64  // that were read before the list
 }
 
-// String says what is missing on the watch.
+// String says what is missing on the watch. It names no object: the status shows it.
 func (m *missing) String() string {
 	if m.version == 0 {
-		return fmt.Sprintf("it does not show the deletion of %d objects, which a list at resourceVersion %d no longer has", m.absent, m.listed)
+		return fmt.Sprintf("it does not show deletions: a list at resourceVersion %[2]d lacks %[1]d objects", m.absent, m.listed)
 	}
-	name := m.name
-	if m.namespace != "" {
-		name = m.namespace + "/" + m.name
-	}
-	return fmt.Sprintf("it does not show %s at resourceVersion %d, which a list has", name, m.version)
+	return fmt.Sprintf("it does not show resourceVersion %d, which an object in a list has", m.version)
 }
 
 // isShown reports whether the watch has shown the change. The version of a deletion is not known:
@@ -194,7 +189,7 @@ func (i *Informer) findMissing(s *stream) (*missing, error) {
 			return fmt.Errorf("%w: an object has the resourceVersion %q", apiserver.ErrUnsupported, o.Metadata.ResourceVersion)
 		}
 		if rv > s.shown.Load() {
-			m.namespace, m.name, m.version = o.Metadata.Namespace, o.Metadata.Name, rv
+			m.version = rv
 			return errFound
 		}
 		if i.store.HasObject(o.Metadata.Namespace, o.Metadata.Name, o.Metadata.UID) {
