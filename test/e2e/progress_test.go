@@ -385,7 +385,7 @@ func TestProgressOfABadPath(t *testing.T) {
 	world.Pass(t.Context(), time.Until(o.captured.Add(70*time.Second)))
 	o.inject(t, oracle.InterruptedSilent,
 		func() { g.Hold("secrets", true) }, 75*time.Second, func() { g.Hold("secrets", false) }, "secrets")
-	o.awaitHealth(t, "widgets", "stale", "held_back")
+	o.awaitHealth(t, 20*time.Second, "stale", "held_back")
 	o.awaitReport(t, "with an interruption of the widgets that is not over", func(rec *oracle.Record) bool {
 		return slices.ContainsFunc(rec.Report.Entries, func(e oracle.Entry) bool {
 			return e.Resource == oracle.Widgets && slices.ContainsFunc(e.Interruptions, func(x oracle.Interruption) bool {
@@ -397,14 +397,53 @@ func TestProgressOfABadPath(t *testing.T) {
 	g.Hold("widgets", false)
 	o.note(t, held, oracle.Widgets)
 	world.Pass(t.Context(), 30*time.Second)
-	o.awaitHealth(t, "widgets", "ok", "")
+	o.awaitHealth(t, 20*time.Second, "ok", "")
 	o.judge(t)
 }
 
-// awaitHealth waits until the status says a health of the scope of a resource, and of no other one.
-func (o *observed) awaitHealth(t *testing.T, plural, health, reason string) {
+// TestBufferingProxy has a proxy that buffers the watches of one resource. The agent finds it, gets
+// the changes nevertheless, and says after the third time what it is. Nothing is lost.
+func TestBufferingProxy(t *testing.T) {
+	slow(t)
+	notRacing(t)
+	t.Parallel()
+	onlyLong(t, "six minutes")
+	p := world.SharedPlane(t)
+	g := world.StartGateway(t, p)
+	g.Buffer("widgets", true)
+	o := observe(t, "buffering", world.AgentConfig{Kubeconfig: g.Kubeconfig(t, p)})
+	o.awaitHealth(t, 150*time.Second, "stale", "held_back")
+	for n := range 4 { // Watches of 30 s.
+		found := o.Now(t)
+		wait.Eventually(t, 45*time.Second, func() error {
+			all := o.Stream.All()
+			for i := range all {
+				if all[i].Op != "" && all[i].Key.Resource == oracle.Widgets && all[i].Rev > found {
+					return nil
+				}
+			}
+			return fmt.Errorf("%d: the bus has no change of widgets after revision %d", n, found)
+		})
+	}
+	log, err := os.ReadFile(o.Agent.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(log), "a proxy seems to buffer watches"); n != 1 {
+		oracle.Fail(t, "it is said %d times that a proxy buffers", n)
+	}
+	g.Buffer("widgets", false)
+	o.awaitHealth(t, 30*time.Second, "ok", "")
+	o.stop()
+	world.Pass(t.Context(), calm)
+	o.StopAgent(t)
+	o.JudgeWhole(t, progressResources...)
+}
+
+// awaitHealth waits until the status says a health of the scope of the widgets. All others are well.
+func (o *observed) awaitHealth(t *testing.T, within time.Duration, health, reason string) {
 	t.Helper()
-	wait.Eventually(t, 20*time.Second, func() error {
+	wait.Eventually(t, within, func() error {
 		text, err := o.Agent.Get(t.Context(), "/status")
 		if err != nil {
 			return err
@@ -417,7 +456,7 @@ func (o *observed) awaitHealth(t *testing.T, plural, health, reason string) {
 			return err
 		}
 		for _, s := range status.Scopes {
-			isIt := strings.HasPrefix(s.Resource, plural+".")
+			isIt := s.Resource == oracle.Widgets
 			switch {
 			case isIt && (s.Health != health || s.Reason != reason || (s.Error == "") != (reason == "")):
 				return fmt.Errorf("%+v", s)

@@ -2,11 +2,9 @@ package scope
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -26,8 +24,8 @@ import (
 // watch must show each change in that list: an object above the position, or the absence of a
 // last-known object. If it does not within showWithin, it holds back changes. Then it is ended, and
 // the scope is stale. The API server is asked to end the next watch after briefWatch, because a
-// proxy passes on what it holds when the response ends. The watch after that one is as long as ever,
-// and is asked about again.
+// proxy passes on what it holds when the response ends. So are those that follow, until one shows
+// frames before its end, or none at all. The next one is as long as ever, and is asked about again.
 //
 // A list that finds nothing doubles the pause before the next one, up to maxAskPause. askPages bounds
 // the pages of all scopes.
@@ -37,9 +35,12 @@ const (
 	showWithin  = 30 * time.Second // the end of the list that has the change
 	maxAskPause = 10 * time.Minute
 	briefWatch  = 30 * time.Second
-	// passesAfter is how long a watch must be open after a frame, until the frame shows that the path
-	// holds back nothing. A proxy passes on frames with the end of the watch.
-	passesAfter = 5 * time.Second
+	// passesAfter is how long the agent must wait for the next frame, or for the end, until a frame
+	// shows that the path holds back nothing. An API server sends the last bookmark about 1 s before
+	// the end.
+	passesAfter = 500 * time.Millisecond
+	// passesBusy is how long frames must follow each other until they show that too.
+	passesBusy = 10 * time.Second
 	// proxyAfter is how many watches in a row must hold back changes, until a proxy is said to buffer.
 	proxyAfter = 3
 )
@@ -66,7 +67,7 @@ type buffering struct {
 	pause time.Duration // from the last list to the next one
 	asked time.Time     // the end of the last list
 	row   int           // watches in a row that have held back changes
-	brief bool          // the next watch is
+	brief bool          // the next watch is, or the one that is open
 }
 
 // asksAt returns when to ask about a watch.
@@ -97,18 +98,32 @@ func (b *buffering) noteList(found bool, s *stream) {
 	b.asked = time.Now()
 }
 
-// noteEnd notes the end of a watch.
-func (b *buffering) noteEnd(got *watched, err error) {
-	if got.passed {
-		b.row = 0
-	}
+// noteEnd notes the end of a watch, and returns why it has held back changes, nil if it has not. A
+// brief one has if all of its changes came with its end: it was opened because there were some.
+func (b *buffering) noteEnd(got *watched, err error) (heldBack error) {
 	if got.last.After(b.asked) {
 		b.pause = askAfter
 	}
-	if errors.Is(err, errHeldBack) {
+	if got.passed {
+		b.row = 0
+	}
+	ended := got.opened && err == nil
+	switch {
+	case errors.Is(err, errHeldBack):
+		heldBack = err
+	case b.brief && ended && got.objects > 0 && !got.passed:
+		heldBack = fmt.Errorf("%w: it showed them with its end", errHeldBack)
+	}
+	if heldBack != nil {
 		b.row++
 	}
-	b.brief = errors.Is(err, errHeldBack) || errors.Is(err, apiserver.ErrSilent)
+	switch {
+	case errors.Is(err, errHeldBack), errors.Is(err, apiserver.ErrSilent):
+		b.brief = true
+	case got.passed, ended && got.frames == 0:
+		b.brief = false
+	}
+	return heldBack
 }
 
 // askAbout lists the scope while an HTTP watch is silent, and ends the watch if it holds back
@@ -177,22 +192,23 @@ func (i *Informer) findMissing(s *stream) (*missing, error) {
 	m := &missing{frames: s.frames.Load()}
 	view := i.store.View()
 	known := 0
-	each := func(raw []byte) error {
-		var o struct {
-			Metadata struct{ Namespace, Name, UID, ResourceVersion string }
-		}
-		if err := json.Unmarshal(raw, &o); err != nil {
+	scanner := object.NewScanner(nil)
+	var text, key []byte // reused
+	each := func(raw []byte) (err error) {
+		var o *object.Scanned
+		text, o, err = scanner.Scan(text[:0], raw, "", "")
+		if err != nil {
 			return err
 		}
-		rv, err := strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64)
+		rv, err := versionOf(o)
 		if err != nil {
-			return fmt.Errorf("%w: an object has the resourceVersion %q", apiserver.ErrUnsupported, o.Metadata.ResourceVersion)
+			return err
 		}
 		if rv > s.shown.Load() {
 			m.version = rv
 			return errFound
 		}
-		if i.store.HasObject(o.Metadata.Namespace, o.Metadata.Name, o.Metadata.UID) {
+		if i.store.HasObject(o.Namespace, o.Name, o.UID, &key) {
 			known++
 		}
 		return nil
@@ -260,19 +276,19 @@ func (i *Informer) pageOfMetadata(ctx context.Context, o *metav1.ListOptions, ea
 // notePath notes what the end of an HTTP watch shows of the path.
 func (i *Informer) notePath(got *watched, err error) {
 	b := &i.buffering
-	b.noteEnd(got, err)
+	heldBack := b.noteEnd(got, err)
 	if got.passed {
 		i.deps.Path.notePassed(i.name)
 	}
-	if !errors.Is(err, errHeldBack) {
+	if heldBack == nil {
 		return
 	}
-	text := err.Error()
+	text := heldBack.Error()
 	if b.row >= proxyAfter {
 		text += ": " + heldBackAdvice
 	}
 	i.state.setHeldBack(text)
-	i.deps.Path.noteHeldBack(i.name, err, b.row)
+	i.deps.Path.noteHeldBack(i.name, heldBack, b.row)
 	i.store.Notify()
 }
 

@@ -65,7 +65,7 @@ type watched struct {
 	generation uint32        // of the definition, when the server accepted it
 	below      bool          // it has sent an unknown version below the position
 	last       time.Time     // the last frame; zero: there was none
-	passed     bool          // it was open for a while after a frame: the path holds back nothing
+	passed     bool          // its frames did not come with its end: the path holds back nothing
 }
 
 func (w *watched) isLong() bool { return w.lasted > apiserver.ShortWatch }
@@ -279,11 +279,7 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	if !s.brief {
 		s.done.Go(func() { i.askAbout(s) })
 	}
-	passes := time.AfterFunc(passesAfter, i.state.clearHeldBack)
-	passes.Stop()
-	defer passes.Stop()
-	var first time.Time // the first frame
-	defer func() { got.passed = got.frames > 0 && time.Since(first) >= passesAfter }()
+	defer func() { got.passed = s.passed.Load() }()
 	quiet := time.AfterFunc(replayWithin, func() {
 		if !s.suspect.Load() {
 			i.store.AwaitReplay(0)
@@ -294,8 +290,6 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		quiet.Stop()
 		if got.frames == 0 {
 			i.recovered()
-			first = b.read
-			passes.Reset(passesAfter)
 		}
 		if f.isDoubtedBefore(ctx, b, &got) {
 			return got, errDoubt

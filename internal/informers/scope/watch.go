@@ -62,11 +62,13 @@ type stream struct {
 	began    time.Time
 	lastRead atomic.Int64 // when the last frame was read, or the watch was opened, in nanoseconds since began
 	suspect  atomic.Bool  // a list has a change that was not shown
+	passed   atomic.Bool  // the path holds back nothing: see pass
 	applying atomic.Int64 // when the owner began to apply an event, in nanoseconds since the opening of the watch; 0: no event
 
 	// The reader owns these until it has closed batches.
 	whole bool
 	err   error
+	first time.Time // when the first frame was read
 }
 
 // newStream prepares an HTTP watch. The caller must close it.
@@ -134,13 +136,16 @@ func (s *stream) fill(b *batch) error {
 	*b = batch{events: b.events[:0]}
 	s.reader.newBatch()
 	for bytes := 0; ; {
-		typ, raw, err := s.watch.Next()
+		typ, raw, err := s.next()
 		if err := s.ended(err); err != nil {
 			return err
 		}
 		if len(b.events) == 0 {
 			b.read = time.Now()
 			b.observed = s.informer.deps.Now()
+			if s.first.IsZero() {
+				s.first = b.read
+			}
 			s.informer.state.answered(b.read, 0)
 		}
 		if err := s.add(b, typ, raw); err != nil {
@@ -173,6 +178,27 @@ func (s *stream) ended(err error) error {
 	default:
 		return fmt.Errorf("watch: %w", err)
 	}
+}
+
+// next returns the next frame.
+func (s *stream) next() (watch.EventType, []byte, error) {
+	switch {
+	case s.first.IsZero(), s.passed.Load(), s.watch.Ready():
+		return s.watch.Next()
+	case time.Since(s.first) >= passesBusy:
+		s.pass()
+		return s.watch.Next()
+	}
+	waits := time.AfterFunc(passesAfter, s.pass)
+	defer waits.Stop()
+	return s.watch.Next()
+}
+
+// pass notes that the end of the HTTP watch did not follow its frames at once. A proxy that buffers
+// passes on frames with the end.
+func (s *stream) pass() {
+	s.passed.Store(true)
+	s.informer.state.clearHeldBack()
 }
 
 // lastFrame returns when the last frame was read, or the HTTP watch was opened.
