@@ -32,7 +32,7 @@ func agentInTrouble() admin.Status {
 		Started: now.Add(-51 * time.Hour), Now: now,
 		Checks: []admin.Check{
 			{Name: "leader", OK: true, Since: now.Add(-51 * time.Hour)},
-			{Name: "informers", Detail: "the API server has been silent for too long: nodes", Since: now.Add(-200 * time.Second)},
+			{Name: "informers", Detail: "the API server, or the path to it, has been silent for too long: nodes", Since: now.Add(-200 * time.Second)},
 			{Name: "bus", OK: true, Since: now.Add(-3 * time.Hour)},
 			{Name: "queue", Detail: "full", Aside: true, Since: now.Add(-4 * time.Second)},
 		},
@@ -43,7 +43,7 @@ func agentInTrouble() admin.Status {
 		Published:  admin.PublishedStatus{Events: 12_345_678, Bytes: 3 << 30, Retries: 3, DeadLetters: 1},
 	}
 	s.AddScopes([]scope.Status{
-		{Scope: "configmaps", Resource: "configmaps", Phase: scope.PhaseLive, Synced: true, LastSeen: *ago(time.Minute), Silence: 59 * time.Second, Lag: 250 * time.Millisecond, Objects: 4321, Held: 3 << 20, Pending: 17, Resumed: true},
+		{Scope: "configmaps", Resource: "configmaps", Phase: scope.PhaseLive, Synced: true, LastSeen: *ago(time.Minute), Silence: 59 * time.Second, Lag: 250 * time.Millisecond, Objects: 4321, Held: 3 << 20, Pending: 17, Resumed: true, NoBookmarks: true},
 		{Scope: "nodes", Resource: "nodes", Phase: scope.PhaseRelisting, Health: scope.HealthStale, Since: *ago(time.Hour), Synced: true, LastSeen: *ago(time.Hour), Silence: time.Hour, Objects: 12, Held: 2048},
 		{Scope: "secrets", Resource: "secrets", Phase: scope.PhaseWaiting, Health: scope.HealthForbidden, Since: *ago(time.Minute), Failures: 7, Reason: "forbidden", Error: `list: Get "https://10.0.0.1:443/api/v1/secrets?limit=500": secrets is forbidden` + "\x1b[2J"},
 	})
@@ -57,14 +57,14 @@ secrets      waiting     forbidden       -       -         0       0 B         0
 configmaps   live        ok            59s   250ms     4,321   3.0 MiB        17
 `
 	const head = `kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: not ready
-! informers: the API server has been silent for too long: nodes (for 3m20s)
+! informers: the API server, or the path to it, has been silent for too long: nodes (for 3m20s)
 ! queue: full (for 4s)
 leader      this agent, epoch 4
 bus         NATS nats://nats:4222, stream KUBECDC: connected for 3h0m; the identity of 1 of 1 logs is unknown: look up stream KUBECDC: timeout
 queue       1,234 of 100,000 events, 5.0 MiB of 64 MiB; 256 in flight, the oldest is 12s old; 2 informers wait for room
 checkpoint  ConfigMap kubecdc/kubecdc-checkpoint, saved 3s ago
 published   12,345,678 events, 3.0 GiB; 3 retries; 1 dead letters
-watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,333 objects kept in 3.0 MiB; 17 pending
+watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,333 objects kept in 3.0 MiB; 17 pending; no bookmarks of configmaps
 
 `
 	var asked []string
@@ -89,7 +89,7 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 		t.Error(got)
 	}
 	var got admin.Status
-	if err := json.Unmarshal([]byte(show("-o", "json")), &got); err != nil || len(got.Scopes) != 3 || got.Scopes[0].Scope != "nodes" || got.Scopes[0].Phase != "relisting" || got.Scopes[0].Health != "stale" || got.Scopes[0].Since == nil || got.Informers.Health["forbidden"] != 1 || got.Leader.Epoch != 4 {
+	if err := json.Unmarshal([]byte(show("-o", "json")), &got); err != nil || len(got.Scopes) != 3 || got.Scopes[0].Scope != "nodes" || got.Scopes[0].Phase != "relisting" || got.Scopes[0].Health != "stale" || got.Scopes[0].Since == nil || got.Informers.Health["forbidden"] != 1 || !cmp.Equal(got.Informers.NoBookmarks, []string{"configmaps"}) || !got.Scopes[2].NoBookmarks || got.Leader.Epoch != 4 {
 		t.Errorf("%v: %+v", err, got)
 	}
 	if want := []string{"/status?scopes=100", "/status?scopes=100000", "/status?scopes=100000"}; !cmp.Equal(want, asked) {

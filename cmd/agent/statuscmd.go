@@ -47,8 +47,10 @@ namespaces and selectors). Scopes with a problem come first:
            retiring (no longer selected, and the bus does not have all events or the left events;
            'kubecdc checkpoint forget' gives it up)
   HEALTH   ok, failing (the last request failed and is retried), forbidden, notserved,
-           stale (silent or failing for so long that the state may be out of date, or a list is not answered)
-  WATCH    time since the API server last sent anything: below 70s if it sends bookmarks, once a minute
+           stale (silent or failing for so long that the state may be out of date, a list is not answered, or the watch
+           does not show what a list shows)
+  WATCH    time since the API server last sent anything: below 70s if it sends bookmarks, once a minute; the line
+           watching names resources without them, whose silence is no problem
   LAG      age of the oldest unacknowledged change; -: the bus has acknowledged all
   OBJECTS  last-known objects, KEPT their size in memory
   PENDING  reads of a snapshot, or changes found by comparing lists, that are not on the bus yet

@@ -111,13 +111,14 @@ type PublishedStatus struct {
 
 // InformersStatus sums up the scopes.
 type InformersStatus struct {
-	Scopes   int            `json:"scopes"`
-	Phases   map[string]int `json:"phases"`
-	Health   map[string]int `json:"health"` // scopes by health
-	Objects  int            `json:"objects"`
-	Bytes    int64          `json:"bytes"`    // of the last-known objects, compressed
-	Pending  int            `json:"pending"`  // sum over the scopes
-	Problems int            `json:"problems"` // scopes whose health is not ok, and those that wait for the bus: announcing, blocked, draining, drained or retiring
+	Scopes      int            `json:"scopes"`
+	Phases      map[string]int `json:"phases"`
+	Health      map[string]int `json:"health"` // scopes by health
+	Objects     int            `json:"objects"`
+	Bytes       int64          `json:"bytes"`                 // of the last-known objects, compressed
+	Pending     int            `json:"pending"`               // sum over the scopes
+	NoBookmarks []string       `json:"noBookmarks,omitempty"` // resources whose watches have shown no bookmark for minutes: their silence shows nothing
+	Problems    int            `json:"problems"`              // scopes whose health is not ok, and those that wait for the bus: announcing, blocked, draining, drained or retiring
 }
 
 // UnmatchedPath is a redacted path that has matched nothing for a day: it may be misspelled.
@@ -141,8 +142,9 @@ type ScopeStatus struct {
 	Bytes          int        `json:"bytes"`
 	Pending        int        `json:"pending"` // reads of a snapshot and inferred changes that are not on the bus yet
 	Resumed        bool       `json:"resumed,omitempty"`
-	Failures       int        `json:"failures,omitempty"` // consecutive
-	Reason         string     `json:"reason,omitempty"`   // the class of the error
+	Failures       int        `json:"failures,omitempty"`    // consecutive
+	Reason         string     `json:"reason,omitempty"`      // the class of the error
+	NoBookmarks    bool       `json:"noBookmarks,omitempty"` // the watches have shown no bookmark for minutes: their silence shows nothing
 	Error          string     `json:"error,omitempty"`
 	Note           string     `json:"note,omitempty"` // a peculiarity of the API server that is no failure
 }
@@ -198,7 +200,10 @@ func (s *Status) AddScopes(all []scope.Status) {
 		*out = ScopeStatus{
 			Scope: st.Scope, Resource: st.Resource, Phase: phase, Health: health, SilenceSeconds: st.Silence.Seconds(), LagSeconds: st.Lag.Seconds(),
 			Objects: st.Objects, Bytes: st.Held, Pending: st.Pending, Resumed: st.Resumed, Failures: st.Failures, Reason: st.Reason, Error: st.Error,
-			Note: st.Note,
+			NoBookmarks: st.NoBookmarks, Note: st.Note,
+		}
+		if st.NoBookmarks && !slices.Contains(s.Informers.NoBookmarks, st.Resource) {
+			s.Informers.NoBookmarks = append(s.Informers.NoBookmarks, st.Resource)
 		}
 		if !st.LastSeen.IsZero() {
 			out.Seen = &st.LastSeen
@@ -207,6 +212,7 @@ func (s *Status) AddScopes(all []scope.Status) {
 			out.Since = &st.Since
 		}
 	}
+	slices.Sort(s.Informers.NoBookmarks)
 }
 
 // severity ranks the problem of a scope; 0 means none.

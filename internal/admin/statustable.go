@@ -203,6 +203,9 @@ func (s *Status) watching() string {
 	if i.Pending > 0 {
 		text += fmt.Sprintf("; %s pending", terminal.Count(i.Pending))
 	}
+	if len(i.NoBookmarks) > 0 {
+		text += "; no bookmarks of " + scope.Few(i.NoBookmarks)
+	}
 	return text
 }
 

@@ -87,6 +87,7 @@ type apiServer struct {
 	ownVersions bool // a DELETED frame has the version of the deleted object, which an API server other than kube-apiserver may send
 
 	lists, watches, ended int
+	metadata              int  // lists of the metadata of all objects
 	nodes                 bool // objects without a namespace are served too, as Nodes
 
 	seamless bool // watches survive a restore of etcd, and show the changes after it
@@ -216,7 +217,11 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	switch r.URL.Path {
+	path := r.URL.Path
+	if strings.HasPrefix(path, "/api/v1/namespaces/") && strings.HasSuffix(path, "/configmaps") {
+		path = "/api/v1/configmaps" // servedAt selects those of the namespace
+	}
+	switch path {
 	case "/api":
 		fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
 	case "/apis":
@@ -230,7 +235,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 			`{"name":"configmaps","singularName":"","namespaced":true,"kind":"ConfigMap","verbs":["list","watch"]},`+
 			`{"name":"secrets","singularName":"","namespaced":true,"kind":"Secret","verbs":["list","watch"]},`+
 			`{"name":"bindings","singularName":"","namespaced":true,"kind":"Binding","verbs":["create"]}]}`)
-	case "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/other/configmaps":
+	case "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/configmaps":
 		if r.URL.Query().Get("watch") != "" {
 			s.watch(w, r)
 		} else {
@@ -241,9 +246,15 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isList reports whether a request is a list of objects or a probe, not a watch.
+// isList reports whether a request is a list of objects or a probe, not a watch or a list of
+// metadata.
 func isList(r *http.Request) bool {
-	return strings.HasSuffix(r.URL.Path, "/configmaps") && r.URL.Query().Get("watch") == ""
+	return strings.HasSuffix(r.URL.Path, "/configmaps") && r.URL.Query().Get("watch") == "" && !isMetadata(r)
+}
+
+// isMetadata reports whether a request is a list of metadata.
+func isMetadata(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get("Accept"), "application/json;as=PartialObjectMetadataList")
 }
 
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
@@ -268,8 +279,12 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 func (s *apiServer) page(q url.Values, r *http.Request, selector labels.Selector, selectedFields fields.Selector, question bool) (text string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !question {
+	switch {
+	case question:
+	case !isMetadata(r):
 		s.lists++
+	case q.Get("continue") == "":
+		s.metadata++
 	}
 	at, offset := s.rv, 0
 	if c := q.Get("continue"); c != "" {

@@ -35,6 +35,9 @@ func (s *expiringServer) answer(w http.ResponseWriter, r *http.Request) bool {
 	if !strings.HasSuffix(r.URL.Path, "/configmaps") {
 		return false
 	}
+	if isMetadata(r) && r.URL.Query().Get("continue") == "" {
+		return false
+	}
 	q := r.URL.Query()
 	switch {
 	case q.Get("continue") != "":

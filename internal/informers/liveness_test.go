@@ -31,8 +31,9 @@ func TestSilentWatchIsOpenedAgain(t *testing.T) {
 		})
 		set, rec, reg := start(t, s, nil)
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
+		pass(140 * time.Second)
 		s.put("cm", "1", nil)
-		pass(149 * time.Second)
+		pass(9 * time.Second)
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
 		if silence := metric(t, reg, "kubecdc_informer_silence_seconds"); silence < 148 || silence > 150 {
 			t.Errorf("silence of %v s, want 149", silence)

@@ -132,7 +132,8 @@ func New(o Options) (*Manager, error) {
 	s.namespaces = newNamespaces(s)
 	s.deps = scope.Deps{
 		Client: c, Now: o.Now, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
-		Proofs: rate.NewLimiter(proofs, proofs),
+		Proofs:    rate.NewLimiter(proofs, proofs),
+		Questions: rate.NewLimiter(scope.AskPages, scope.AskBurst), Path: scope.NewPath(o.Log),
 		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
 		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, EtcdOf: s.sharing.etcdOf, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
 		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps, MaxUnpaged: o.MaxUnpaged, Replaced: o.Replaced,
@@ -271,7 +272,7 @@ func (s *Manager) Ready() error {
 		}
 	}
 	if len(stale) > 0 {
-		return fmt.Errorf("the API server has been silent for too long: %s", scope.Few(stale))
+		return fmt.Errorf("the API server, or the path to it, has been silent for too long: %s", scope.Few(stale))
 	}
 	if waiting = append(waiting, s.namespaces.deciding()...); len(waiting) > 0 {
 		return fmt.Errorf("first list not loaded yet: %s", scope.Few(waiting))

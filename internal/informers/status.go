@@ -76,7 +76,7 @@ func newConditions(s *Manager) *conditions {
 		pending: desc("kubecdc_informer_pending_deltas",
 			"Events from lists that are not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
 		scopes: desc("kubecdc_informer_scopes",
-			"Scopes by phase (waiting, listing, announcing, live, blocked, relisting, draining, retiring, drained), by health (ok, failing, stale, forbidden, notserved), and those that are not ok by the class of the failure.", "phase", "health", "reason"),
+			"Scopes by phase (waiting, listing, announcing, live, blocked, relisting, draining, retiring, drained), by health (ok, failing, stale, forbidden, notserved), and those that are not ok by the class of the failure (held_back: the watch does not show what a list shows).", "phase", "health", "reason"),
 		unmatched: desc("kubecdc_informer_unmatched_redaction",
 			"1 for each redacted path that has matched nothing for a day, since the agent started or the rule came into force.", "rule", "path"),
 	}
@@ -110,7 +110,7 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 		health scope.Health
 		reason string
 	}
-	counts := map[class]int{{scope.PhaseLive, scope.HealthStale, ""}: 0}
+	counts := map[class]int{{scope.PhaseLive, scope.HealthStale, ""}: 0, {scope.PhaseLive, scope.HealthStale, scope.ReasonHeldBack}: 0}
 	for p := range scope.PhaseRemoved {
 		counts[class{p, scope.HealthOK, ""}] = 0
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -366,7 +367,8 @@ func (o *observed) excuses(sc oracle.Scope, at time.Time, records []oracle.Recor
 }
 
 // TestProgressOfABadPath cuts the watch of one resource, and later keeps back what the API server
-// sends of another one. The progress says so of these two, and of no other.
+// sends of another one. The progress says so. Meanwhile it keeps back what the API server sends of a
+// third one, which has shown no bookmark. The agent finds that out from a list of metadata.
 func TestProgressOfABadPath(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -375,14 +377,98 @@ func TestProgressOfABadPath(t *testing.T) {
 	g := world.StartGateway(t, p)
 	o := observe(t, "bad-path", world.AgentConfig{Kubeconfig: g.Kubeconfig(t, p)})
 	world.Pass(t.Context(), 4*time.Second)
+	g.Hold("widgets", true)
+	held := injected{why: oracle.InterruptedSilent, from: time.Now()}
 	o.inject(t, oracle.InterruptedCut,
 		func() { g.Cut("configmaps", true) }, 40*time.Second, func() { g.Cut("configmaps", false) }, "configmaps")
 	// Only a watch that has shown a bookmark is known to be silent.
 	world.Pass(t.Context(), time.Until(o.captured.Add(70*time.Second)))
 	o.inject(t, oracle.InterruptedSilent,
 		func() { g.Hold("secrets", true) }, 75*time.Second, func() { g.Hold("secrets", false) }, "secrets")
-	world.Pass(t.Context(), 10*time.Second)
+	o.awaitHealth(t, 20*time.Second, "stale", "held_back")
+	o.awaitReport(t, "with an interruption of the widgets that is not over", func(rec *oracle.Record) bool {
+		return slices.ContainsFunc(rec.Report.Entries, func(e oracle.Entry) bool {
+			return e.Resource == oracle.Widgets && slices.ContainsFunc(e.Interruptions, func(x oracle.Interruption) bool {
+				return x.Why == oracle.InterruptedSilent && x.Until.IsZero()
+			})
+		})
+	})
+	held.until = time.Now()
+	g.Hold("widgets", false)
+	o.note(t, held, oracle.Widgets)
+	world.Pass(t.Context(), 30*time.Second)
+	o.awaitHealth(t, 20*time.Second, "ok", "")
 	o.judge(t)
+}
+
+// TestBufferingProxy has a proxy that buffers the watches of one resource. The agent finds it, gets
+// the changes nevertheless, and says after the third time what it is. Nothing is lost.
+func TestBufferingProxy(t *testing.T) {
+	slow(t)
+	notRacing(t)
+	t.Parallel()
+	onlyLong(t, "six minutes")
+	p := world.SharedPlane(t)
+	g := world.StartGateway(t, p)
+	g.Buffer("widgets", true)
+	o := observe(t, "buffering", world.AgentConfig{Kubeconfig: g.Kubeconfig(t, p)})
+	o.awaitHealth(t, 150*time.Second, "stale", "held_back")
+	for n := range 4 { // Watches of 30 s.
+		found := o.Now(t)
+		wait.Eventually(t, 45*time.Second, func() error {
+			all := o.Stream.All()
+			for i := range all {
+				if all[i].Op != "" && all[i].Key.Resource == oracle.Widgets && all[i].Rev > found {
+					return nil
+				}
+			}
+			return fmt.Errorf("%d: the bus has no change of widgets after revision %d", n, found)
+		})
+	}
+	log, err := os.ReadFile(o.Agent.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(log), "a proxy seems to buffer watches"); n != 1 {
+		oracle.Fail(t, "it is said %d times that a proxy buffers", n)
+	}
+	g.Buffer("widgets", false)
+	o.awaitHealth(t, 30*time.Second, "ok", "")
+	o.stop()
+	world.Pass(t.Context(), calm)
+	o.StopAgent(t)
+	o.JudgeWhole(t, progressResources...)
+}
+
+// awaitHealth waits until the status says a health of the scope of the widgets. All others are well.
+func (o *observed) awaitHealth(t *testing.T, within time.Duration, health, reason string) {
+	t.Helper()
+	wait.Eventually(t, within, func() error {
+		text, err := o.Agent.Get(t.Context(), "/status")
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Ready  bool
+			Scopes []struct{ Resource, Health, Reason, Error string }
+		}
+		if err := json.Unmarshal([]byte(text), &status); err != nil {
+			return err
+		}
+		for _, s := range status.Scopes {
+			isIt := s.Resource == oracle.Widgets
+			switch {
+			case isIt && (s.Health != health || s.Reason != reason || (s.Error == "") != (reason == "")):
+				return fmt.Errorf("%+v", s)
+			case !isIt && s.Health != "ok":
+				return fmt.Errorf("%+v", s)
+			}
+		}
+		if status.Ready != (health == "ok") || len(status.Scopes) != len(progressResources) {
+			return fmt.Errorf("%+v", status)
+		}
+		return nil
+	})
 }
 
 // TestProgressOfAProcess stops the agent's process for a while, ends it, and kills it.

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
@@ -37,8 +38,8 @@ type Gateway struct {
 // watchFault is what happens to the watches of a resource. A channel is closed when the fault
 // changes.
 type watchFault struct {
-	cut, held bool
-	changed   chan struct{}
+	cut, held, buffered bool
+	changed             chan struct{}
 }
 
 var errCut = errors.New("the gateway has cut the watch")
@@ -151,6 +152,18 @@ func (g *Gateway) Hold(plural string, on bool) {
 	g.change(plural, func(f *watchFault) { f.held = on })
 }
 
+// Buffer keeps back what the API server sends to the watches of a resource until it ends them, as a
+// proxy that buffers responses does. Buffer(plural, false) sends it with the next frame.
+func (g *Gateway) Buffer(plural string, on bool) {
+	g.change(plural, func(f *watchFault) { f.buffered = on })
+}
+
+func (g *Gateway) buffers(plural string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ofLocked(plural).buffered
+}
+
 func (g *Gateway) change(plural string, do func(*watchFault)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,10 +204,35 @@ type gatewayBody struct {
 	gateway  *Gateway
 	request  *http.Request
 	resource string
+
+	buffer bytes.Buffer
+	ended  error // After the buffer.
 }
 
-// Read implements io.Reader. A cut also ends a read that waits for the API server.
+// Read implements io.Reader.
 func (b *gatewayBody) Read(p []byte) (int, error) {
+	for b.buffer.Len() == 0 && b.ended == nil {
+		n, err := b.receive(p)
+		buffers := b.gateway.buffers(b.resource)
+		for err == nil && buffers {
+			b.buffer.Write(p[:n])
+			n, err = b.receive(p)
+			buffers = b.gateway.buffers(b.resource)
+		}
+		if b.buffer.Len() == 0 {
+			return n, err
+		}
+		b.buffer.Write(p[:n])
+		b.ended = err
+	}
+	if b.buffer.Len() > 0 {
+		return b.buffer.Read(p)
+	}
+	return 0, b.ended
+}
+
+// receive reads from the API server. A cut also ends a read that waits for it.
+func (b *gatewayBody) receive(p []byte) (int, error) {
 	_, _, changed := b.gateway.state(b.resource)
 	done := make(chan struct{})
 	var wg sync.WaitGroup

@@ -146,7 +146,7 @@ type Stream struct {
 	frames  *object.Frames
 }
 
-// Stream opens a watch of a resource in a namespace ("": all), with bookmarks and a timeout. bookmarks: an earlier watch of the resource
+// Stream opens a watch of a resource in a namespace ("": all), with bookmarks and a timeout, which is drawn unless o has one. bookmarks: an earlier watch of the resource
 // sent some, so Silence limits the time between two frames from the start. Otherwise it does after the first bookmark. alone: the watch has
 // its own connection, which a load balancer may connect to another API server.
 func (c *Client) Stream(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, bookmarks, alone bool) (*Stream, error) {
@@ -155,6 +155,9 @@ func (c *Client) Stream(ctx context.Context, r *object.Resource, namespace strin
 		return nil, err
 	}
 	timeout := watchTimeout + rand.N(watchTimeout)
+	if o.TimeoutSeconds != nil {
+		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
 	o.Watch, o.AllowWatchBookmarks, o.TimeoutSeconds = true, true, new(int64(timeout.Seconds()))
 	body, err := open(ctx, timeout+watchGrace, client, r, namespace, JSON, &o)
 	if err != nil {

@@ -64,6 +64,8 @@ type watched struct {
 	whole      bool          // it ended at its timeout
 	generation uint32        // of the definition, when the server accepted it
 	below      bool          // it has sent an unknown version below the position
+	last       time.Time     // the last frame; zero: there was none
+	passed     bool          // its frames did not come with its end: the path holds back nothing
 }
 
 func (w *watched) isLong() bool { return w.lasted > apiserver.ShortWatch }
@@ -85,6 +87,7 @@ func (w *watched) retryResult(err error) string {
 func (f *follower) continues(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	f.note(got, err)
+	i.notePath(got, err)
 	i.coverage.endWatch(interruptedBy(err), err == nil || errors.Is(err, errGeneration), i.deps.Now())
 	if i.endsRemoved(err) {
 		i.countWatch("closed")
@@ -109,6 +112,9 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		i.countWatch("silent")
 		i.log.Debug("a watch was silent for too long: reopening it", "scope", i.name, "rv", f.rv, "silent_for", apiserver.Silence)
 		return true
+	case errors.Is(err, errHeldBack):
+		i.countWatch("held_back")
+		return true
 	case err == nil:
 		i.countWatch("closed")
 		// The server ends every watch from time to time; a server that ends them at once gets a delay.
@@ -125,7 +131,7 @@ func interruptedBy(err error) object.InterruptionReason {
 		return object.InterruptedClosed
 	case errors.Is(err, errBlocked):
 		return object.InterruptedBlocked
-	case errors.Is(err, apiserver.ErrSilent):
+	case errors.Is(err, apiserver.ErrSilent), errors.Is(err, errHeldBack):
 		return object.InterruptedSilent
 	case errors.Is(err, errDoubt), apiserver.IsGone(err):
 		return object.InterruptedListed
@@ -257,7 +263,7 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	got.opened, got.generation = true, i.generation.number.Load()
 	probes := f.doubt.isDue() && f.doubt.isOpen()
 	i.coverage.openWatch(probes, i.deps.Now())
-	i.state.answered(s.watch.Opened, 0)
+	i.state.opened(s.watch.Opened)
 	if !i.broken {
 		i.recovered()
 	}
@@ -270,7 +276,15 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		defer close(s.batches)
 		s.err = s.read()
 	})
-	quiet := time.AfterFunc(replayWithin, func() { i.store.AwaitReplay(0) })
+	if !s.brief {
+		s.done.Go(func() { i.askAbout(s) })
+	}
+	defer func() { got.passed = s.passed.Load() }()
+	quiet := time.AfterFunc(replayWithin, func() {
+		if !s.suspect.Load() {
+			i.store.AwaitReplay(0)
+		}
+	})
 	defer quiet.Stop()
 	for b := range s.batches {
 		quiet.Stop()
@@ -285,7 +299,9 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		}
 		f.apply(ctx, s, b)
 		quiet.Reset(replayWithin)
+		s.applied.Add(int64(len(b.events)))
 		got.frames += len(b.events)
+		got.last = b.read
 		got.objects += b.objects
 		f.generation = got.generation
 	}

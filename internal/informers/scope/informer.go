@@ -53,6 +53,7 @@ type owner struct {
 	relist    relistReason // why the watch ended
 	broken    bool         // the watches end with an error soon after they were opened: opening one does not end the failure
 	stalls    stalls
+	buffering buffering
 	listing   listing
 	retried   time.Time  // when a failed request was last retried
 	asked     bool       // the bus was asked for its last stream event
@@ -70,7 +71,7 @@ func New(d *Deps, spec *Spec) *Informer {
 		state:  state{scope: of.Name, log: d.Log},
 		kicked: make(chan struct{}, 1), done: make(chan struct{}),
 		coverage: coverage{asks: make(chan struct{}, 1)},
-		owner:    owner{created: spec.Created, createdAt: spec.CreatedAt, resume: spec.Origin},
+		owner:    owner{buffering: buffering{pause: askAfter}, created: spec.Created, createdAt: spec.CreatedAt, resume: spec.Origin},
 	}
 	if spec.Internal {
 		i.lastEvents = nil
@@ -116,6 +117,7 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 	var others sync.WaitGroup
 	others.Go(func() { i.store.Run(ctx, i.spec.Every) })
 	others.Go(func() { i.prove(ctx) })
+	defer i.deps.Path.notePassed(i.name)
 	defer i.store.Settle() // last: the owner too has sent what was pending
 	defer others.Wait()
 	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but with a delay if every watch ends so.
@@ -374,6 +376,8 @@ type Deps struct {
 	Lookups    *rate.Limiter        // bounds requests for single revisions
 	Proofs     *rate.Limiter        // bounds requests for the version of the API server
 	LastEvents *LastEvents          // nil: the bus cannot be asked
+	Questions  *rate.Limiter        // bounds the pages of lists of metadata
+	Path       *Path
 	Outage     *Outage
 	Denials    *Denials
 	Metrics    *Vectors

@@ -37,7 +37,7 @@ func NewVectors(reg prometheus.Registerer) *Vectors {
 	v.objects = gauge("kubecdc_informer_objects", "Last-known objects.")
 	v.heldBytes = gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects.")
 	v.lists = counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; birth: a resource was defined while the agent was running; gone: no list, because the resource is no longer defined; resume: from the checkpoint; expired: the API server no longer had the history to continue the watch; undecided: an aggregated API server may have another history; replay: the watches end before they show that all changes since the checkpoint were repeated; stalled: the watches end with an error at one version; retry: the previous list failed).", "cause")
-	v.watches = counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, expired, rewound, undecided: history is compared by a list).", "cause")
+	v.watches = counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, held_back: a list shows what it did not, expired, rewound, undecided: history is compared by a list).", "cause")
 	v.retries = counter("kubecdc_informer_expired_retries_total", "Expired watches retried on a new connection, by result (found: the API server had the history; expired; failed).", "result")
 	v.errors = counter("kubecdc_informer_errors_total", "Failed requests that are retried, by reason: the request and the class of the failure, such as list_forbidden or watch_network.", "reason")
 	v.gaps = counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost, content-changed: none is missing); recovered is true if all of its changes were found with lists.", "reason", "recovered")
@@ -76,7 +76,7 @@ func (v *Vectors) of(scope string) *metrics {
 	for _, cause := range []string{"start", "birth", "gone", "resume", "expired", "undecided", "replay", "stalled", "retry"} {
 		m.lists.WithLabelValues(cause)
 	}
-	for _, cause := range []string{"closed", "error", "blocked", "silent", "expired", "rewound", "undecided"} {
+	for _, cause := range []string{"closed", "error", "blocked", "silent", "held_back", "expired", "rewound", "undecided"} {
 		m.watches.WithLabelValues(cause)
 	}
 	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost} {

@@ -27,11 +27,12 @@ type Status struct {
 	Lag      time.Duration // age of the oldest change that the bus has not acknowledged; 0 if there is none
 	Held     int           // compressed bytes of the last-known objects
 
-	Objects  int  // last-known objects; loaded so far during the first list
-	Expected int  // size of the first list, if the API server reports it; 0 once it is loaded
-	Pending  int  // deltas that a list made pending: unacknowledged reads, and inferred deltas not in the queue yet
-	Resumed  bool // it resumed from the checkpoint
-	Captured bool // the bus has the first snapshot, including snapshot.completed
+	Objects     int  // last-known objects; loaded so far during the first list
+	Expected    int  // size of the first list, if the API server reports it; 0 once it is loaded
+	Pending     int  // deltas that a list made pending: unacknowledged reads, and inferred deltas not in the queue yet
+	Resumed     bool // it resumed from the checkpoint
+	Captured    bool // the bus has the first snapshot, including snapshot.completed
+	NoBookmarks bool // its watches have shown no bookmark for minutes: their silence shows nothing
 }
 
 // firstListFailures limits the failures in a row, about 4 s, before the first snapshot is complete without a scope's first list.
@@ -48,9 +49,8 @@ func (s Status) HoldsBack() bool {
 const (
 	// staleAfter is the limit of failures, and of silence on a watch with bookmarks. A bookmark arrives each minute.
 	staleAfter = 3 * time.Minute
-	// staleWithoutBookmarks is the limit of silence without bookmarks. A watch lasts up to 10 min, and the next one, when opened, ends the
-	// silence.
-	staleWithoutBookmarks = 12 * time.Minute
+	// unmarkedAfter is the time without a bookmark, from the opening of the first watch on, after which a scope is called unmarked.
+	unmarkedAfter = 2 * time.Minute
 	// staleUnanswered is the limit of a list's wait for its next object or page. Then it is also retried (apiserver.Silence).
 	staleUnanswered = apiserver.Silence
 )
@@ -69,6 +69,7 @@ type state struct {
 	phase   Phase
 	expects int    // objects, as the first list reports, while it is loaded
 	note    string // see Status.Note
+	held    heldBack
 	contact
 	failure
 }
@@ -78,6 +79,7 @@ type contact struct {
 	last   time.Time // event, bookmark or list; a time of the run, as in events
 	life   time.Time // last response: also the opening of a watch, or a page of a list
 	waits  time.Time // time since which a list waits for the API server, including attempts without an answer; zero if none waits
+	opens  time.Time // when the first watch was opened
 	unread bool      // the watch is ended because the queue is full: no response is possible
 }
 
@@ -120,6 +122,16 @@ func (s *state) answered(at time.Time, expects int) {
 	}
 }
 
+// opened records that a watch was opened.
+func (s *state) opened(at time.Time) {
+	s.answered(at, 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opens.IsZero() {
+		s.opens = at
+	}
+}
+
 // awaits records that a list waits for the API server: for a page, or, after an object was received (more), for the next one.
 func (s *state) awaits(at time.Time, more bool) {
 	s.mu.Lock()
@@ -132,7 +144,7 @@ func (s *state) awaits(at time.Time, more bool) {
 // stale reports whether the known state may be out of date, and the time of the last response. A scope that does not wait for the API
 // server is not stale, nor is one whose failure needs an operator. It must be called with mu held.
 func (s *state) stale(now time.Time) (since time.Time, stale bool) {
-	since, within := s.life, staleWithoutBookmarks
+	since = s.life
 	switch {
 	case s.unread:
 		return since, false
@@ -140,12 +152,14 @@ func (s *state) stale(now time.Time) (since time.Time, stale bool) {
 		return s.waits, true
 	case !s.phase.isListed(), !s.waits.IsZero(), s.err != nil && apiserver.NeedsOperator(apiserver.Reason(s.err)):
 		return since, false
+	case s.held.why != "":
+		return s.held.since, true
 	case s.err != nil:
-		since, within = s.failing, staleAfter
-	case s.marks.Load():
-		within = staleAfter
+		since = s.failing
+	case !s.marks.Load(): // silence shows nothing
+		return since, false
 	}
-	return since, now.Sub(since) > within
+	return since, now.Sub(since) > staleAfter
 }
 
 // health returns the health, and the time since which it is not HealthOK. It must be called with mu held.
@@ -210,8 +224,11 @@ func (i *Informer) Status() Status {
 	}
 	if s.err != nil {
 		out.Error, out.Reason, out.Failures = s.err.Error(), apiserver.Reason(s.err), s.fails
+	} else if s.held.why != "" {
+		out.Error, out.Reason = s.held.why, ReasonHeldBack
 	}
 	out.Note = s.note
+	out.NoBookmarks = !s.marks.Load() && !s.opens.IsZero() && now.Sub(s.opens) > unmarkedAfter && !s.phase.IsLeaving()
 	out.Health, out.Since = s.health(now)
 	return out
 }

@@ -54,17 +54,26 @@ type stream struct {
 	watch    *apiserver.Stream
 	done     sync.WaitGroup
 
-	batches  chan *batch  // closed by the reader when the HTTP watch has ended, and all of its events are delivered
+	batches  chan *batch   // closed by the reader when the HTTP watch has ended, and all of its events are delivered
+	brief    bool          // the API server is asked to end it soon
+	shown    atomic.Uint64 // the highest version that was read, or at which it was opened
+	frames   atomic.Int64  // that were read
+	applied  atomic.Int64  // those of them that the store has
+	began    time.Time
+	lastRead atomic.Int64 // when the last frame was read, or the watch was opened, in nanoseconds since began
+	suspect  atomic.Bool  // a list has a change that was not shown
+	passed   atomic.Bool  // the path holds back nothing: see pass
 	applying atomic.Int64 // when the owner began to apply an event, in nanoseconds since the opening of the watch; 0: no event
 
 	// The reader owns these until it has closed batches.
 	whole bool
 	err   error
+	first time.Time // when the first frame was read
 }
 
 // newStream prepares an HTTP watch. The caller must close it.
 func newStream(ctx context.Context, i *Informer, r *reader) *stream {
-	s := &stream{informer: i, reader: r, batches: make(chan *batch)}
+	s := &stream{informer: i, reader: r, batches: make(chan *batch), brief: i.buffering.brief, began: time.Now()}
 	s.owner, s.stop = context.WithCancel(ctx)
 	s.ctx, s.end = context.WithCancelCause(s.owner)
 	return s
@@ -83,9 +92,15 @@ func (s *stream) close() {
 // open opens the HTTP watch. alone: on its own connection.
 func (s *stream) open(rv uint64, alone bool) (err error) {
 	i := s.informer
-	s.watch, err = i.deps.Client.Stream(s.ctx, i.resource, i.selection.Namespace, metav1.ListOptions{
+	o := metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(rv), LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector,
-	}, i.state.marks.Load(), alone)
+	}
+	if s.brief {
+		o.TimeoutSeconds = new(int64(briefWatch.Seconds()))
+	}
+	s.shown.Store(rv)
+	s.watch, err = i.deps.Client.Stream(s.ctx, i.resource, i.selection.Namespace, o, i.state.marks.Load(), alone)
+	s.lastRead.Store(int64(time.Since(s.began)))
 	if err != nil && errors.Is(context.Cause(s.ctx), errGeneration) {
 		return errGeneration
 	}
@@ -121,18 +136,24 @@ func (s *stream) fill(b *batch) error {
 	*b = batch{events: b.events[:0]}
 	s.reader.newBatch()
 	for bytes := 0; ; {
-		typ, raw, err := s.watch.Next()
+		typ, raw, err := s.next()
 		if err := s.ended(err); err != nil {
 			return err
 		}
 		if len(b.events) == 0 {
 			b.read = time.Now()
 			b.observed = s.informer.deps.Now()
+			if s.first.IsZero() {
+				s.first = b.read
+			}
 			s.informer.state.answered(b.read, 0)
 		}
 		if err := s.add(b, typ, raw); err != nil {
 			return err
 		}
+		s.lastRead.Store(int64(b.read.Sub(s.began)))
+		s.shown.Store(max(s.shown.Load(), b.events[len(b.events)-1].Version))
+		s.frames.Add(1)
 		bytes += len(raw)
 		if len(b.events) == batchEvents || bytes >= batchBytes || !s.watch.Ready() {
 			return nil
@@ -145,6 +166,8 @@ func (s *stream) ended(err error) error {
 	switch cause := context.Cause(s.ctx); {
 	case errors.Is(cause, errGeneration):
 		return errGeneration
+	case errors.Is(cause, errHeldBack):
+		return cause
 	case err == nil, errors.Is(err, apiserver.ErrSilent):
 		return err
 	case errors.Is(err, io.EOF):
@@ -156,6 +179,33 @@ func (s *stream) ended(err error) error {
 		return fmt.Errorf("watch: %w", err)
 	}
 }
+
+// next returns the next frame.
+func (s *stream) next() (watch.EventType, []byte, error) {
+	switch {
+	case s.first.IsZero(), s.passed.Load(), s.watch.Ready():
+		return s.watch.Next()
+	case time.Since(s.first) >= passesBusy:
+		s.pass()
+		return s.watch.Next()
+	}
+	waits := time.AfterFunc(passesAfter, s.pass)
+	defer waits.Stop()
+	return s.watch.Next()
+}
+
+// pass notes that the end of the HTTP watch did not follow its frames at once. A proxy that buffers
+// passes on frames with the end.
+func (s *stream) pass() {
+	s.passed.Store(true)
+	s.informer.state.clearHeldBack()
+}
+
+// lastFrame returns when the last frame was read, or the HTTP watch was opened.
+func (s *stream) lastFrame() time.Time { return s.began.Add(time.Duration(s.lastRead.Load())) }
+
+// isApplied reports whether the store has all frames that were read.
+func (s *stream) isApplied() bool { return s.applied.Load() == s.frames.Load() }
 
 // add appends the event of a frame.
 func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {

@@ -10,16 +10,7 @@ import (
 // Ref returns the Ref of the last-known object with that name, uid and clause, or a new one, and the stamp of its last-known managedFields.
 // It keeps none of the arguments. scratch is a buffer for the key.
 func (s *Store) Ref(namespace, name, uid []byte, clause uint16, scratch *[]byte) (*object.Ref, object.Stamp) {
-	k := append((*scratch)[:0], s.prefix...)
-	k = append(k, namespace...)
-	if len(namespace) > 0 {
-		k = append(k, '/')
-	}
-	k = append(k, name...)
-	*scratch = k
-	s.mu.RLock()
-	last := s.known.objects[string(k)].last
-	s.mu.RUnlock()
+	last := s.lastOf(namespace, name, scratch)
 	var managed object.Stamp
 	if last != nil && last.Ref.UID == string(uid) {
 		if managed = last.Managed; last.Ref.Clause == clause {
@@ -36,6 +27,27 @@ func (s *Store) Has(name string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.known.objects[s.prefix+name].last != nil
+}
+
+// HasObject reports whether the object with that name and uid is known. scratch is a buffer for the
+// key.
+func (s *Store) HasObject(namespace, name, uid []byte, scratch *[]byte) bool {
+	last := s.lastOf(namespace, name, scratch)
+	return last != nil && last.Ref.UID == string(uid)
+}
+
+// lastOf returns the last-known object of that name, or nil.
+func (s *Store) lastOf(namespace, name []byte, scratch *[]byte) *object.Object {
+	k := append((*scratch)[:0], s.prefix...)
+	k = append(k, namespace...)
+	if len(namespace) > 0 {
+		k = append(k, '/')
+	}
+	k = append(k, name...)
+	*scratch = k
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.known.objects[string(k)].last
 }
 
 // Knows reports whether the store has had the version o of an object, or a later one.
