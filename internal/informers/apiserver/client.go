@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,6 +155,16 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("read namespace kube-system, whose uid names the cluster (the agent needs get on it): %w", err)
 	}
 	return string(ns.UID), nil
+}
+
+// Version returns what identifies the release of the API server, and the release whose behavior it
+// emulates. API servers of one release have one.
+func (c *Client) Version(ctx context.Context) (string, error) {
+	var v struct{ GitVersion, GitCommit, EmulationMajor, EmulationMinor string }
+	if err := decode(c.asks.Get().AbsPath("/version").SetHeader("Accept", JSON).Do(ctx), &v); err != nil {
+		return "", fmt.Errorf("read the version of the API server: %w", err)
+	}
+	return strings.Join([]string{v.GitVersion, v.GitCommit, v.EmulationMajor, v.EmulationMinor}, " "), nil
 }
 
 // decode decodes the JSON of a response.
