@@ -62,7 +62,7 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if !c.Continued && !i.isUnknownToBus() { // otherwise the bus has no later event
 		i.store.AwaitReplay(now)
 	}
-	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c)...)
+	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c, now)...)
 	i.resume, i.resumed, i.replayed = nil, c, now
 	i.created = 0 // the store has what was before it
 	i.state.resumed.Store(true)
@@ -116,11 +116,12 @@ func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, e
 	}
 }
 
-// announceCheckpoint returns the notices that precede the changes since the checkpoint.
-func (i *Informer) announceCheckpoint(c *Origin) []*store.Notice {
+// announceCheckpoint returns the notices that precede the changes since the checkpoint. now is the
+// last known resourceVersion.
+func (i *Informer) announceCheckpoint(c *Origin, now uint64) []*store.Notice {
 	rv := c.ResourceVersion
 	if c.Lost == nil && c.isOf(i.resource) && i.hasOtherForms(c) {
-		return i.announceForms(c)
+		return i.announceForms(c, now)
 	}
 	notices := i.snapshotBehind(c)
 	reason := object.ContentChanged
@@ -152,10 +153,10 @@ func (c *Origin) isOf(r *object.Resource) bool { return c.Version == r.Version &
 
 // announceForms returns the notices that the API server serves the objects of the checkpoint in
 // another form. A snapshot that the last run has begun is replaced by another one.
-func (i *Informer) announceForms(c *Origin) []*store.Notice {
+func (i *Informer) announceForms(c *Origin, now uint64) []*store.Notice {
 	i.log.Warn("since the last run, the API server serves known versions with other contents: publishing a gap and reading the objects again",
 		"scope", i.name, "since", c.LastSeen)
-	notices := []*store.Notice{i.store.FormsChanged(c.Forms, store.Loss{From: c.ResourceVersion, Since: c.LastSeen})}
+	notices := []*store.Notice{i.store.FormsChanged(c.Forms, store.Loss{From: c.ResourceVersion, Since: c.LastSeen}, now)}
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 	case !c.Continued && i.isUnknownToBus():

@@ -88,7 +88,7 @@ func (s *Store) Reform(all []*object.Object, l Loss) bool {
 		return true
 	}
 	s.gaugeLocked()
-	n := s.FormsChanged(was, l)
+	n := s.FormsChanged(was, l, 0)
 	s.noteReformLocked(n.reform)
 	s.closeGateLocked()
 	s.gate.interrupt()
@@ -98,16 +98,17 @@ func (s *Store) Reform(all []*object.Object, l Loss) bool {
 }
 
 // FormsChanged returns the notice that last-known versions have other forms than consumers know.
-// was is the fingerprint of all forms that they know. A snapshot follows, unless none is ever sent.
-// The Reason of l does not count.
-func (s *Store) FormsChanged(was uint64, l Loss) *Notice {
+// was is the fingerprint of all forms that they know, and to the resourceVersion at which the new
+// ones were found; 0: that up to which the store has everything. A snapshot follows, unless none is
+// ever sent. The Reason of l does not count.
+func (s *Store) FormsChanged(was uint64, l Loss, to uint64) *Notice {
 	r := &reform{loss: l, was: was}
 	n := &Notice{reform: r}
 	n.event = func() *object.StreamEvent {
 		s.snaps.due = s.snaps.due || s.o.Snapshots
 		return &object.StreamEvent{
 			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope,
-			From: min(r.loss.From, s.known.rv), To: s.known.rv, Since: s.Past(r.loss.Since), Reason: object.ContentChanged,
+			From: min(r.loss.From, s.known.rv), To: max(to, s.known.rv), Since: s.Past(r.loss.Since), Reason: object.ContentChanged,
 		}
 	}
 	n.done = func() { r.receipt.Acked(nil) }
