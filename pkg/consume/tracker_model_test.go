@@ -296,7 +296,7 @@ func (w *world) restore(crash bool) {
 // reform is a change of the form of known versions, which the agent announces. A snapshot follows, sometimes later.
 func (w *world) reform(scope string) {
 	if w.reforms == 8 || !w.agent.running || !w.runs[0].isStarted(w, scope) {
-		return // a Tracker forgets ids
+		return // a Tracker keeps only the last ids
 	}
 	w.reforms++
 	gap := w.marker(consume.TypeGap, scope, &snapshot{id: fmt.Sprint("F", w.reforms), rv: w.rv})
@@ -504,8 +504,8 @@ func (m *model) isNews(e *consume.Event) bool {
 	})
 }
 
-// isReformed reports whether a read shows a known object in another form: a gap says that there is one, the read is the first
-// of a snapshot that started after the gap, and no snapshot of the gap's scope that did is complete.
+// isReformed reports whether a read shows a known object in another form, as a gap has said. The read is the first one of a
+// snapshot that started after the gap, and no such snapshot of the gap's scope is complete.
 func (m *model) isReformed(e *consume.Event, reading string) bool {
 	if _, alive := m.alive[e.UID]; !alive {
 		return false
