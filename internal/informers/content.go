@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
@@ -35,7 +36,7 @@ func (s *Manager) followVersion(ctx context.Context) {
 // not known.
 func (s *Manager) noteVersion(last, now string) {
 	seen := s.extensions.SeenAt()
-	for _, i := range s.observing() {
+	for _, i := range s.capturing() {
 		isKnown := now != "" && last != ""
 		if isKnown && now != last {
 			i.NoteContentChange()
@@ -50,12 +51,17 @@ func (s *Manager) noteVersion(last, now string) {
 	}
 }
 
+// capturing returns the informers whose objects are captured.
+func (s *Manager) capturing() []*running {
+	return slices.DeleteFunc(s.observing(), func(r *running) bool { return r.Spec().Internal })
+}
+
 // compareForms compares the scopes that are due until ctx ends, one after the other: after an
 // upgrade of the API server, all are due at once.
 func (s *Manager) compareForms(ctx context.Context) {
 	for {
 		var next time.Time
-		for _, i := range s.observing() {
+		for _, i := range s.capturing() {
 			if at, is := i.FormsDue(); is && !at.After(time.Now()) {
 				i.CompareForms(ctx)
 			}

@@ -2,6 +2,8 @@ package informers_test
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"testing"
@@ -257,37 +259,57 @@ func TestTwoAPIServersThatAnswerDifferently(t *testing.T) {
 	})
 }
 
-// checkForms fails unless each before is what the record has of the object, except between a gap and its read, and unless the record ends with want.
+// checkForms fails unless each before is what the record has of the object, except between a gap that may change it and its next event. The record
+// must end with want. Copies of events do not count.
 func (r *recorder) checkForms(t *testing.T, want map[string]string) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known, doubted := map[string]string{}, map[string]bool{}
+	type state struct {
+		value, uid string
+		rv         uint64
+		doubted    bool
+	}
+	known := map[string]*state{}
+	read := map[string]bool{} // by the snapshot under way
 	for _, d := range r.deltas {
 		if e := d.Stream; e != nil {
-			if e.Reason == object.ContentChanged {
-				for name := range known {
-					doubted[name] = true
+			switch {
+			case e.Kind == object.Gap && !e.Recovered:
+				for _, o := range known {
+					o.doubted = true
 				}
+			case e.Kind == object.SnapshotStarted:
+				clear(read)
+			case e.Kind == object.SnapshotCompleted:
+				maps.DeleteFunc(known, func(name string, _ *state) bool { return !read[name] })
 			}
 			continue
 		}
 		name := d.Ref.Name()
-		if was, ok := known[name]; ok && d.Op != object.Read && !doubted[name] && valueOf(d.Before) != was {
-			t.Errorf("%s: the record has %q before it", short(d), was)
+		read[name] = true
+		was := known[name]
+		if was != nil && d.Op != object.Read {
+			if d.ResourceVersion <= was.rv && d.Ref.UID == was.uid {
+				continue // a copy
+			}
+			if d.Before != nil && d.Ref.UID == was.uid && !was.doubted && d.Previous == was.rv && valueOf(d.Before) != was.value {
+				t.Errorf("%s: the record has %q before it", short(d), was.value)
+			}
 		}
-		delete(doubted, name)
-		if known[name] = valueOf(d.After); d.After == nil {
+		switch {
+		case d.After != nil:
+			known[name] = &state{value: valueOf(d.After), uid: d.Ref.UID, rv: d.ResourceVersion}
+		case was != nil && was.uid == d.Ref.UID:
 			delete(known, name)
 		}
 	}
-	for name, value := range want {
-		if known[name] != value {
-			t.Errorf("the record has %q of %s, want %q", known[name], name, value)
-		}
+	got := map[string]string{}
+	for name, o := range known {
+		got[name] = o.value
 	}
-	if len(known) != len(want) {
-		t.Errorf("the record has %v, want %v", known, want)
+	if !maps.Equal(got, want) {
+		t.Errorf("the record has %v, want %v", got, want)
 	}
 }
 
@@ -358,4 +380,71 @@ func TestComparisonOfFormsFails(t *testing.T) {
 			t.Errorf("%d failures, status %+v", failures, l.set.Status())
 		}
 	})
+}
+
+// Objects change, forms change, watches break, history expires, and the agent restarts, at random. Each before is what the record has of the
+// object, unless a gap says that it may not be. In the end, the record has all objects in their present form.
+func TestFormsUnderFaults(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { formsUnderFaults(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func formsUnderFaults(t *testing.T, rng *rand.Rand) {
+	s, m := newAPIServer(t), newMemory()
+	s.release = "v1"
+	var record []*object.Delta
+	names := []string{"a", "b", "c", "d"}
+	l := live(t, s, m, nil)
+	end := func() {
+		if rng.IntN(3) > 0 { // otherwise it is killed
+			_ = m.Flush(t.Context())
+		}
+		l.end()
+		record = append(record, l.deltas...)
+	}
+	releases := 1
+	for range 60 {
+		name := names[rng.IntN(len(names))]
+		switch rng.IntN(10) {
+		case 0, 1, 2:
+			s.put(name, fmt.Sprint(rng.IntN(100)), nil)
+		case 3:
+			s.delete(name)
+		case 4:
+			s.setForm([]string{"", " x", " y"}[rng.IntN(3)])
+			if rng.IntN(2) == 0 {
+				releases++
+				s.do(func() { s.release = fmt.Sprint("v", releases) })
+			}
+		case 5:
+			s.CloseClientConnections()
+		case 6:
+			s.compact()
+		case 7:
+			s.bookmark()
+		case 8:
+			pass(time.Duration(rng.IntN(100)) * time.Minute)
+		case 9:
+			end()
+			l = live(t, s, m, nil)
+			if rng.IntN(2) == 0 {
+				pass(time.Minute)
+			}
+		}
+		pass(time.Duration(rng.IntN(20)) * time.Second)
+	}
+	pass(2 * time.Hour)
+	s.do(func() { s.release = "last" })
+	pass(2 * time.Hour)
+	end()
+	want := map[string]string{}
+	s.do(func() {
+		for _, v := range s.now {
+			want[v.name] = v.value + s.form
+		}
+	})
+	(&recorder{deltas: record}).checkForms(t, want)
 }

@@ -73,13 +73,13 @@ func (v *Vectors) of(scope string) *metrics {
 		errors: v.errors.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
 	}
 	// Create the series at the start, so that increase() counts the first.
-	for _, cause := range []string{"start", "birth", "gone", "resume", "expired", "undecided", "replay", "stalled", "retry"} {
+	for _, cause := range []string{"start", "birth", "gone", "resume", "expired", "undecided", "replay", "stalled", "content", "retry"} {
 		m.lists.WithLabelValues(cause)
 	}
 	for _, cause := range []string{"closed", "error", "blocked", "silent", "expired", "rewound", "undecided"} {
 		m.watches.WithLabelValues(cause)
 	}
-	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost} {
+	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost, object.ContentChanged} {
 		m.store.Gaps.WithLabelValues(string(g), "false")
 	}
 	for _, g := range []object.GapReason{object.Expired, object.SelectionChanged, object.ContentChanged} {
