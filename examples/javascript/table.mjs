@@ -6,6 +6,7 @@ export class Table {
   rows = new Map(); // by cluster, resource and uid: the objects that exist
   gone = new Map(); // by cluster, resource and uid: the objects that no longer exist
   #reading = new Map(); // by cluster and scope: the snapshot being read, and the position of its start
+  #changed = new Map(); // by cluster and scope: the last gap after which known versions have other content
   #seen = new Map(); // cluster and id of stream events
   #position = 0;
 
@@ -26,8 +27,10 @@ export class Table {
 
     const key = `${cluster} ${resource} ${uid}`;
     const known = this.rows.get(key);
-    const shown =
-      op !== "r" || [...this.#reading.values()].some((s) => s.cluster === cluster && s.snapshot === data.snapshot);
+    const readings = [...this.#reading.values()].filter((s) => s.cluster === cluster && s.snapshot === data.snapshot);
+    const shown = op !== "r" || readings.length > 0;
+    // After a gap content-changed, the first read of a snapshot replaces the known version.
+    const other = op === "r" && readings.some((s) => known?.position < s.position && this.#mayDiffer(known, s.position));
     row.position = shown ? this.#position : (known?.position ?? 0);
     if (known && op === "r") known.position = row.position; // The snapshot confirms that it exists.
 
@@ -37,7 +40,7 @@ export class Table {
       // A copy, or a late record. But the same version is news if a snapshot reads an object that had left the selection,
       // or if the object has entered another scope.
       const again = (op === "r" && shown) || (op === "e" && part !== last.part);
-      if (known || !again || version < last.version) return [];
+      if ((known && !other) || !again || version < last.version) return [];
     }
     if ("dl".includes(op)) {
       this.rows.delete(key);
@@ -57,16 +60,25 @@ export class Table {
     const cluster = clusterOf(event);
     if (!["snapshot.started", "snapshot.completed", "gap"].includes(kind) || this.#seen.has(`${cluster} ${id}`)) return [];
     keep(this.#seen, `${cluster} ${id}`, true);
-    if (kind === "gap") return data.deadLetter ? this.#letter(`${cluster} ${resourceOf(event)}`, data.deadLetter) : [];
     const key = `${cluster} ${scope}`;
+    if (kind === "gap") {
+      if (data.reason === "content-changed") this.#changed.set(key, { cluster, scope, position: this.#position });
+      return data.deadLetter ? this.#letter(`${cluster} ${resourceOf(event)}`, data.deadLetter) : [];
+    }
     const reading = this.#reading.get(key);
     if (kind === "snapshot.started") {
       this.#reading.set(key, { cluster, snapshot: data.snapshot, position: this.#position });
     } else if (kind === "snapshot.completed" && reading?.snapshot === data.snapshot) {
       this.#reading.delete(key);
+      if (this.#changed.get(key)?.position < reading.position) this.#changed.delete(key);
       return this.#sweep(cluster, scope, reading.position);
     }
     return [];
+  }
+
+  // Reports whether a gap before a position says that the known version of a row has other content.
+  #mayDiffer(row, started) {
+    return [...this.#changed.values()].some((c) => c.position < started && covers(c.cluster, c.scope, row));
   }
 
   // Applies a gap for the dead letter with this id: the object exists, unless the event is its deletion.

@@ -23,6 +23,7 @@ class Table:
         self.rows = {}  # by (cluster, resource, uid): the objects that exist
         self.gone = {}  # by (cluster, resource, uid): the objects that no longer exist
         self.reading = {}  # by (cluster, scope): the snapshot being read, and the position of its start
+        self.changed = {}  # by (cluster, scope): the position of a gap after which known versions have other content
         self.seen = {}  # (cluster, id) of stream events
         self.position = 0
 
@@ -42,7 +43,10 @@ class Table:
 
         key = (cluster_of(event), resource, event.get_extension("uid"))
         known = self.rows.get(key)
-        shown = op != "r" or any(k[0] == key[0] and id == data["snapshot"] for k, (id, _) in self.reading.items())
+        started = [at for k, (id, at) in self.reading.items() if op == "r" and k[0] == key[0] and id == data["snapshot"]]
+        shown = op != "r" or bool(started)
+        # After a gap content-changed, the first read of a snapshot replaces the known version.
+        other = any(known and known.position < at and self._may_differ(key, known, at) for at in started)
         row.position = self.position if shown else known.position if known else 0
         if known and op == "r":
             known.position = row.position  # The snapshot confirms that it exists.
@@ -54,7 +58,7 @@ class Table:
             # A copy, or a late record. But the same version is news if a snapshot reads an object that had left the selection,
             # or if the object has entered another scope.
             again = op == "r" and shown or op == "e" and part != last.part
-            if known or not again or version < last.version:
+            if known and not other or not again or version < last.version:
                 return []
         if op in ("d", "l"):
             self.rows.pop(key, None)
@@ -71,14 +75,23 @@ class Table:
         if kind not in ("snapshot.started", "snapshot.completed", "gap") or (cluster, event.get_id()) in self.seen:
             return []
         keep(self.seen, (cluster, event.get_id()), None)
-        if kind == "gap":
-            return self._letter((cluster, resource_of(event)), data["deadLetter"]) if "deadLetter" in data else []
         scope = (cluster, event.get_extension("scope"))
+        if kind == "gap":
+            if data["reason"] == "content-changed":
+                self.changed[scope] = self.position
+            return self._letter((cluster, resource_of(event)), data["deadLetter"]) if "deadLetter" in data else []
         if kind == "snapshot.started":
             self.reading[scope] = (data["snapshot"], self.position)
         elif kind == "snapshot.completed" and self.reading.get(scope, (None,))[0] == data["snapshot"]:
-            return self._sweep(scope, self.reading.pop(scope)[1])
+            started = self.reading.pop(scope)[1]
+            if self.changed.get(scope, started) < started:
+                del self.changed[scope]
+            return self._sweep(scope, started)
         return []
+
+    def _may_differ(self, key, row, started):
+        """Reports whether a gap before a position says that the known version of a row has other content."""
+        return any(at < started and covers(scope, key, row) for scope, at in self.changed.items())
 
     def _letter(self, resource, id):
         """Applies a gap for the dead letter with this id: the object exists, unless the event is its deletion."""

@@ -165,6 +165,9 @@ func uncertainty(s *timeline.Scope) string {
 			return text + ", and nothing has closed it yet; ask for a moment before it, or again later ('kubecdc status' shows what the agent does)"
 		}
 		text += " to " + to
+		if s.Reason == consume.ReasonContentChanged {
+			text += "; no version is missing, but the API server has begun to serve known versions in another form"
+		}
 		if s.Recovered {
 			text += "; its versions were found later, except those of objects that were created and deleted inside it"
 		}

@@ -47,6 +47,7 @@ type step struct {
 // Log collects what happened after a moment, for View.Follow. It keeps objects compressed.
 type Log struct {
 	entries map[string][]entry // by resource, in the order of the record
+	highest map[string]uint64  // version, by resource
 	packers map[string]*packer
 }
 
@@ -63,7 +64,7 @@ type entry struct {
 // Add adds the next version of the record. It keeps no reference to it.
 func (l *Log) Add(v *timeline.Version) {
 	if l.packers == nil {
-		l.entries, l.packers = map[string][]entry{}, map[string]*packer{}
+		l.entries, l.highest, l.packers = map[string][]entry{}, map[string]uint64{}, map[string]*packer{}
 	}
 	p := l.packers[v.Resource]
 	if p == nil {
@@ -75,6 +76,10 @@ func (l *Log) Add(v *timeline.Version) {
 		p.sample = timeline.Version{Object: consume.Object{Namespace: v.Namespace}, APIVersion: v.APIVersion, Kind: v.Kind}
 	}
 	e := entry{version: number(v.ResourceVersion), time: v.Time, history: v.History, gone: v.Gone()}
+	if v.Again { // its form is later than its version
+		e.version = max(e.version, l.highest[v.Resource])
+	}
+	l.highest[v.Resource] = max(l.highest[v.Resource], e.version)
 	if !e.gone && v.After != nil {
 		e.object = p.pack(v, v.After)
 		e.ref = e.object.Ref

@@ -255,7 +255,7 @@ func TestConfigMapHoldsManyScopes(t *testing.T) {
 		s := d.Scopes["deployments.apps/shop*?labels=tier!=web,a<b"]
 		ns := fmt.Sprintf("team-%d-%x", i, r.Uint32())
 		s.Namespaces, s.LabelSelector, s.Snapshot = []string{ns}, "", nil
-		s.ResourceVersion, s.State = r.Uint64N(1e9), r.Uint64()
+		s.ResourceVersion, s.State, s.Forms = r.Uint64N(1e9), r.Uint64(), r.Uint64()
 		d.Scopes["deployments.apps/"+ns] = s
 	}
 	s := newAPIServer(t).store(t)

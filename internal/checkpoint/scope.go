@@ -47,6 +47,9 @@ type Scope struct {
 	// State is a fingerprint of the objects and their versions at ResourceVersion: a restored etcd may use the same
 	// resourceVersion for another content.
 	State uint64 `json:"state,string"`
+	// Forms is a fingerprint of the contents of the same objects, in the form that consumers have: an API server may serve
+	// a version in another form later. 0: there are no objects, or an older release wrote the checkpoint.
+	Forms uint64 `json:"forms,omitempty,string"`
 	// Ignored lists the agent's own objects, as namespace/name, which State leaves out. Empty: none. nil: an older release
 	// wrote the checkpoint, or the agent has no objects of this resource.
 	Ignored []string `json:"ignored,omitzero"`

@@ -133,7 +133,7 @@ func (p *Printer) streamText(kind string, s *consume.Stream) []string {
 	case consume.TypeScopeEnded:
 		parts = append(parts, "ended"+version(" at rv ", s.ResourceVersion), endReason(s))
 	case consume.TypeGap:
-		parts = append(parts, gapReason(s.Reason))
+		parts = append(parts, gapReason(s))
 		span := version("from rv ", s.FromResourceVersion) + version(" to rv ", s.ToResourceVersion)
 		if s.FromResourceVersion != "" && s.FromResourceVersion == s.ToResourceVersion {
 			span = version("at rv ", s.FromResourceVersion)
@@ -147,6 +147,8 @@ func (p *Printer) streamText(kind string, s *consume.Stream) []string {
 		switch {
 		case s.Reason == consume.ReasonContentChanged && s.Recovered:
 			parts = append(parts, "nothing is missing")
+		case s.Reason == consume.ReasonContentChanged:
+			parts = append(parts, "no version is missing, and a snapshot has the new form")
 		case s.Recovered:
 			parts = append(parts, "all versions in between were found")
 		default:
@@ -185,8 +187,8 @@ func version(words, rv string) string {
 }
 
 // gapReason returns the reason of a gap with an explanation.
-func gapReason(reason consume.GapReason) string {
-	switch reason {
+func gapReason(s *consume.Stream) string {
+	switch s.Reason {
 	case consume.ReasonExpired:
 		return "expired: history too old to be read"
 	case consume.ReasonCompacted:
@@ -198,6 +200,9 @@ func gapReason(reason consume.GapReason) string {
 	case consume.ReasonCheckpointLost:
 		return "checkpoint-lost: the agent had lost its position"
 	case consume.ReasonContentChanged:
+		if !s.Recovered {
+			return "content-changed: the API server serves known versions in another form"
+		}
 		return "content-changed: strip, redaction or its key was changed"
 	case consume.ReasonForbidden:
 		return "forbidden: the agent was not allowed to read"
@@ -206,5 +211,5 @@ func gapReason(reason consume.GapReason) string {
 	case "":
 		return "history is missing"
 	}
-	return string(reason)
+	return string(s.Reason)
 }

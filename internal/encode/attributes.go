@@ -156,6 +156,9 @@ func appendStreamID(dst []byte, d *object.Delta) []byte {
 		switch { // a gap of another reason, or a later one that is not recovered, may have the same ends
 		case s.Reason == object.ContentChanged:
 			dst = append(append(dst, '/'), object.ContentChanged...)
+			if !s.Recovered { // the API server may change the form of one version again
+				dst = strconv.AppendInt(append(dst, '/'), d.Observed, 10)
+			}
 		case s.Recovered:
 			dst = append(dst, "/recovered"...)
 		}

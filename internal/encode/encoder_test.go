@@ -122,6 +122,9 @@ func deltas() map[string]*object.Delta {
 		}
 		ds["gap-"+string(reason)] = &object.Delta{Stream: &gap}
 	}
+	reformed := *ds["gap-content-changed"].Stream
+	reformed.To, reformed.Recovered = 48307, false
+	ds["gap-content-reformed"] = &object.Delta{Stream: &reformed}
 	ds["gap-dead-letter"] = &object.Delta{Stream: &object.StreamEvent{
 		Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48007, To: 48211, Reason: object.DeadLetter,
 		Letter: "deployments.apps/" + web.UID + "/48211",
@@ -280,24 +283,25 @@ func TestEncodeMembers(t *testing.T) {
 func TestEncodeIDs(t *testing.T) {
 	const uid = "/7c0e8a42-51f0-4f7e-9d6f-6d0b6b3f2a01/"
 	for name, want := range map[string]string{
-		"created":             "deployments.apps" + uid + "48007",
-		"created-inferred":    "pods" + uid + "300",
-		"updated":             "deployments.apps" + uid + "48211",
-		"deleted":             "deployments.apps" + uid + "d",
-		"deleted-inferred":    "pods" + uid + "d",
-		"read":                "deployments.apps" + uid + "48007/r/20261120T150000.000Z-48007",
-		"entered":             "pods" + uid + "310",
-		"left":                "pods" + uid + "320/l",
-		"left-inferred":       "pods" + uid + "320/l",
-		"snapshot-started":    "deployments.apps/20261120T150000.000Z-48007/started",
-		"snapshot-completed":  "pods/shop?labelSelector=team=payments/20261120T150000.000Z-48007/completed",
-		"gap":                 "deployments.apps/gap/48300-52017/recovered",
-		"gap-compacted":       "deployments.apps/gap/48300-52017",
-		"gap-rewound":         "deployments.apps/gap/48300-31000/h1",
-		"gap-dead-letter":     "deployments.apps/gap/48007-48211/deployments.apps" + uid + "48211",
-		"gap-content-changed": "deployments.apps/gap/48300-48300/content-changed",
-		"scope-started":       "pods/started/1795186800123456789",
-		"scope-ended":         "pods/ended/1795186800123456789",
+		"created":              "deployments.apps" + uid + "48007",
+		"created-inferred":     "pods" + uid + "300",
+		"updated":              "deployments.apps" + uid + "48211",
+		"deleted":              "deployments.apps" + uid + "d",
+		"deleted-inferred":     "pods" + uid + "d",
+		"read":                 "deployments.apps" + uid + "48007/r/20261120T150000.000Z-48007",
+		"entered":              "pods" + uid + "310",
+		"left":                 "pods" + uid + "320/l",
+		"left-inferred":        "pods" + uid + "320/l",
+		"snapshot-started":     "deployments.apps/20261120T150000.000Z-48007/started",
+		"snapshot-completed":   "pods/shop?labelSelector=team=payments/20261120T150000.000Z-48007/completed",
+		"gap":                  "deployments.apps/gap/48300-52017/recovered",
+		"gap-compacted":        "deployments.apps/gap/48300-52017",
+		"gap-rewound":          "deployments.apps/gap/48300-31000/h1",
+		"gap-dead-letter":      "deployments.apps/gap/48007-48211/deployments.apps" + uid + "48211",
+		"gap-content-changed":  "deployments.apps/gap/48300-48300/content-changed",
+		"gap-content-reformed": "deployments.apps/gap/48300-48307/content-changed/1795186800123456789",
+		"scope-started":        "pods/started/1795186800123456789",
+		"scope-ended":          "pods/ended/1795186800123456789",
 
 		"created-history":            "deployments.apps" + uid + "48007/h2",
 		"updated-history":            "deployments.apps" + uid + "48211/h2",

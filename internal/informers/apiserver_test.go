@@ -84,6 +84,9 @@ type apiServer struct {
 
 	delay func() time.Duration // before an answer, and before a frame of a watch; nil: none
 
+	form    string // served with each object, at any version; "": none
+	release string // of the API server; "": it does not say it
+
 	ownVersions bool // a DELETED frame has the version of the deleted object, which an API server other than kube-apiserver may send
 
 	lists, watches, ended int
@@ -222,6 +225,8 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 		path = "/api/v1/configmaps" // servedAt selects those of the namespace
 	}
 	switch path {
+	case "/version":
+		s.version(w)
 	case "/api":
 		fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
 	case "/apis":
@@ -244,6 +249,29 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 	}
+}
+
+func (s *apiServer) version(w http.ResponseWriter) {
+	s.mu.Lock()
+	release := s.release
+	s.mu.Unlock()
+	if release == "" {
+		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+		return
+	}
+	fmt.Fprintf(w, `{"gitVersion":%q,"gitCommit":"c"}`, release)
+}
+
+// setForm makes the server serve all objects in another form.
+func (s *apiServer) setForm(form string) { s.do(func() { s.form = form }) }
+
+// encode returns an object in the form of the server. It must be called with mu held.
+func (s *apiServer) encode(v *version, inList bool, rv uint64) string {
+	text := v.JSON(inList, rv)
+	if s.form != "" {
+		text = strings.Replace(text, `"data":{`, fmt.Sprintf(`"data":{"form":%q,`, s.form), 1)
+	}
+	return text
 }
 
 // isList reports whether a request is a list of objects or a probe, not a watch or a list of
@@ -308,7 +336,7 @@ func (s *apiServer) page(q url.Values, r *http.Request, selector labels.Selector
 	var items []string
 	for _, k := range slices.Sorted(maps.Keys(state)) {
 		if v := state[k]; !v.deleted && v.servedAt(r) && selector.Matches(labels.Set(v.labels)) && selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
-			items = append(items, v.JSON(true, v.rv))
+			items = append(items, s.encode(v, true, v.rv))
 		}
 	}
 	next, remaining := "", ""
@@ -385,7 +413,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		if s.ownVersions && v.deleted {
 			at = v.before.rv
 		}
-		frame := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, shown.JSON(false, at))
+		frame := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, s.encode(shown, false, at))
 		s.mu.Unlock()
 		if !s.late(r) {
 			s.mu.Lock()

@@ -25,11 +25,13 @@ import (
 type customs struct {
 	*apiServer
 
-	frames  []frame                                                      // of a watch on definitions; under mu
-	defined bool                                                         // under mu
-	builtIn bool                                                         // there is no definition, although they are served; under mu
-	made    int                                                          // how often widgets were defined; under mu
-	refused atomic.Pointer[func(w http.ResponseWriter, r *http.Request)] // answers requests for widgets; nil: they are served
+	frames  []frame // of a watch on definitions; under mu
+	defined bool    // under mu
+	builtIn bool    // there is no definition, although they are served; under mu
+	made    int     // how often widgets were defined; under mu
+
+	generation int                                                          // of the definition; under mu
+	refused    atomic.Pointer[func(w http.ResponseWriter, r *http.Request)] // answers requests for widgets; nil: they are served
 }
 
 // frame is a frame of a watch.
@@ -39,7 +41,7 @@ type frame struct {
 }
 
 func newCustoms(t *testing.T) *customs {
-	s := &customs{apiServer: newAPIServer(t)}
+	s := &customs{apiServer: newAPIServer(t), generation: 1}
 	s.fault = s.answer
 	return s
 }
@@ -72,9 +74,9 @@ func (s *customs) show(typ string, established bool) {
 	if typ == "ADDED" {
 		s.made++
 	}
-	s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"%d","generation":1},`+
+	s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"%d","generation":%d},`+
 		`"spec":{"group":"shop.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true}]},`+
-		`"status":{"conditions":[{"type":"Established","status":%q}]}}}`+"\n", typ, s.uidLocked(), s.rv, map[bool]string{true: "True", false: "False"}[established])})
+		`"status":{"conditions":[{"type":"Established","status":%q}]}}}`+"\n", typ, s.uidLocked(), s.rv, s.generation, map[bool]string{true: "True", false: "False"}[established])})
 	s.changed.Broadcast()
 }
 
@@ -83,7 +85,7 @@ func (s *customs) uidLocked() string { return strings.Repeat("crd", s.made) }
 
 func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 	s.mu.Lock()
-	defined, builtIn, rv, uid := s.defined, s.builtIn, s.rv, s.uidLocked()
+	defined, builtIn, rv, uid, generation := s.defined, s.builtIn, s.rv, s.uidLocked(), s.generation
 	s.mu.Unlock()
 	refused := s.refused.Load()
 	switch {
@@ -95,7 +97,7 @@ func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Content-Type", "application/json")
 		items := ""
 		if defined && !builtIn {
-			items = fmt.Sprintf(`{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"1","generation":1}}`, uid)
+			items = fmt.Sprintf(`{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"1","generation":%d}}`, uid, generation)
 		}
 		fmt.Fprintf(w, `{"metadata":{"resourceVersion":"%d"},"items":[%s]}`, rv, items)
 	case strings.HasPrefix(r.URL.Path, "/apis/shop.test/v1/") && defined && refused != nil:

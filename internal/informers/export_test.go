@@ -11,6 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -108,7 +109,7 @@ func NewHearing(hear func(context.Context, *object.Resource) (scope.LastEvent, b
 func NodesOutstanding(s *Manager) (outstanding int, same bool) {
 	nodes := s.takeovers.existing
 	p, _ := nodes.Position()
-	return nodes.View().InFlight, nodes.Matches(&p.Scope, nil)
+	return nodes.View().InFlight, nodes.Matches(&p.Scope, nil) == store.MatchesForms
 }
 
 // ConcurrentLists is the number of lists that run at a time.

@@ -128,7 +128,7 @@ func TestSlowListIsNotStale(t *testing.T) {
 	for name, slow := range map[string]func(w http.ResponseWriter, r *http.Request, page int){
 		"pages": func(_ http.ResponseWriter, r *http.Request, _ int) { wait(r) },
 		"objects": func(w http.ResponseWriter, r *http.Request, page int) {
-			drip(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"200","continue":"`+strings.Repeat("x", min(1, 5-page))+`"},"items":[`)
+			drip(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"200","continue":"`+strings.Repeat("x", max(0, min(1, 5-page)))+`"},"items":[`)
 			for n := range 2 {
 				wait(r)
 				if n > 0 {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
@@ -49,7 +50,8 @@ func (s *Manager) Run(ctx context.Context) error {
 			_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the manager ends
 		})
 	})
-	s.goRun(ctx, s.loop, s.deps.Denials.Run, s.namespaces.run, s.discover, s.sendProgress, s.noteInterruptions, s.compareEtcds)
+	s.goRun(ctx, s.loop, s.deps.Denials.Run, s.namespaces.run, s.discover, s.sendProgress, s.noteInterruptions)
+	s.goRun(ctx, s.followVersion, s.compareEtcds, s.compareForms)
 	return g.Wait()
 }
 
@@ -343,6 +345,8 @@ func (s *Manager) applyExtension(ctx context.Context, ev discovery.Event) {
 		for _, i := range s.active.informers {
 			if ev.SchemaChanged && i.Resource().String() == ev.Name {
 				i.NewGeneration(ev.StorageChanged)
+				i.NoteContentChange()
+				broadcast.Wake(s.forms)
 			}
 		}
 		s.kick(func(i *running) bool { return i.Resource().String() == ev.Name && i.IsFailing() })

@@ -53,6 +53,7 @@ type Manager struct {
 	progress    progress
 	sharing     sharing
 	interrupted interrupted
+	forms       chan struct{} // capacity 1: compareForms checks which scopes are due
 	captured    chan struct{} // closed when the bus has the first snapshot of every resource
 	ended       chan struct{} // closed when Run has ended
 
@@ -122,7 +123,7 @@ func New(o Options) (*Manager, error) {
 	s := &Manager{
 		o: o, client: c, sel: sel, limits: limits{scope.UnreadableFor, reloadWait},
 		extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
-		interrupted: interrupted{added: make(chan struct{}, 1)},
+		interrupted: interrupted{added: make(chan struct{}, 1)}, forms: make(chan struct{}, 1),
 		active: active{
 			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},
 			endings: map[string]*ending{}, lingering: map[string]*object.Resource{},

@@ -202,13 +202,13 @@ func valueOf(o *object.Object) string {
 	var v struct {
 		Kind, APIVersion string
 		Metadata         struct{ ManagedFields []any }
-		Data             struct{ Value string }
+		Data             struct{ Value, Form string }
 	}
 	known := []string{"ConfigMap v1", "Node v1", "Widget shop.test/v1"}
 	if err := json.Unmarshal(b, &v); err != nil || !slices.Contains(known, v.Kind+" "+v.APIVersion) || v.Metadata.ManagedFields != nil {
 		return fmt.Sprintf("(%v: %s)", err, b)
 	}
-	return v.Data.Value
+	return v.Data.Value + v.Data.Form
 }
 
 type pattern string

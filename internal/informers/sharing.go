@@ -34,6 +34,7 @@ type sharing struct {
 	mu      sync.Mutex
 	numbers map[string]int // of the etcd of each resource, as far as it is known
 	version string         // of the API server; "": not known
+	changed bool           // the version has changed since the last round
 
 	// The goroutine of compareEtcds alone uses the fields below.
 	etcds   *etcds.Etcds
@@ -66,28 +67,28 @@ func (s *sharing) etcdOf(r *object.Resource) int {
 	return s.numbers[r.String()]
 }
 
-// compareEtcds finds out which resources share an etcd, and asks for the version of the API server
-// each minute, until ctx ends.
+// compareEtcds finds out which resources share an etcd, until ctx ends.
 func (s *Manager) compareEtcds(ctx context.Context) {
-	s.askVersion(ctx)
 	for wait := firstRound; retry.Sleep(ctx, wait); wait = etcds.Every {
-		s.askVersion(ctx)
 		s.compareOnce(ctx)
 	}
 }
 
-// askVersion asks for the version of the API server. Without an answer, the last one holds.
-func (s *Manager) askVersion(ctx context.Context) {
-	version, err := s.client.ServerVersion(ctx)
-	if err != nil {
-		return // without a version, progress says none
-	}
-	s.sharing.mu.Lock()
-	defer s.sharing.mu.Unlock()
-	if s.sharing.version != "" && s.sharing.version != version {
-		s.sharing.etcds.CompareAgain() // the API server may have other etcds now
-	}
-	s.sharing.version = version
+// noteVersion notes the version of the API server, which may have other etcds than the last one.
+func (s *sharing) noteVersion(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = s.changed || s.version != "" && s.version != version
+	s.version = version
+}
+
+// takeChanged reports whether the version of the API server has changed since the last call.
+func (s *sharing) takeChanged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := s.changed
+	s.changed = false
+	return changed
 }
 
 // compareOnce makes a round of lists.
@@ -105,6 +106,9 @@ func (s *Manager) compareOnce(ctx context.Context) {
 		known[name] = etcds.Resource{Name: name, Aggregated: i.IsAggregated(), History: max(r.History, v.History)}
 	}
 	s.sharing.observe(known)
+	if s.sharing.takeChanged() {
+		s.sharing.etcds.CompareAgain()
+	}
 	s.sharing.etcds.Round(time.Now(), func(resource string) (uint64, error) { return s.latestOf(ctx, informers[resource]) })
 	s.sharing.publish(known)
 }

@@ -268,3 +268,30 @@ func BenchmarkPeek(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkForm is to be compared with BenchmarkScan and the packing of the same objects: each
+// version is read, hashed and packed once.
+func BenchmarkForm(b *testing.B) {
+	scanner := object.NewScanner(stripped(b))
+	for _, name := range samples {
+		out, _, err := scanner.Scan(nil, sample(b, name), "", "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		codec := object.NewCodec(out)
+		ref := object.NewRef(&object.Resource{}, "", "", "")
+		b.Run(name+"/form", func(b *testing.B) {
+			b.SetBytes(int64(len(out)))
+			b.ReportAllocs()
+			for b.Loop() {
+				object.Form(out)
+			}
+		})
+		b.Run(name+"/pack", func(b *testing.B) {
+			b.SetBytes(int64(len(out)))
+			for b.Loop() {
+				object.New(ref, 1, 0, codec, out)
+			}
+		})
+	}
+}

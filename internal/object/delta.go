@@ -93,8 +93,8 @@ const (
 	SelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
 	CheckpointLost   GapReason = "checkpoint-lost"   // the bus has more than the checkpoint records, or its log was replaced
 	DeadLetter       GapReason = "dead-letter"       // the event of a change is in the dead letters
-	// ContentChanged: the stripped or redacted paths, or the key, have changed. No event is missing, but objects have other
-	// content.
+	// ContentChanged: no event is missing, but known versions have other content. Recovered: the stripped or redacted paths, or
+	// the key, have changed. Otherwise, the API server serves these versions in another form, and a snapshot follows.
 	ContentChanged GapReason = "content-changed"
 )
 

@@ -73,6 +73,10 @@ type Object struct {
 	// version depends on it.
 	Managed Stamp
 
+	// Form identifies the content, without what is stripped and redacted. An API server may serve
+	// one version in another form later. 0: it is not known.
+	Form uint64
+
 	codec *Codec
 	body  string // packed; a string is 8 bytes smaller than a slice, which saves 16 bytes per object
 }
@@ -85,6 +89,7 @@ func New(ref *Ref, rv uint64, managed Stamp, codec *Codec, json []byte) *Object 
 // NewScanned is New for the JSON that Scan has returned, with what it found.
 func NewScanned(ref *Ref, rv uint64, m *Scanned, codec *Codec, json []byte) *Object {
 	o := New(ref, rv, m.Managed, codec, json)
+	o.Form = Form(json)
 	flags := byte(0)
 	if m.Levels > MaxLevels {
 		flags |= packedDeep

@@ -130,13 +130,7 @@ func (c *cursor) member() bool {
 }
 
 // text returns the name of the current member, valid until the next call.
-func (c *cursor) text() []byte {
-	if !escaped(c.name) {
-		return c.name
-	}
-	c.scratch = AppendUnescaped(c.scratch[:0], c.name)
-	return c.scratch
-}
+func (c *cursor) text() []byte { return c.plain(c.name) }
 
 // kept returns the name of the current member, valid as long as the document.
 func (c *cursor) kept() []byte {

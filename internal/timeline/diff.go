@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 )
@@ -12,8 +13,8 @@ type Difference struct {
 	After *Version
 }
 
-// Diff returns the objects that are in one State alone, or in another version, sorted as
-// State.Objects. A version is the same if the object, resourceVersion and history are.
+// Diff returns the objects that are in one State alone, in another version, or in another form of
+// the same version, sorted as State.Objects.
 func Diff(from, to *State) []Difference {
 	var out []Difference
 	for key, b := range from.objects {
@@ -21,7 +22,7 @@ func Diff(from, to *State) []Difference {
 		if a == nil {
 			a = to.leftOf(b)
 		}
-		if a == nil || a.Gone() || a.ResourceVersion != b.ResourceVersion || a.History != b.History {
+		if a == nil || a.Gone() || !a.is(b) {
 			out = append(out, Difference{b, a})
 		}
 	}
@@ -32,6 +33,17 @@ func Diff(from, to *State) []Difference {
 	}
 	SortDifferences(out)
 	return out
+}
+
+// is reports whether v is the version b of an object, in the same form.
+func (v *Version) is(b *Version) bool {
+	switch {
+	case v == b:
+		return true
+	case v.ResourceVersion != b.ResourceVersion || v.History != b.History:
+		return false
+	}
+	return !v.Again && !b.Again || bytes.Equal(v.After, b.After)
 }
 
 // SortDifferences sorts as State.Objects.

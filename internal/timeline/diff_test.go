@@ -3,6 +3,7 @@ package timeline_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -164,6 +165,62 @@ func TestFoldGaps(t *testing.T) {
 		byVersion.Add(e)
 		if g := byVersion.Gap(); g != nil {
 			t.Errorf("%s shows a gap (%s), where a snapshot follows silence", e.ID, g.Stream.Reason)
+		}
+	}
+}
+
+// After a gap of reason content-changed, a snapshot shows known versions in another form. Earlier moments keep the former one, also if more of
+// the record is read, and a difference shows those whose form has changed.
+func TestOtherForms(t *testing.T) {
+	const lines = `
+		0 started S1 @10
+		0 r same/1 @5 S1 after={"x":1}
+		0 r other/2 @6 S1 after={"x":1}
+		0.1 completed S1 @10
+		1 u other/2 @20 was=6 after={"x":2}
+		2 progress @25
+		3 progress @30
+		4 gap content-changed 30-35 since=3
+		4 started S2 @40
+		4 r same/1 @5 S2 after={"x":1}
+		4 r other/2 @20 S2 after={"x":2,"default":true}
+		4.1 completed S2 @40
+		5 u other/2 @45 was=20 after={"x":3,"default":true}
+		6 progress @50
+		7 progress @60`
+	for _, c := range []struct{ at, want string }{
+		{"rv:20", `other@20 {"x":2} same@5 {"x":1}`},
+		{"rv:30", `other@20 {"x":2} same@5 {"x":1}`},
+		{"rv:40", `other@20 {"x":2,"default":true} again same@5 {"x":1}`},
+		{"rv:50", `other@45 {"x":3,"default":true} same@5 {"x":1}`},
+	} {
+		s := timeline.NewState(parse(t, c.at), timeline.Options{})
+		for _, e := range record(lines) {
+			s.Add(e)
+		}
+		var got []string
+		for _, v := range s.Objects() {
+			text := fmt.Sprintf("%s@%s %s", v.Name, v.ResourceVersion, v.After)
+			if v.Again && v.Name == "other" {
+				text += " again"
+			}
+			got = append(got, text)
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("at %s: %s, want %s", c.at, text, c.want)
+		}
+		if certainty := s.Scopes()[0].Certainty; certainty != timeline.Exact {
+			t.Errorf("at %s: %v", c.at, certainty)
+		}
+	}
+	before, after := timeline.NewState(timeline.AtVersion(30, 0), timeline.Options{}), timeline.NewState(timeline.AtVersion(40, 0), timeline.Options{})
+	both := timeline.States{before, after}
+	for _, e := range record(lines) {
+		both.Add(e)
+	}
+	for _, all := range [][]timeline.Difference{timeline.Diff(before, after), timeline.Diff(after, before)} {
+		if len(all) != 1 || all[0].Before.Name != "other" || all[0].After.Name != "other" {
+			t.Errorf("the differences are %+v", all)
 		}
 	}
 }

@@ -68,6 +68,7 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 		l.noteLater(e)
 		return nil
 	}
+	again := e.Op == consume.Read && l.has(e)
 	verdict := l.objects.Apply(e)
 	var out []*Version
 	for _, o := range verdict.Gone {
@@ -75,13 +76,21 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	}
 	if verdict.News && e.Data != nil {
 		l.places[placeOf(e)] += e.Data.Skipped
-		out = append(out, versionOf(e))
+		v := versionOf(e)
+		v.Again = again
+		out = append(out, v)
 	}
 	for _, v := range out {
 		l.resolveLetter(v)
 		f.noteLack(v)
 	}
 	return out
+}
+
+// has reports whether the last known version of an object is that of e.
+func (l *logFold) has(e *consume.Event) bool {
+	history, seq := l.objects.Highest(e.ClusterKey(), e.GroupResource(), e.UID)
+	return seq > 0 && point{history, seq} == pointOf(e)
 }
 
 // noteLack notes whether the object of a version has left or is redacted. A name belongs to one object at a time.

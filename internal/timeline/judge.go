@@ -222,8 +222,16 @@ func (s *scope) noteGap(e *consume.Event, now mark) {
 	g := &span{to: now, reason: e.Stream.Reason, recovered: e.Stream.Recovered}
 	from := mark{e.Stream.Since, point{e.History(), number(e.Stream.FromResourceVersion)}}
 	switch g.reason {
-	case consume.ReasonDeadLetter, consume.ReasonContentChanged:
-		return // one event is missing, or none
+	case consume.ReasonDeadLetter:
+		return // one event is missing
+	case consume.ReasonContentChanged:
+		if g.recovered {
+			return // versions look as the rules of their time have it
+		}
+		// No version is missing, but nobody knows which form the versions had inside the gap.
+		g.lost, g.from, g.whole = from.at, from, true
+		s.open = append(s.open, g)
+		return
 	case consume.ReasonRewound:
 		from.at.history = max(from.at.history, 1) - 1
 		g.whole = true

@@ -64,6 +64,10 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 			} else {
 				deleted[end] = true
 			}
+		case sequence(e) == highest[e.UID] && p.live[e.UID] != nil && isReformed(log[:n], e, m):
+			v := p.add(e)
+			v.Again = true
+			p.live[e.UID] = v
 		case sequence(e) > highest[e.UID]:
 			later := false // another object has the name now
 			for uid, o := range p.live {
@@ -81,6 +85,36 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 		seen[e.ID] = true
 	}
 	return p
+}
+
+// isReformed reports whether a read, after the records of a log, shows the known version of an object in another form. It is the first read
+// of a snapshot that started after a gap of reason content-changed, and no such snapshot was completed.
+func isReformed(log []*consume.Event, e *consume.Event, m timeline.Moment) bool {
+	if e.Op != consume.Read {
+		return false
+	}
+	gap, start, id, touched := -1, -1, "", false
+	seen := map[string]bool{}
+	for n, o := range log {
+		isCopy := seen[o.ID]
+		seen[o.ID] = true
+		switch {
+		case isCopy || !m.Includes(o) || o.DeadLetterReason != "":
+		case o.Data != nil && start >= 0 && o.UID == e.UID && o.Op != consume.Read && sequence(o) > sequence(log[start]):
+			touched = true
+		case o.Scope != scopeOf(e.Namespace) || o.Stream == nil:
+		case o.Type == consume.TypeGap && o.Stream.Reason == consume.ReasonContentChanged:
+			gap = n
+		case o.Type == consume.TypeSnapshotStarted:
+			start, id, touched = n, o.Stream.Snapshot, false
+		case o.Type == consume.TypeSnapshotCompleted && o.Stream.Snapshot == id:
+			if start > gap {
+				gap = -1
+			}
+			id = ""
+		}
+	}
+	return gap >= 0 && start > gap && id == e.Data.Snapshot && !touched
 }
 
 // shown returns the objects that a snapshot, which the nth record completes, shows to exist at a moment.
@@ -169,7 +203,8 @@ func (p *past) differences(to *past) (out []string) {
 		switch now := to.live[uid]; {
 		case now == nil:
 			out = append(out, difference(v, to.left[uid]))
-		case now.ResourceVersion != v.ResourceVersion || now.History != v.History:
+		case now.ResourceVersion != v.ResourceVersion || now.History != v.History,
+			(now.Again || v.Again) && string(now.After) != string(v.After):
 			out = append(out, difference(v, now))
 		}
 	}

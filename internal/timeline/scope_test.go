@@ -166,6 +166,13 @@ func TestScopes(t *testing.T) {
 		2 progress @30
 		3 progress @30
 		4 progress @40`
+	const reformed = `
+		4.5 gap content-changed 32-41 since=3.2
+		5 started S2 @50
+		5 r web/1 @5 S2
+		6 completed S2 @50
+		7 progress @60
+		8 progress @70`
 	for _, c := range []struct{ name, record, at, want string }{
 		{"before the first snapshot", steady, "rv:9", "unknown to 10"},
 		{"at the first snapshot", steady, "rv:10", "exact"},
@@ -533,6 +540,30 @@ func TestScopes(t *testing.T) {
 			"content that is read otherwise", steady + `
 			4.5 gap content-changed 40-40 since=4 recovered
 			5 progress @70`, "rv:50", "exact",
+		},
+		{
+			"another form: where the last one was known", steady + reformed, "rv:32", "exact",
+		},
+		{
+			"another form: until a snapshot has it", steady + reformed, "rv:33", "uncertain from 32 to 50: content-changed",
+		},
+		{
+			"another form: after the snapshot", steady + reformed, "rv:50", "exact",
+		},
+		{
+			"another form: a claim says nothing of it", steady + reformed, "3.5", "uncertain from 32 to 50: content-changed",
+		},
+		{
+			"another form: before, by time", steady + reformed, "3.1", "exact from 30 to 40",
+		},
+		{
+			"another form: after, by time", steady + reformed, "6.5", "exact from 50 to 60",
+		},
+		{
+			"another form, and no snapshot", steady + `
+			5 gap content-changed 32-41 since=3.2
+			6 progress @60
+			7 progress @70`, "6.5", "uncertain from 32: content-changed",
 		},
 		{
 			"a gap that comes again during the snapshot after it", steady + `

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +88,9 @@ func TestState(t *testing.T) {
 				if i.snapshot == nil && i.first != (point{}) && !w.cut {
 					i.begin(w, false)
 				}
+			},
+			"reform": func(t *rapid.T) {
+				w.reform(w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")])
 			},
 			"backup":  func(*rapid.T) { w.backup = len(w.etcd[w.history()]) },
 			"restore": func(*rapid.T) { w.restore() },
@@ -324,11 +328,30 @@ func (w *world) checkTruth(m timeline.Moment, s *timeline.State, i *informer) {
 		if number(v.ResourceVersion) != o.rv {
 			w.t.Fatalf("at %s: %s is exact, and %s has %s, want %d", m, i.scope, key, v.ResourceVersion, o.rv)
 		}
+		if want := i.formAt(m); v.After != nil && !strings.Contains(string(v.After), fmt.Sprintf(`"form":%d}`, want)) {
+			w.t.Fatalf("at %s: %s is exact, and %s is %s, want form %d", m, i.scope, key, v.After, want)
+		}
 		delete(got, key)
 	}
 	if len(got) > 0 {
 		w.t.Fatalf("at %s: %s is exact, and has %v, which do not exist", m, i.scope, slices.Collect(maps.Keys(got)))
 	}
+}
+
+// formAt returns the form of the objects at a moment at which the scope is exact.
+func (i *informer) formAt(m timeline.Moment) int {
+	rv, history, byVersion := m.ResourceVersion()
+	form := 0
+	for _, last := range i.reforms {
+		isLater := last.time.Before(m.Time())
+		if byVersion {
+			isLater = last.before(point{history: history, rv: rv})
+		}
+		if m.IsNow() || isLater {
+			form++
+		}
+	}
+	return form
 }
 
 // certainty returns the certainty that a State must report for a scope.

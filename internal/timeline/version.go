@@ -27,6 +27,8 @@ type Version struct {
 	ChangedBy       []consume.Change
 	Inferred        bool
 	Skipped         int // versions that filters withheld before it
+	// Again: a snapshot has read the known version again, because it may have another form (a gap of reason content-changed).
+	Again bool
 
 	// After is the object, nil if it is gone, has left, or is not in the event (Truncated has "after").
 	After json.RawMessage

@@ -55,10 +55,10 @@ func (i *informer) enqueue(w *world, op consume.Op, was, o thing, inferred bool)
 	}
 	e.ID += w.suffix()
 	if was.uid != "" {
-		e.Data.Before, e.Data.PreviousResourceVersion = was.json(), fmt.Sprint(was.rv)
+		e.Data.Before, e.Data.PreviousResourceVersion = was.json(i.form), fmt.Sprint(was.rv)
 	}
 	if op != consume.Deleted && op != consume.Left {
-		e.Data.After = o.json()
+		e.Data.After = o.json(i.form)
 	}
 	if w.chance(10, "too large") {
 		e.Data.Before, e.Data.After, e.Data.Truncated, e.DataRef = nil, nil, []string{"before", "after"}, "nats-obj://large/"+e.ID
@@ -288,6 +288,26 @@ func (w *world) expire(i *informer, recovered bool, lose func()) {
 		i.replay(w, func(r revision) bool { return was[r.key()].uid == r.uid || is[r.key()].uid == r.uid })
 	} else {
 		i.infer(w)
+	}
+}
+
+// reform makes the API server serve all objects in another form. The agent announces that, and a snapshot follows.
+func (w *world) reform(i *informer) {
+	if !w.alive || w.cut || i.first == (point{}) || i.snapshot != nil {
+		return
+	}
+	for len(i.queue) > 0 {
+		i.sendFirst(w, 0)
+	}
+	from := point{w.history(), i.acked, w.clock}
+	w.tick()
+	w.rv++
+	i.form++
+	g := i.announce(w, from, consume.ReasonContentChanged, false)
+	g.whole = true
+	i.reforms, i.due = append(i.reforms, g.from), true
+	if w.chance(2, "snapshot begins at once") {
+		i.begin(w, false)
 	}
 }
 

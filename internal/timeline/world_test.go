@@ -36,13 +36,13 @@ type thing struct {
 func (o thing) key() string    { return o.namespace + "/" + o.name }
 func (o thing) selected() bool { return o.uid != "" && !o.gone && (o.namespace != "c" || o.label) }
 
-// json returns the object. The agent redacts a value of each third version.
-func (o thing) json() json.RawMessage {
+// json returns the object in a form. The agent redacts a value of each third version.
+func (o thing) json(form int) json.RawMessage {
 	value := "plain"
 	if o.rv%3 == 0 {
 		value = "hmac-sha256:k1:c2FtZQ"
 	}
-	return fmt.Appendf(nil, `{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"data":{"key":%q}}`, o.name, o.uid, o.rv, value)
+	return fmt.Appendf(nil, `{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"data":{"key":%q,"form":%d}}`, o.name, o.uid, o.rv, value, form)
 }
 
 // revision is a revision of etcd.
@@ -98,6 +98,8 @@ type informer struct {
 
 	first, reached point // the first snapshot; the last progress or completed snapshot
 	gaps           []*gap
+	form           int     // in which the API server serves the objects
+	reforms        []point // where each form but the last one was known last
 	letters        []letter
 	observer
 }

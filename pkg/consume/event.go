@@ -51,15 +51,17 @@ type GapReason string
 // The reasons of gaps. A gap is followed by the versions inside it, by deltas found by comparing lists, or by a snapshot. The rules are the
 // same in each case.
 //
-// After ReasonContentChanged nothing is missing, and nothing follows. The stripped or redacted fields, or the redaction key, have changed. So
-// the next Before of an object may differ from its last After.
+// After ReasonContentChanged no version is missing, but known versions have other content. So the next Before of an object may differ from
+// its last After. If the gap is recovered, the stripped or redacted fields, or the redaction key, have changed, and nothing follows.
+// Otherwise, the API server serves known versions in another form (a CustomResourceDefinition or a conversion was changed, or it was
+// upgraded), and a snapshot follows. Reads of snapshots after the gap replace the known version, also if they have the same one.
 const (
 	ReasonExpired          GapReason = "expired"           // the API server no longer had it
 	ReasonCompacted        GapReason = "compacted"         // etcd no longer had it
 	ReasonRewound          GapReason = "rewound"           // etcd was restored: see Event.History
 	ReasonSelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
 	ReasonCheckpointLost   GapReason = "checkpoint-lost"   // the agent lost its position, or the stream or topic was replaced
-	ReasonContentChanged   GapReason = "content-changed"   // objects look different: strip, redaction or its key was changed
+	ReasonContentChanged   GapReason = "content-changed"   // known versions have other content: by strip, redaction or its key (recovered), or by the API server
 	ReasonForbidden        GapReason = "forbidden"         // the agent was not allowed to read
 	ReasonDeadLetter       GapReason = "dead-letter"       // one event went to the dead letters: Stream.DeadLetter is its ID
 )

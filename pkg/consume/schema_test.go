@@ -87,7 +87,7 @@ var texts = map[string]string{
 	"fromResourceVersion":     "The last version before the gap.",
 	"toResourceVersion":       "The first version behind the gap.",
 	"since":                   "Time at which the API server last sent anything before the gap.",
-	"reason":                  "Why history could not be read: expired, compacted, rewound (etcd was restored: sequences begin again below, under ids that end in a higher /h<n>), selection-changed, checkpoint-lost, content-changed (nothing is missing; what is stripped or redacted has changed), forbidden, dead-letter. More may be added.",
+	"reason":                  "Why history could not be read: expired, compacted, rewound (etcd was restored: sequences begin again below, under ids that end in a higher /h<n>), selection-changed, checkpoint-lost, content-changed (no version is missing; recovered: what is stripped or redacted has changed; otherwise the API server serves known versions in another form, and a snapshot follows), forbidden, dead-letter. More may be added.",
 	"deadLetter":              "dead-letter: the id of the event that is among the dead letters instead.",
 	"recovered":               "Whether of each object that existed at one end of the gap all versions inside it were found.",
 	"manager":                 "The name under which it was changed.",

@@ -44,6 +44,9 @@ const DefaultForget = time.Hour
 //     lower number and History is higher. A new snapshot may have a lower History or
 //     resourceVersion than all earlier ones: then etcd was restored while no agent watched.
 //     Sequences start over there too.
+//   - After a gap of ReasonContentChanged, a known version may have other content. So a read of it
+//     is news, once in each snapshot of the scope, or of a part of it, that starts after the gap,
+//     until a snapshot of the whole scope is completed. The object's chain begins there.
 //   - Sweep: when a snapshot is completed, delete each object of its scope that was neither read
 //     nor changed since the snapshot was started. A snapshot whose start the Tracker has not seen
 //     sweeps nothing. Neither does a snapshot that was interrupted for good; the agent takes
@@ -152,7 +155,10 @@ type scope struct {
 	// floor is the resourceVersion of the last snapshot that was seen from its start to its end.
 	floor point
 	gaps  []string // the ids of the last ones
-	turns []string // the ids of the last starts and ends of the scope
+	// reformed is the clock at the last gap of ReasonContentChanged, 0 if a snapshot that started
+	// after it is complete.
+	reformed uint64
+	turns    []string // the ids of the last starts and ends of the scope
 
 	progress Reached // what progress says
 	reached  point   // the version of progress
@@ -241,7 +247,7 @@ func (t *Tracker) object(e *Event) Verdict {
 	at := pointOf(e)
 	o := r.live[e.UID]
 	touched := r.touched(e, at, t.clock)
-	if !r.isNews(e, at, o) {
+	if !r.isNews(e, at, o) && !r.isReformed(e, at, o) {
 		if e.Op == Read && o != nil {
 			o.touched = max(o.touched, touched) // a new snapshot has read a known object
 			if at == o.at && r.reads(e) {
@@ -319,6 +325,24 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 		}
 	}
 	return true
+}
+
+// isReformed reports whether a read shows the known version of o in another form, or may do so.
+func (r *resource) isReformed(e *Event, at point, o *liveObject) bool {
+	reader := r.readBy(e)
+	if reader == "" || o == nil || at != o.at {
+		return false
+	}
+	started := r.scopes[reader].started
+	if o.touched >= started {
+		return false // it was read, or changed, since
+	}
+	for name, s := range r.scopesOf(e) {
+		if s.reformed != 0 && s.reformed < started && (name == reader || IsPartOf(reader, name)) {
+			return true
+		}
+	}
+	return false
 }
 
 // reads reports whether a read belongs to a snapshot under way.
@@ -429,6 +453,9 @@ func (t *Tracker) stream(e *Event) Verdict {
 			return Verdict{News: addID(&s.past, id) && !at.below(s.version)} // the start was not seen
 		}
 		s.floor = s.version
+		if s.reformed < s.started {
+			s.reformed = 0
+		}
 		s.end()
 		return Verdict{News: true, Gone: r.sweep(key, e.Scope, s)}
 	case TypeGap:
@@ -438,6 +465,10 @@ func (t *Tracker) stream(e *Event) Verdict {
 		if e.Stream.DeadLetter != "" {
 			at.seq = max(at.seq, sequence(e.Stream.ToResourceVersion))
 			return Verdict{News: true, Gone: r.letter(key, e.Stream.DeadLetter, at, t.clock)}
+		}
+		if e.Stream.Reason == ReasonContentChanged {
+			t.clock++
+			s.reformed = t.clock
 		}
 	case TypeScopeStarted, TypeScopeEnded:
 		isNew := addID(&s.turns, e.ID)

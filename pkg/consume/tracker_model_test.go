@@ -17,7 +17,7 @@ import (
 )
 
 // A Tracker reads a simulated stream of two scopes. The cluster changes all the time, and its etcd
-// is restored now and then. The agent crashes during snapshots. It then resumes them, or restarts
+// is restored now and then, and serves known versions in another form. The agent crashes during snapshots. It then resumes them, or restarts
 // without state, misses changes and takes new snapshots. It also takes snapshots on demand, of a
 // scope or a part of one. Records are duplicated, delayed and reordered among objects. After each
 // record, the Tracker must agree with a model that keeps the whole log and follows the contract
@@ -57,6 +57,7 @@ func TestTrackerModel(t *testing.T) {
 			"snapshot": of(func(w *world) {
 				w.agent.snapshot(w, rapid.SampledFrom([]string{"pods/a,b", "pods/c", "pods/a", "pods/b"}).Draw(t, "scope"))
 			}),
+			"reform":   of(func(w *world) { w.reform(rapid.SampledFrom(scopes).Draw(t, "scope")) }),
 			"progress": of(func(w *world) { w.drawRun().progress(w) }),
 			"begin":    of(func(w *world) { w.drawRun().begin(w, rapid.SampledFrom(scopes).Draw(t, "scope")) }),
 			"end":      of(func(w *world) { w.drawRun().end(w, rapid.SampledFrom(scopes).Draw(t, "scope")) }),
@@ -140,7 +141,8 @@ type world struct {
 	history int // restores of etcd
 	rv      uint64
 	uids    int
-	ids     int              // of snapshots
+	ids     int // of snapshots
+	reforms int
 	truth   map[string]thing // by namespace/name
 	agent   agent
 	queued  map[string][]*consume.Event // by object: on its way to the bus, each object's in order
@@ -289,6 +291,20 @@ func (w *world) restore(crash bool) {
 		w.deliver(gap)
 	}
 	w.agent.restart(w)
+}
+
+// reform is a change of the form of known versions, which the agent announces. A snapshot follows, sometimes later.
+func (w *world) reform(scope string) {
+	if w.reforms == 8 || !w.agent.running || !w.runs[0].isStarted(w, scope) {
+		return // a Tracker keeps only the last ids
+	}
+	w.reforms++
+	gap := w.marker(consume.TypeGap, scope, &snapshot{id: fmt.Sprint("F", w.reforms), rv: w.rv})
+	gap.Stream.Reason = consume.ReasonContentChanged
+	w.deliver(gap)
+	if rapid.Bool().Draw(w.t, "snapshot at once") {
+		w.agent.snapshot(w, scope)
+	}
 }
 
 func (w *world) marker(typ, scope string, s *snapshot) *consume.Event {
@@ -468,6 +484,9 @@ func (m *model) isNews(e *consume.Event) bool {
 		reading = m.reading(e)
 	}
 	if highest, known := m.highest[e.UID]; known && versionOf(e) <= highest {
+		if versionOf(e) == highest && reading != "" && m.isReformed(e, reading) {
+			return true
+		}
 		if versionOf(e) < highest || !m.swept[e.UID] || reading == "" {
 			return false // else a sweep was wrong: it is still there, as it was
 		}
@@ -483,6 +502,55 @@ func (m *model) isNews(e *consume.Event) bool {
 	return !slices.ContainsFunc(m.log, func(o *consume.Event) bool {
 		return o.Type == consume.TypeSnapshotCompleted && o.Scope != reading && within(o.Scope, e.Namespace) && versionOf(e) <= versionOf(o)
 	})
+}
+
+// isReformed reports whether a read shows a known object in another form, as a gap has said. The read is the first one of a
+// snapshot that started after the gap, and no such snapshot of the gap's scope is complete.
+func (m *model) isReformed(e *consume.Event, reading string) bool {
+	if _, alive := m.alive[e.UID]; !alive {
+		return false
+	}
+	start := m.start(reading, e.Data.Snapshot)
+	if m.touched(start, reading)[e.UID] {
+		return false
+	}
+	for i, gap := range m.log[:start] {
+		isReform := m.news[i] && gap.Type == consume.TypeGap && gap.Stream.Reason == consume.ReasonContentChanged
+		if !isReform || gap.Scope != reading && !consume.IsPartOf(reading, gap.Scope) {
+			continue
+		}
+		isOver := false
+		for k, o := range m.log[i:] {
+			isOver = isOver || m.news[i+k] && o.Type == consume.TypeSnapshotCompleted && o.Scope == gap.Scope && m.start(o.Scope, o.Stream.Snapshot) > i
+		}
+		if !isOver {
+			return true
+		}
+	}
+	return false
+}
+
+// start returns the index of the start of a snapshot.
+func (m *model) start(scope, snapshot string) int {
+	return slices.IndexFunc(m.log, func(e *consume.Event) bool {
+		return e.Type == consume.TypeSnapshotStarted && e.Scope == scope && e.Stream.Snapshot == snapshot
+	})
+}
+
+// touched returns the uids that were read or changed since a snapshot of a scope was started.
+func (m *model) touched(start int, scope string) map[string]bool {
+	touched, later := map[string]bool{}, map[string]bool{}
+	began := versionOf(m.log[start])
+	for i, e := range m.log[start:] {
+		if e.Type == consume.TypeSnapshotStarted {
+			later[e.Stream.Snapshot] = later[e.Stream.Snapshot] || m.news[start+i]
+		}
+		if e.Data != nil && within(scope, e.Namespace) && (e.Op == consume.Read && later[e.Data.Snapshot] ||
+			e.Op != consume.Read && m.news[start+i] && versionOf(e) > began) {
+			touched[e.UID] = true
+		}
+	}
+	return touched
 }
 
 // reading is the scope of the snapshot that a read belongs to, while that snapshot is in progress.
@@ -507,19 +575,7 @@ func (m *model) reading(e *consume.Event) (scope string) {
 // sweep returns the objects of the scope that were neither read nor changed since the snapshot was taken. A read by a later
 // snapshot counts too.
 func (m *model) sweep(completed *consume.Event) []consume.Object {
-	start := slices.IndexFunc(m.log, func(e *consume.Event) bool {
-		return e.Type == consume.TypeSnapshotStarted && e.Scope == completed.Scope && e.Stream.Snapshot == completed.Stream.Snapshot
-	})
-	touched, later := map[string]bool{}, map[string]bool{}
-	for i, e := range m.log[start:] {
-		if e.Type == consume.TypeSnapshotStarted {
-			later[e.Stream.Snapshot] = later[e.Stream.Snapshot] || m.news[start+i]
-		}
-		if e.Data != nil && (e.Op == consume.Read && later[e.Data.Snapshot] ||
-			e.Op != consume.Read && m.news[start+i] && versionOf(e) > versionOf(completed)) {
-			touched[e.UID] = true
-		}
-	}
+	touched := m.touched(m.start(completed.Scope, completed.Stream.Snapshot), completed.Scope)
 	var gone []consume.Object
 	for uid, o := range m.alive {
 		if within(completed.Scope, o.Namespace) && !touched[uid] {

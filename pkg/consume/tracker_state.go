@@ -62,6 +62,7 @@ type scopeState struct {
 	Floor    pointState     `json:"floor,omitzero"`
 	Gaps     []string       `json:"gaps,omitempty"`
 	Turns    []string       `json:"turns,omitempty"`
+	Reformed uint64         `json:"reformed,omitempty"`
 	Progress *progressState `json:"progress,omitempty"`
 }
 
@@ -115,7 +116,7 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.scopes)) {
 			s := r.scopes[name]
-			saved := scopeState{name, s.snapshot, s.started, s.version.state(), s.past, s.floor.state(), s.gaps, s.turns, nil}
+			saved := scopeState{name, s.snapshot, s.started, s.version.state(), s.past, s.floor.state(), s.gaps, s.turns, s.reformed, nil}
 			if p := s.progress; !p.Time.IsZero() {
 				saved.Progress = &progressState{s.reached.state(), p.Time, p.To, p.ResourceVersion, p.Writer, p.Run, p.Ended}
 			}
@@ -195,7 +196,7 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		for _, s := range rs.Scopes {
 			known := &scope{
 				snapshot: s.Snapshot, started: s.Started, version: s.Version.point(), past: s.Past,
-				floor: s.Floor.point(), gaps: s.Gaps, turns: s.Turns,
+				floor: s.Floor.point(), gaps: s.Gaps, turns: s.Turns, reformed: s.Reformed,
 			}
 			if p := s.Progress; p != nil {
 				known.reached = p.point()

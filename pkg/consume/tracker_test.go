@@ -490,3 +490,73 @@ func TestTrackerState(t *testing.T) {
 func byName(a, b consume.Object) int {
 	return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
+
+// After a gap of reason content-changed, reads of later snapshots replace known versions, once in each.
+func TestTrackerReplacesOtherForms(t *testing.T) {
+	script(t, &consume.Tracker{}, `
+		started S1 @20 => news
+		r a/1 @10 S1 => news
+		r b/2 @11 S1 => news
+		r c/3 @12 S1 => news
+		gap content-changed @30 => news
+		again 1 => -
+		r c/3 @12 S1 => -
+		completed S1 @20 => news
+		u b/2 @31 => news
+		r a/1 @10 S1 => -
+		started S2 @35 => news
+		r a/1 @10 S2 => news
+		again 1 => -
+		u b/2 @36 => news
+		r b/2 @31 S2 => -
+		r b/2 @36 S2 => -
+		r c/3 @12 S2 => news
+		completed S2 @35 => news
+		started S3 @40 => news
+		r a/1 @10 S3 => -
+		r b/2 @36 S3 => -
+		r c/3 @12 S3 => -
+		completed S3 @40 => news
+	`)
+	// A snapshot of a part has the new form too. It is of no use to the rest.
+	script(t, &consume.Tracker{}, `
+		started S1 @20 => news
+		r a/1 @10 S1 => news
+		r b/2 @11 S1 ns=web => news
+		completed S1 @20 => news
+		gap content-changed @30 => news
+		started P1 @35 scope=pods/shop => news
+		r a/1 @10 P1 => news
+		completed P1 @35 scope=pods/shop => news
+		started S2 @36 => news
+		r a/1 @10 S2 => news
+		r b/2 @11 S2 ns=web => news
+		completed S2 @36 => news
+		started P2 @37 scope=pods/shop => news
+		r a/1 @10 P2 => -
+	`)
+	// Another resource, and another cluster, have nothing to do with it.
+	script(t, &consume.Tracker{}, `
+		started S1 @20 => news
+		r a/1 @10 S1 => news
+		completed S1 @20 => news
+		gap content-changed @30 cluster=other => news
+		gap content-changed @30 api=example.com/v1 => news
+		started S2 @35 => news
+		r a/1 @10 S2 => -
+	`)
+	// An interrupted snapshot is followed by another one.
+	script(t, &consume.Tracker{}, `
+		started S1 @20 => news
+		r a/1 @10 S1 => news
+		r b/2 @11 S1 => news
+		completed S1 @20 => news
+		gap content-changed @30 => news
+		started S2 @35 => news
+		r a/1 @10 S2 => news
+		started S3 @36 => news
+		r a/1 @10 S3 => news
+		r b/2 @11 S3 => news
+		completed S3 @36 => news
+	`)
+}

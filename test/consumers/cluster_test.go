@@ -313,6 +313,26 @@ func (c *cluster) part(s *scope) {
 	c.stream(&part, at)
 }
 
+// reform makes the API server serve the objects of a scope in another form, at their versions. The agent announces that.
+func (c *cluster) reform(s *scope) {
+	form := c.rng.IntN(1000)
+	for _, f := range of(c.objects, s, false) {
+		var doc map[string]any
+		if err := json.Unmarshal([]byte(f.json), &doc); err != nil {
+			c.t.Fatal(err)
+		}
+		doc["spec"].(map[string]any)["form"] = form
+		now := *f
+		text, err := json.Marshal(doc)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		now.json, now.body = string(text), object.New(f.ref, f.rv, 0, nil, text)
+		c.objects[f.ref.UID] = &now
+	}
+	c.stream(s, object.StreamEvent{Kind: object.Gap, From: c.rv, To: c.rv, Reason: object.ContentChanged})
+}
+
 // save keeps a backup of etcd.
 func (c *cluster) save() {
 	c.backup = &cluster{rv: c.rv, objects: map[string]*fact{}}

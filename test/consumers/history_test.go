@@ -119,7 +119,7 @@ func (c *cluster) step() {
 			c.change(s)
 		}
 	}
-	switch c.rng.IntN(40) {
+	switch c.rng.IntN(41) {
 	case 0, 1:
 		from := c.rv
 		unseen()
@@ -147,6 +147,14 @@ func (c *cluster) step() {
 		c.save()
 	case 16:
 		c.restore()
+	case 40:
+		c.reform(s)
+		if c.rng.IntN(2) == 0 {
+			c.send(c.change(s))
+			c.snapshot(s, false)
+			unseen()
+		}
+		c.snapshot(s, true)
 	case 17, 18:
 		c.part(s)
 	case 19, 20:

@@ -190,6 +190,15 @@ func (w *fakeWorld) contentChanged(resource string, from, to uint64) map[string]
 	return e
 }
 
+// reformed returns the gap event that an agent publishes when the API server serves known versions in another form.
+func (w *fakeWorld) reformed(resource string, from, to uint64) map[string]any {
+	e := w.contentChanged(resource, from, to)
+	at, _ := time.Parse(time.RFC3339Nano, e["time"].(string))
+	e["id"] = fmt.Sprintf("%s/%d", e["id"], at.UnixNano())
+	e["data"].(map[string]any)["recovered"] = false
+	return e
+}
+
 func fakePath(group string) string {
 	if group == "" {
 		return "/api/v1"

@@ -282,11 +282,11 @@ func (l *livesJudgement) completed(rec *Record) {
 }
 
 func (l *livesJudgement) gap(rec *Record) {
-	if rec.Reason == ContentChanged {
+	if rec.Reason == ContentChanged && rec.Recovered {
 		return // Nothing is missing.
 	}
 	l.of(rec.Scope).lost = rec
-	if rec.Reason == Rewound || rec.Reason == SelectionChanged || rec.Reason == CheckpointLost {
+	if rec.Reason == Rewound || rec.Reason == SelectionChanged || rec.Reason == CheckpointLost || rec.Reason == ContentChanged {
 		return // etcd's history does not show these causes.
 	}
 	mayBeLeft := rec.To-rec.From > walkable || rec.Time.Sub(rec.Since) >= walkTime

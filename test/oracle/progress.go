@@ -376,7 +376,7 @@ func (j *progressJudgement) wall(t time.Time) time.Time {
 func (j *progressJudgement) excuses(c change) bool {
 	return slices.ContainsFunc(j.gaps, func(g *Record) bool {
 		switch {
-		case !g.Scope.Has(c.Key):
+		case !g.Scope.Has(c.Key), g.Reason == ContentChanged: // No version is missing.
 			return false
 		case g.Reason == DeadLetter:
 			return g.Letter == c.ID

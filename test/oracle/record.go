@@ -323,6 +323,9 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 		switch {
 		case rec.Letter != "":
 			end = "/" + rec.Letter
+		case rec.Reason == ContentChanged && !rec.Recovered: // The form of one version may change again.
+			at, _ := time.Parse(time.RFC3339Nano, e.Time) // Checked above.
+			end = fmt.Sprintf("/%s/%d", ContentChanged, at.UnixNano())
 		case rec.Reason == ContentChanged: // It begins and ends at one revision, at which another gap may begin.
 			end = "/" + ContentChanged
 		case rec.Recovered: // A later gap that is not recovered may have the same revisions.
@@ -338,8 +341,8 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 		if !known || rec.To < rec.From && rec.Reason != Rewound || rec.Reason == "" || e.Data.Recovered == nil {
 			problem("gap that does not say from where to where, since when, why, and whether recovered: %.300s", m.Body)
 		}
-		if rec.Reason == ContentChanged && (rec.From != rec.To || !rec.Recovered) {
-			problem("gap %d-%d, recovered %t, where only the content changed", rec.From, rec.To, rec.Recovered)
+		if rec.Reason == ContentChanged && rec.Recovered && rec.From != rec.To {
+			problem("gap %d-%d, where only the rules for content changed", rec.From, rec.To)
 		}
 	case ScopeStarted, ScopeEnded:
 		at, _ := time.Parse(time.RFC3339Nano, e.Time) // Checked above.

@@ -55,7 +55,7 @@ func (j *judgement) excused(e *Expectation) bool {
 	}
 	for i := range j.Gaps {
 		g := &j.Gaps[i]
-		if g.Reason == DeadLetter || !g.Scope.Has(e.Key) || e.Rev <= g.From || e.Rev > g.To {
+		if g.Reason == DeadLetter || g.Reason == ContentChanged || !g.Scope.Has(e.Key) || e.Rev <= g.From || e.Rev > g.To {
 			continue
 		}
 		if !g.Recovered {
@@ -84,7 +84,7 @@ func (j *judgement) gapOfDead(e *Expectation) bool {
 func (j *judgement) cutShort(e *Expectation) bool {
 	for i := range j.Gaps {
 		g := &j.Gaps[i]
-		if g.Reason == DeadLetter || !g.Scope.Has(e.Key) {
+		if g.Reason == DeadLetter || g.Reason == ContentChanged || !g.Scope.Has(e.Key) {
 			continue
 		}
 		started := j.seen[g.Scope.Text+"/"+e.SnapshotID+"/started"+historyEnd(g.History)]

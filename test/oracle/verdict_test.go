@@ -117,6 +117,14 @@ func TestOracleSeesEachFault(t *testing.T) {
 		{"content-changed", func(t *testing.T, e []map[string]any) []map[string]any {
 			return append(e, w.contentChanged("configmaps", 600, 600))
 		}, ""},
+		{"another form", func(t *testing.T, e []map[string]any) []map[string]any {
+			return append(e, w.reformed("configmaps", 590, 600))
+		}, ""},
+		{"another form, with the id of other rules", func(t *testing.T, e []map[string]any) []map[string]any {
+			gap := w.reformed("configmaps", 590, 600)
+			gap["id"] = w.contentChanged("configmaps", 590, 600)["id"]
+			return append(e, gap)
+		}, "contract"},
 		{"resourceVersion of a deletion", edit(Deleted, func(e map[string]any) {
 			e["resourceversion"], e["sequence"], data(e)["resourceVersion"] = "599", fmt.Sprintf("%020d", 599), "599"
 		}), "resourceVersion"},

@@ -88,6 +88,11 @@ func (x *Extensions) definitionFollower(handle Handler) *follower {
 		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a list. The watch has whole objects.
 		accept: apiserver.MetadataOnly,
 		failed: func(context.Context, error) { x.set(&x.mu.listed) },
+		seen: func(at time.Time) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.mu.seen = at
+		},
 	}
 	f.replace = func(ctx context.Context, all []item, rv uint64) {
 		events, first := x.replaceDefinitions(all, rv)

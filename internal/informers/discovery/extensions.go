@@ -49,6 +49,7 @@ type Extensions struct {
 		definitions    map[string]*definition // by name: plural.group
 		deleted        map[string]deletion    // by name, for deletedFor
 		version        uint64                 // the resourceVersion of the known definitions, 0 if there was no list
+		seen           time.Time              // time of the last list, frame or bookmark of definitions
 		services       map[string]apiService  // by name: version.group; nil: unknown
 	}
 }
@@ -83,6 +84,13 @@ func (x *Extensions) set(field *bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	*field = true
+}
+
+// SeenAt returns the time up to which the changes of definitions are known; zero if they never were.
+func (x *Extensions) SeenAt() time.Time {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.mu.seen
 }
 
 // Run waits for Need(true), follows until ctx ends, and calls handle for each change.

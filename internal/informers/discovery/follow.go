@@ -70,6 +70,7 @@ type follower struct {
 	replace func(ctx context.Context, all []item, rv uint64)
 	apply   func(ctx context.Context, typ watch.EventType, o *item)
 	failed  func(ctx context.Context, err error)
+	seen    func(at time.Time) // called after each list, frame and bookmark; may be nil
 
 	denied    bool      // a refusal was logged
 	expired   int       // lists in a row whose pages have expired
@@ -116,6 +117,7 @@ const expiredLists = 3
 // list reads all objects.
 func (f *follower) list(ctx context.Context) (rv uint64, err error) {
 	var all []item
+	began := time.Now()
 	each := func(raw []byte) error {
 		all = append(all, item{})
 		return json.Unmarshal(raw, &all[len(all)-1])
@@ -129,6 +131,7 @@ func (f *follower) list(ctx context.Context) (rv uint64, err error) {
 	case err == nil:
 		f.expired = 0
 		f.replace(ctx, all, rv)
+		f.noteSeen(began)
 	case apiserver.Reason(err) == apiserver.ReasonExpired:
 		f.expired++
 	}
@@ -184,6 +187,7 @@ func (f *follower) watch(ctx context.Context, rv *uint64) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		read := time.Now()
 		var o item
 		if err == nil {
 			err = json.Unmarshal(raw, &o)
@@ -200,7 +204,14 @@ func (f *follower) watch(ctx context.Context, rv *uint64) error {
 			probed = true // once per watch: without an answer, its objects are applied
 			f.apply(ctx, typ, &o)
 		}
+		f.noteSeen(read)
 		*rv = max(*rv, o.Metadata.ResourceVersion)
+	}
+}
+
+func (f *follower) noteSeen(at time.Time) {
+	if f.seen != nil {
+		f.seen(at)
 	}
 }
 

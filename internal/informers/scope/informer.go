@@ -36,6 +36,7 @@ type Informer struct {
 	definition definition
 	dictionary dictionary
 	coverage   coverage
+	content    content
 	retiring   atomic.Pointer[checkpoint.Retiring] // nil: the scope is selected
 	kicked     chan struct{}                       // capacity 1: a failed request may succeed now
 	done       chan struct{}                       // closed when Run has ended
@@ -45,19 +46,20 @@ type Informer struct {
 
 // owner is the state of Run's goroutine.
 type owner struct {
-	created   uint64       // Spec.Created, until the first list is loaded
-	createdAt time.Time    // Spec.CreatedAt
-	resume    *Origin      // Spec.Origin, until that is loaded or given up
-	resumed   *Origin      // the origin that was loaded
-	replayed  uint64       // resourceVersion up to which the previous run may have sent events that this run repeats
-	relist    relistReason // why the watch ended
-	broken    bool         // the watches end with an error soon after they were opened: opening one does not end the failure
-	stalls    stalls
-	buffering buffering
-	listing   listing
-	retried   time.Time  // when a failed request was last retried
-	asked     bool       // the bus was asked for its last stream event
-	lastEvent *LastEvent // its answer, until that is used; nil if there is none
+	created    uint64       // Spec.Created, until the first list is loaded
+	createdAt  time.Time    // Spec.CreatedAt
+	resume     *Origin      // Spec.Origin, until that is loaded or given up
+	resumed    *Origin      // the origin that was loaded
+	replayed   uint64       // resourceVersion up to which the previous run may have sent events that this run repeats
+	relist     relistReason // why the watch ended
+	broken     bool         // the watches end with an error soon after they were opened: opening one does not end the failure
+	stalls     stalls
+	buffering  buffering
+	listing    listing
+	otherForms bool       // the objects of the checkpoint have another form than the previous run knew
+	retried    time.Time  // when a failed request was last retried
+	asked      bool       // the bus was asked for its last stream event
+	lastEvent  *LastEvent // its answer, until that is used; nil if there is none
 }
 
 // relistReset is the time without another list after which the delay between lists is reset.

@@ -29,6 +29,7 @@ var errRestart = errors.New("list must be restarted")
 func (i *Informer) list(ctx context.Context) (uint64, error) {
 	b, again := retry.New(), false
 	for {
+		began := i.formNow()
 		rv, cause, err := i.load(ctx)
 		if again {
 			cause = "retry"
@@ -48,6 +49,8 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 			i.seen(time.Now(), i.deps.Now())
 			i.coverage.noteList(i.deps.Now())
 			i.listing = listing{}
+			began.rv = rv
+			i.content.begin(began)
 			return rv, nil
 		}
 		if ctx.Err() != nil {
@@ -193,11 +196,24 @@ func (i *Informer) announceRelist(l store.Loss, to uint64) {
 // of its objects if that is higher. It passes each object to take, with its metadata, which take
 // must not keep.
 func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
-	way := i.listing.way
+	if i.relist == relistStalled {
+		pass, err := i.deps.Lists.Turn(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer pass()
+	}
+	return i.pagesIn(ctx, r, &i.listing, o, take)
+}
+
+// pagesIn is pages in the way of l, for any goroutine.
+func (i *Informer) pagesIn(ctx context.Context, r *reader, l *listing, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned),
+) (rv uint64, err error) {
+	way := l.way
 	if o.ResourceVersionMatch != "" {
 		way = paged
 	}
-	if way == unpaged || i.relist == relistStalled {
+	if way == unpaged {
 		pass, err := i.deps.Lists.Turn(ctx)
 		if err != nil {
 			return 0, err
@@ -241,7 +257,7 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 		return nil
 	}
 	asks()
-	rv, err = i.request(ctx, way, o, each, page)
+	rv, err = i.request(ctx, l, way, o, each, page)
 	if err == nil && highest > rv {
 		i.state.noteLowLists(rv, highest)
 		rv = highest
@@ -251,7 +267,8 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 
 // request makes the requests of a list. It returns errRestart if the API server does not stream
 // lists.
-func (i *Informer) request(ctx context.Context, way wayOfListing, o metav1.ListOptions, each func(raw []byte) error, page func(*object.ListMeta) error,
+func (i *Informer) request(ctx context.Context, l *listing, way wayOfListing, o metav1.ListOptions, each func(raw []byte) error,
+	page func(*object.ListMeta) error,
 ) (rv uint64, err error) {
 	client, namespace := i.deps.Client, i.selection.Namespace
 	switch way {
@@ -264,7 +281,7 @@ func (i *Informer) request(ctx context.Context, way wayOfListing, o metav1.ListO
 	rv, err = client.Streamed(ctx, i.resource, namespace, o, each)
 	if errors.Is(err, apiserver.ErrNotStreamed) && ctx.Err() == nil {
 		i.log.Debug("a list is not streamed: it is made without pages", "scope", i.name, "err", err)
-		i.listing.way = unpaged
+		l.way = unpaged
 		return 0, errRestart
 	}
 	return rv, err

@@ -36,11 +36,11 @@ func NewVectors(reg prometheus.Registerer) *Vectors {
 	v.withheld = counter("kubecdc_informer_withheld_total", "Deltas that a rule withheld, by reason (operations, where, error: where could not be evaluated; noise:<name>).", "reason")
 	v.objects = gauge("kubecdc_informer_objects", "Last-known objects.")
 	v.heldBytes = gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects.")
-	v.lists = counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; birth: a resource was defined while the agent was running; gone: no list, because the resource is no longer defined; resume: from the checkpoint; expired: the API server no longer had the history to continue the watch; undecided: an aggregated API server may have another history; replay: the watches end before they show that all changes since the checkpoint were repeated; stalled: the watches end with an error at one version; retry: the previous list failed).", "cause")
+	v.lists = counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; birth: a resource was defined while the agent was running; gone: no list, because the resource is no longer defined; resume: from the checkpoint; expired: the API server no longer had the history to continue the watch; undecided: an aggregated API server may have another history; replay: the watches end before they show that all changes since the checkpoint were repeated; stalled: the watches end with an error at one version; content: the contents of known versions are compared, beside the watch; retry: the previous list failed).", "cause")
 	v.watches = counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, held_back: a list shows what it did not, expired, rewound, undecided: history is compared by a list).", "cause")
 	v.retries = counter("kubecdc_informer_expired_retries_total", "Expired watches retried on a new connection, by result (found: the API server had the history; expired; failed).", "result")
 	v.errors = counter("kubecdc_informer_errors_total", "Failed requests that are retried, by reason: the request and the class of the failure, such as list_forbidden or watch_network.", "reason")
-	v.gaps = counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost, content-changed: none is missing); recovered is true if all of its changes were found with lists.", "reason", "recovered")
+	v.gaps = counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost, content-changed: no version is missing); recovered is true if all of its changes were found with lists.", "reason", "recovered")
 	v.blocked = gauge("kubecdc_informer_blocked", "1 while the watch is stopped because the queue is full.")
 	v.synced = gauge("kubecdc_informer_synced", "1 once a list has been loaded.")
 	v.lastEvent = gauge("kubecdc_informer_last_event_timestamp_seconds", "Time of the last event or bookmark.")
@@ -73,13 +73,13 @@ func (v *Vectors) of(scope string) *metrics {
 		errors: v.errors.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
 	}
 	// Create the series at the start, so that increase() counts the first.
-	for _, cause := range []string{"start", "birth", "gone", "resume", "expired", "undecided", "replay", "stalled", "retry"} {
+	for _, cause := range []string{"start", "birth", "gone", "resume", "expired", "undecided", "replay", "stalled", "content", "retry"} {
 		m.lists.WithLabelValues(cause)
 	}
 	for _, cause := range []string{"closed", "error", "blocked", "silent", "held_back", "expired", "rewound", "undecided"} {
 		m.watches.WithLabelValues(cause)
 	}
-	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost} {
+	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost, object.ContentChanged} {
 		m.store.Gaps.WithLabelValues(string(g), "false")
 	}
 	for _, g := range []object.GapReason{object.Expired, object.SelectionChanged, object.ContentChanged} {

@@ -25,9 +25,9 @@ type reader struct {
 	informer *Informer
 	state    *state // records the progress of a list: the state of informer, unless it reads for another one
 	scanner  *selection.Scanner
-	lean     bool              // omits the content of objects that no clause takes
-	live     bool              // the objects come from a watch
-	own      map[string]uint64 // collects the fingerprints of the scope's ignored objects, by namespace/name; nil: it does not
+	lean     bool                         // omits the content of objects that no clause takes
+	live     bool                         // the objects come from a watch
+	own      map[string]store.Fingerprint // collects the fingerprints of the scope's ignored objects, by namespace/name; nil: it does not
 	out      []byte
 	key      []byte
 
@@ -100,7 +100,7 @@ func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 	ref, since := r.ref(match.Clause)
 	if i.deps.Ignored(ref) {
 		if r.own != nil && !o.outside {
-			r.own[OwnName(ref.Namespace(), ref.Name())] = store.Fingerprint(ref, o.rv)
+			r.own[OwnName(ref.Namespace(), ref.Name())] = store.NewFingerprint(ref, o.rv, object.Form(out))
 		}
 		return o, nil
 	}

@@ -62,7 +62,7 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if !c.Continued && !i.isUnknownToBus() { // otherwise the bus has no later event
 		i.store.AwaitReplay(now)
 	}
-	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c)...)
+	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c, now)...)
 	i.resume, i.resumed, i.replayed = nil, c, now
 	i.created = 0 // the store has what was before it
 	i.state.resumed.Store(true)
@@ -86,10 +86,15 @@ func (i *Informer) listToResume(ctx context.Context, o metav1.ListOptions) (rv u
 	i.store.BeginList(store.AtCheckpoint)
 	r := i.newReader()
 	if i.spec.OwnNames != nil {
-		r.own = map[string]uint64{}
+		r.own = map[string]store.Fingerprint{}
 	}
 	rv, err = i.pages(ctx, r, o, i.store.Load)
-	return rv, err == nil && i.store.Matches(&i.resume.Scope, r.own), err
+	if err != nil {
+		return rv, false, err
+	}
+	match := i.store.Matches(&i.resume.Scope, r.own)
+	i.otherForms = match == store.OtherForms
+	return rv, match != store.MatchesNot, nil
 }
 
 // listCheckpoint lists the objects as they were at the checkpoint. If that is not possible, lost is
@@ -111,15 +116,20 @@ func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, e
 	}
 }
 
-// announceCheckpoint returns the notices that precede the changes since the checkpoint.
-func (i *Informer) announceCheckpoint(c *Origin) []*store.Notice {
-	rv, notices := c.ResourceVersion, i.snapshotBehind(c)
+// announceCheckpoint returns the notices that precede the changes since the checkpoint. now is the
+// last known resourceVersion.
+func (i *Informer) announceCheckpoint(c *Origin, now uint64) []*store.Notice {
+	rv := c.ResourceVersion
+	if c.Lost == nil && c.isOf(i.resource) && i.hasOtherForms(c) {
+		return i.announceForms(c, now)
+	}
+	notices := i.snapshotBehind(c)
 	reason := object.ContentChanged
 	switch {
 	case c.Lost != nil:
 		i.store.Lose(*c.Lost)
 		return append([]*store.Notice{i.store.Gap(rv, nil)}, notices...)
-	case c.Version != i.resource.Version || c.Kind != i.resource.Kind:
+	case !c.isOf(i.resource):
 		// The same objects in another form: before differs from the last after.
 		i.generation.number.Add(1)
 		reason = object.SelectionChanged
@@ -130,6 +140,31 @@ func (i *Informer) announceCheckpoint(c *Origin) []*store.Notice {
 	i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: reason})
 	recovered := i.store.Gap(rv, func(context.Context, uint64) (whole, recovered bool, err error) { return false, true, nil })
 	return append([]*store.Notice{recovered}, notices...)
+}
+
+// hasOtherForms reports whether the API server serves the objects of the checkpoint in another form,
+// under the same rules.
+func (i *Informer) hasOtherForms(c *Origin) bool {
+	return i.otherForms && !c.Inherited && c.Content == i.selection.Content()
+}
+
+// isOf reports whether the origin is of the version and kind of a resource.
+func (c *Origin) isOf(r *object.Resource) bool { return c.Version == r.Version && c.Kind == r.Kind }
+
+// announceForms returns the notices that the API server serves the objects of the checkpoint in
+// another form. A snapshot that the last run has begun is replaced by another one.
+func (i *Informer) announceForms(c *Origin, now uint64) []*store.Notice {
+	i.log.Warn("since the last run, the API server serves known versions with other contents: publishing a gap and reading the objects again",
+		"scope", i.name, "since", c.LastSeen)
+	notices := []*store.Notice{i.store.FormsChanged(c.Forms, store.Loss{From: c.ResourceVersion, Since: c.LastSeen}, now)}
+	switch {
+	case i.spec.Snapshots == SnapshotNever:
+	case !c.Continued && i.isUnknownToBus():
+		notices = append(notices, i.store.NewSnapshot(c.ResourceVersion, false))
+	default: // the bus may have later events
+		i.store.RequireSnapshot()
+	}
+	return notices
 }
 
 // snapshotBehind returns the snapshot to send right after resuming from a checkpoint, if any, or makes one follow the replay.

@@ -25,6 +25,7 @@ type Notice struct {
 	gap     bool      // announces lost history: a new list replaces it by a notice that covers both losses
 	rebase  bool      // announces a replaced log
 	begins  bool      // announces the observation of the scope
+	reform  *reform   // the change of forms that it announces, or nil
 	opens   *snapshot // the snapshot whose start it announces, or nil
 }
 

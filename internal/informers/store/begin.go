@@ -41,7 +41,7 @@ func (s *Store) announceBeginLocked() {
 	if s.begins.announced || s.list.at != listed || slices.ContainsFunc(s.gate.notices, isBegin) {
 		return
 	}
-	at := slices.IndexFunc(s.gate.notices, func(n *Notice) bool { return !n.gap && !n.rebase })
+	at := slices.IndexFunc(s.gate.notices, func(n *Notice) bool { return !n.gap && !n.rebase && n.reform == nil })
 	if at < 0 {
 		at = len(s.gate.notices)
 	}

@@ -28,13 +28,14 @@ type list struct {
 	at          ListState
 	rv          uint64 // of the last one
 	unseen      map[string]struct{}
-	differs     bool   // the list shows another version of an object, or another object
-	older       bool   // the list shows an older version of a known object
-	backwards   bool   // the list shows a version that the watch should have shown before
-	unread      bool   // it shows another version of an object whose read is pending: the versions in between are not sent
-	stateBefore uint64 // known.state when the list first began
-	lost        *Loss  // lost history that no gap event covers yet; nil if there is none
-	gaps        uint64 // gap events that the bus has acknowledged
+	differs     bool        // the list shows another version of an object, or another object
+	older       bool        // the list shows an older version of a known object
+	backwards   bool        // the list shows a version that the watch should have shown before
+	unread      bool        // it shows another version of an object whose read is pending: the versions in between are not sent
+	stateBefore Fingerprint // known.state when the list first began
+	lost        *Loss       // lost history that no gap event covers yet; nil if there is none
+	gaps        uint64      // gap events that the bus has acknowledged
+	otherForm   bool        // the API server has shown a last-known version in another form
 }
 
 // isUnchanged reports whether a Relist has shown the last-known objects, in their versions.
@@ -119,9 +120,16 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.list.unseen, key)
-	e, known := s.known.objects[key]
+	e := s.known.objects[key]
+	if d := s.known.pending[key]; d != nil && e.last == nil { // a list has missed it
+		if last := d.latest(); isVersionOf(last, o) {
+			s.noteFormLocked(last, o)
+			o = last // in the form that was sent
+		}
+	}
 	switch {
-	case known && e.last != nil && e.last.Ref.UID == o.Ref.UID && e.last.ResourceVersion == o.ResourceVersion:
+	case isVersionOf(e.last, o):
+		s.noteFormLocked(e.last, o)
 		return // unchanged
 	case e.pending == pendingRead:
 		s.list.unread = true
@@ -177,19 +185,26 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 			s.pos.barrier = &barrier{due: newCount()}
 			s.pos.barrier.due.Notify(s.mu.Notify)
 		}
-		s.pos.barrier.receipts = append(s.pos.barrier.receipts, s.pos.ledger.Add(mark{rv: rv, state: s.known.state ^ s.list.stateBefore, since: s.o.Now().UnixNano()}))
+		s.pos.barrier.receipts = append(s.pos.barrier.receipts, s.pos.ledger.Add(mark{rv: rv, state: s.known.state.xor(s.list.stateBefore), since: s.o.Now().UnixNano()}))
 		if s.list.lost != nil {
 			s.list.lost.Unrecoverable = s.list.lost.Unrecoverable || s.list.unread
 			s.collapseLocked()
 		}
 	} else {
-		s.pos.ledger = s.newLedger(mark{rv: rv, state: s.known.state})
+		at, r := mark{rv: rv, state: s.known.state}, reformOf(notices)
+		if r != nil {
+			at.state.Forms = r.was
+		}
+		s.pos.ledger = s.newLedger(at)
 		s.pos.own = s.list.at == AtCheckpoint && s.list.lost == nil // otherwise after the acknowledgement of the gap
 	}
 	if s.list.at != Relist {
 		s.beginLocked()
 	}
 	s.list.unseen, s.list.at, s.list.rv, s.known.rv = nil, listed, rv, rv
+	if r := reformOf(notices); r != nil {
+		s.noteReformLocked(r)
+	}
 	s.showGateLocked()
 	if n := slices.IndexFunc(notices, func(n *Notice) bool { return n.opens != nil }); n >= 0 {
 		s.startReadsLocked(notices[n].opens)

@@ -43,7 +43,7 @@ func (s *Store) apply(ctx context.Context, e *Event) bool {
 	}
 	key := e.Object.Ref.Key
 	last := s.known.objects[key].last
-	if ignored := s.ignored(last, e); ignored != nil {
+	if ignored := s.ignoredLocked(last, e); ignored != nil {
 		ignored.Inc()
 		s.mu.Unlock()
 		s.advance(e.Version)
@@ -111,16 +111,19 @@ func (s *Store) takeLocked(last *object.Object, e *Event, gone, d *object.Delta)
 			p.History, p.Acker = s.pos.history, s.pos.ledger.Add(mark{since: p.Observed})
 		}
 	}
-	s.pos.ledger.Advance(mark{rv: e.Version, state: s.known.state ^ state}) // after both: the ledger has the whole event only now
+	s.pos.ledger.Advance(mark{rv: e.Version, state: s.known.state.xor(state)}) // after both: the ledger has the whole event only now
 }
 
 func isVersion(last *object.Object, e *Event) bool {
 	return last != nil && last.Ref.UID == e.Object.Ref.UID
 }
 
-// ignored returns the counter of e if nothing is sent for e, else nil.
-func (s *Store) ignored(last *object.Object, e *Event) prometheus.Counter {
+// ignoredLocked returns the counter of e if nothing is sent for e, else nil.
+func (s *Store) ignoredLocked(last *object.Object, e *Event) prometheus.Counter {
 	same := isVersion(last, e)
+	if e.Type != watch.Deleted {
+		s.noteFormLocked(last, e.Object)
+	}
 	switch {
 	case same && (e.Version < last.ResourceVersion || e.Version == last.ResourceVersion && e.Type != watch.Deleted):
 		// The API server replays. A deletion may have the version of the deleted object, if the API server assigns no new one.

@@ -86,58 +86,89 @@ func (s *Store) Clear() {
 	s.gaugeLocked()
 }
 
-// Matches reports whether the last-known objects have the fingerprint of the checkpoint c. own has the fingerprints of the agent's own
+// Match is how the last-known objects compare with a checkpoint.
+type Match uint8
+
+// The results of a comparison.
+const (
+	MatchesNot   Match = iota // there are other versions
+	MatchesForms              // the versions are the same, and their contents, as far as they are known
+	OtherForms                // the versions are the same, in another form
+)
+
+// Matches compares the last-known objects with the fingerprints of the checkpoint c. own has the fingerprints of the agent's own
 // objects, which are not captured, by namespace/name; nil if the resource never has any. The previous run may have ignored others. Older
 // releases did not save which ones: then any one object, or all of own, may account for the difference.
-func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
+func (s *Store) Matches(c *checkpoint.Scope, own map[string]Fingerprint) Match {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	state := s.known.state
 	if c.Ignored != nil {
 		for name, f := range own {
 			if !slices.Contains(c.Ignored, name) { // it was captured
-				state ^= f
+				state = state.xor(f)
 			}
 		}
 		for _, name := range c.Ignored {
 			if o := s.known.objects[s.prefix+name].last; o != nil { // otherwise it is still ignored
-				state ^= fingerprint(o)
+				state = state.xor(fingerprintOf(o))
 			}
 		}
-		return state == c.State
 	}
-	if state == c.State || own == nil {
-		return state == c.State
+	switch {
+	case state.Versions == c.State && c.Forms != 0 && c.Forms != state.Forms:
+		return OtherForms
+	case state.Versions == c.State, c.Ignored == nil && own != nil && s.matchesFormerLocked(c, own):
+		return MatchesForms
+	default:
+		return MatchesNot
 	}
-	states := []uint64{state}
+}
+
+// matchesFormerLocked is Matches for a checkpoint that does not say which objects were ignored.
+func (s *Store) matchesFormerLocked(c *checkpoint.Scope, own map[string]Fingerprint) bool {
+	states := []uint64{s.known.state.Versions}
 	for _, f := range own {
 		for _, s := range states {
-			states = append(states, s^f)
+			states = append(states, s^f.Versions)
 		}
 	}
 	if slices.Contains(states, c.State) {
 		return true
 	}
 	for _, e := range s.known.objects {
-		if e.last != nil && slices.Contains(states, fingerprint(e.last)^c.State) {
+		if e.last != nil && slices.Contains(states, fingerprintOf(e.last).Versions^c.State) {
 			return true
 		}
 	}
 	return false
 }
 
-// Fingerprints are combined by exclusive or: removing one is the same operation as adding it.
-func fingerprint(o *object.Object) uint64 { return Fingerprint(o.Ref, o.ResourceVersion) }
+// Fingerprint identifies objects by their versions, and by these in their forms. Those of several objects are combined by exclusive or:
+// removing one is the same operation as adding it.
+type Fingerprint struct{ Versions, Forms uint64 }
 
-// Fingerprint returns the fingerprint of the version rv of an object.
-func Fingerprint(ref *object.Ref, rv uint64) uint64 {
+func (f Fingerprint) xor(g Fingerprint) Fingerprint {
+	return Fingerprint{f.Versions ^ g.Versions, f.Forms ^ g.Forms}
+}
+
+func fingerprintOf(o *object.Object) Fingerprint {
+	return NewFingerprint(o.Ref, o.ResourceVersion, o.Form)
+}
+
+// NewFingerprint returns the fingerprint of the version rv of an object, in a form.
+func NewFingerprint(ref *object.Ref, rv, form uint64) Fingerprint {
 	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
 	h := uint64(offset)
 	for i := range len(ref.UID) {
 		h = (h ^ uint64(ref.UID[i])) * prime
 	}
-	// splitmix64's finalizer spreads a difference in the lowest bits to all of them.
-	h ^= rv * 0x9e3779b97f4a7c15
+	version := mixed(h ^ rv*0x9e3779b97f4a7c15)
+	return Fingerprint{Versions: version, Forms: mixed(version ^ form)}
+}
+
+// mixed is the finalizer of splitmix64: it spreads a difference in the lowest bits to all of them.
+func mixed(h uint64) uint64 {
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31

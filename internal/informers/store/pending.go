@@ -28,11 +28,16 @@ type link struct {
 	linked bool // there was no version in between
 }
 
-func (d *pending) latestUID() string {
-	latest := d.from
+// latest returns the last version before the listed one, nil if the object did not exist then.
+func (d *pending) latest() *object.Object {
 	if n := len(d.steps); n > 0 {
-		latest = d.steps[n-1].Object
+		return d.steps[n-1].Object
 	}
+	return d.from
+}
+
+func (d *pending) latestUID() string {
+	latest := d.latest()
 	if latest == nil {
 		return ""
 	}

@@ -20,13 +20,14 @@ type position struct {
 
 // mark is a point of history: its resourceVersion, and the change of the fingerprint of all objects up to it.
 type mark struct {
-	rv, state uint64
-	since     int64 // time of the change's read, in Unix nanoseconds
+	rv    uint64
+	state Fingerprint
+	since int64 // time of the change's read, in Unix nanoseconds
 }
 
 func (s *Store) newLedger(at mark) *checkpoint.Ledger[mark] {
 	l := checkpoint.NewLedger(at, func(earlier, later mark) mark {
-		return mark{rv: max(earlier.rv, later.rv), state: earlier.state ^ later.state, since: earlier.since}
+		return mark{rv: max(earlier.rv, later.rv), state: earlier.state.xor(later.state), since: earlier.since}
 	})
 	l.Notify(s.mu.Notify)
 	return l
@@ -60,7 +61,8 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	p.LastSeen = s.pos.oldest() // before Mark: an acknowledgement in between may advance that
 	m, acked := s.pos.ledger.Mark()
 	p.Acked = acked
-	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.pos.history, s.snaps.began
+	p.ResourceVersion, p.State, p.Forms = m.rv, m.state.Versions, m.state.Forms
+	p.History, p.SnapshotBegan = s.pos.history, s.snaps.began
 	p.Initial, p.ObservedSince = s.snaps.initial, s.begins.since
 	p.Log, p.Filtered, p.Where = s.log.announced, s.filtered.Load(), s.Where()
 	if p.Filtered {

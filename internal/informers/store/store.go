@@ -114,7 +114,7 @@ type known struct {
 	pending     map[string]*pending // of entries that are pendingInferred
 	pendingKeys int                 // entries that are pending
 	bytes       int                 // compressed bytes of the objects
-	state       uint64              // fingerprint of all objects
+	state       Fingerprint         // of all objects
 	rv          uint64              // resourceVersion up to which everything is in the store
 	order       []string            // keys of pending entries, sorted
 	next        int                 // index in order of the key that is sent next
@@ -150,11 +150,11 @@ func (s *Store) setLocked(key string, e entry) {
 	if old.last != e.last {
 		if old.last != nil {
 			s.known.bytes -= old.last.HeldBytes()
-			s.known.state ^= fingerprint(old.last)
+			s.known.state = s.known.state.xor(fingerprintOf(old.last))
 		}
 		if e.last != nil {
 			s.known.bytes += e.last.HeldBytes()
-			s.known.state ^= fingerprint(e.last)
+			s.known.state = s.known.state.xor(fingerprintOf(e.last))
 		}
 	}
 	if old.pending != pendingNothing {

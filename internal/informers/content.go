@@ -1,0 +1,85 @@
+package informers
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+// versionEvery is the interval of requests for the version of the API server.
+const versionEvery = time.Minute
+
+// followVersion asks for the version of the API server until ctx ends. Another one may serve known
+// versions of objects in another form, and may have other etcds.
+func (s *Manager) followVersion(ctx context.Context) {
+	last := ""
+	for again := true; again; again = retry.Sleep(ctx, versionEvery) {
+		version, err := s.client.ServerVersion(ctx)
+		now := version.Release
+		if err != nil { // the last one holds for progress
+			s.o.Log.Debug("cannot read the version of the API server, retrying", "err", err, "retry_in", versionEvery)
+		} else {
+			s.sharing.noteVersion(version.Git)
+		}
+		if now != "" && last != "" && now != last {
+			s.o.Log.Info("the API server has another version: comparing the contents of all objects", "was", last, "version", now)
+		}
+		s.noteVersion(last, now)
+		if now != "" {
+			last = now
+		}
+	}
+}
+
+// noteVersion passes to each informer whether the version of the API server has changed. "": it is
+// not known.
+func (s *Manager) noteVersion(last, now string) {
+	seen := s.extensions.SeenAt()
+	for _, i := range s.capturing() {
+		isKnown := now != "" && last != ""
+		if isKnown && now != last {
+			i.NoteContentChange()
+			broadcast.Wake(s.forms)
+		}
+		if i.NoteOtherForms() {
+			broadcast.Wake(s.forms)
+		}
+		if isKnown && now == last {
+			i.NoteSameServer(seen)
+		}
+	}
+}
+
+// capturing returns the informers whose objects are captured.
+func (s *Manager) capturing() []*running {
+	return slices.DeleteFunc(s.observing(), func(r *running) bool { return r.Spec().Internal })
+}
+
+// compareForms compares the scopes that are due until ctx ends, one after the other: after an
+// upgrade of the API server, all are due at once.
+func (s *Manager) compareForms(ctx context.Context) {
+	for {
+		var next time.Time
+		for _, i := range s.capturing() {
+			if at, is := i.FormsDue(); is && !at.After(time.Now()) {
+				i.CompareForms(ctx)
+			}
+			if at, is := i.FormsDue(); is && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+		var due <-chan time.Time
+		if !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.forms:
+		case <-due:
+		}
+	}
+}
