@@ -95,7 +95,7 @@ func (c *content) fail(at time.Time) {
 	c.failed = at
 }
 
-// now returns the present moment.
+// formNow returns the present moment.
 func (i *Informer) formNow() knownForm {
 	return knownForm{at: i.deps.Now(), wall: time.Now(), rv: i.store.View().Reached}
 }
