@@ -91,7 +91,7 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 	return w, nil
 }
 
-// begin forgets what was read of the window.
+// begin drops what was read of the window.
 func (w *window) begin() {
 	w.begins, w.resumes = map[writerKey]*consume.Event{}, map[runKey]bool{}
 }

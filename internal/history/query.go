@@ -15,6 +15,6 @@ func (r *Record) Query(ctx context.Context, s *Selection, from, to timeline.Mome
 	if err != nil {
 		return consume.Query{}, nil, err
 	}
-	start, _, err := r.start(ctx, s, []timeline.Moment{from}, histories) // the query goes on after the moment
+	start, _, err := r.start(ctx, s, []timeline.Moment{from}, histories) // the query continues after the moment
 	return consume.Query{Objects: s.objects(), Start: start, StopAtEnd: true, OnRetry: r.OnRetry, OnResume: r.OnResume}, histories, err
 }

@@ -136,8 +136,8 @@ func (w *writerOfDay) minute(t *rapid.T, s *storedRecord, now, stored time.Time)
 	s.add(stored, consume.Event{Type: consume.TypeProgress, Time: at, Progress: p})
 }
 
-// An answer from the progress around a moment is as certain as one from all of it: agents are
-// killed and start again, their clocks differ from that of the bus, and the bus is away.
+// An answer from the progress around a moment is as certain as one from all of it. Agents are killed
+// and start again, their clocks differ from that of the bus, and the bus is away.
 func TestProgressAroundAMomentIsEnough(t *testing.T) {
 	spared := 0
 	rapid.Check(t, func(t *rapid.T) {
