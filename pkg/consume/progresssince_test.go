@@ -28,7 +28,7 @@ func TestProgressSince(t *testing.T) {
 		if _, err := js.PublishMsg(t.Context(), msg, jetstream.WithMsgID(fmt.Sprint(n))); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Millisecond) // each has a time of its own
+		<-time.After(2 * time.Millisecond) // each has a time of its own
 	}
 	stored := func(n uint64) time.Time {
 		msg, err := stream.GetMsg(t.Context(), n)
