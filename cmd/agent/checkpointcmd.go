@@ -169,7 +169,8 @@ changes that it had read, and left for each object. If the bus does not accept t
 missing, the scope stays in the checkpoint as retiring, and each start of the agent retries. This command removes
 the scope from the checkpoint: the agent sends nothing more about it, and consumers may keep its objects.
 
-First, the bus gets the end of the scope, scope.ended. If the bus does not accept it within 15 seconds, nothing is changed. --no-end removes the scope without it. To end the scope later, use 'kubecdc record end'.
+First, the bus gets the end of the scope, scope.ended. If the bus does not accept it within 15 seconds, nothing is
+changed. --no-end removes the scope without it. To end the scope later, use 'kubecdc record end'.
 
 Stop the agent first. A checkpoint in a file cannot be changed while an agent uses it. One in a ConfigMap can, and
 the agent ends when it detects that.

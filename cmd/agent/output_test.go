@@ -31,6 +31,7 @@ func TestOutputVariable(t *testing.T) {
 		"history":           append([]string{"deploy/web"}, record...),
 		"diff":              append([]string{"rv:140", "rv:145"}, record...),
 		"blame":             append([]string{"deploy/web", "-n", "shop", "--at", "rv:145"}, record...),
+		"record end":        {"3f0a5c1e9b7d2846", "--dry-run", "--bus", "nats://127.0.0.1:1"},
 		"tail":              append([]string{"--no-follow"}, record...),
 		"tail (with diffs)": append([]string{"--no-follow", "--diff"}, record...),
 	}

@@ -78,12 +78,12 @@ publishes scope.ended. Later moments of the scope are unknown then, unless anoth
 changes, and no object counts as deleted.
 
 A WRITER is an agent. Its id is in its progress events, and an unknown name makes the command list all of them.
---checkpoint names agents by the place of their positions: 'configMap NAMESPACE NAME', 'file HOST PATH'. A SCOPE ends for
-all agents that are gone.
+--checkpoint names agents by the place of their positions: 'configMap NAMESPACE NAME', 'file HOST PATH'. A SCOPE ends
+for all agents that are gone.
 
-An agent may still work while its last progress is younger than 10 minutes, unless the agent has said that it ends. If it
-is named as WRITER, nothing ends. Otherwise it keeps its scopes, the others end, and the exit code is 1. An agent that
-starts later takes the ends of its scopes back.
+An agent may still work while its last progress is younger than 10 minutes, unless the agent has said that it ends. If
+it is named as WRITER, nothing ends. Otherwise it keeps its scopes, the others end, and the exit code is 1. An agent
+that starts later takes the ends of its scopes back.
 
 The command reads and writes the bus of --config as the agent does, without a cluster. On NATS its user needs the
 permissions of a reader too. From Kafka it reads the whole topic.`,

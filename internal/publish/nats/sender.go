@@ -249,6 +249,9 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 		<-closed
 	}()
 	if err := b.fence.Pass(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = publish.ErrClosed
+		}
 		return outcome{kind: failed, err: err}, true
 	}
 	d.guarded.Load().Carry()
