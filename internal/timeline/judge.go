@@ -64,13 +64,14 @@ type scope struct {
 	joined   bool // see Options
 	closed   bool // it has ended and was started again, both after the moment
 
-	snapshot string // under way, "": none
-	started  mark   // its start
-	first    mark   // from here on, the record can be judged: a first snapshot that was read from start to end
-	whole    mark   // the last completed snapshot
-	reached  mark   // the record is complete up to here
-	last     mark   // the last event about the scope
-	claimed  mark   // up to here, by the last progress
+	snapshot string    // under way, "": none
+	started  mark      // its start
+	first    mark      // from here on, the record can be judged: a first snapshot that was read from start to end
+	began    time.Time // when that snapshot began
+	whole    mark      // the last completed snapshot
+	reached  mark      // the record is complete up to here
+	last     mark      // the last event about the scope
+	claimed  mark      // up to here, by the last progress
 
 	former  mark // the last progress in the form of a former release
 	renews  bool // the snapshot under way is of an agent of this release
@@ -139,7 +140,7 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 		}
 		s.snapshot = ""
 		if s.first.isZero() || s.isFormer() && s.renews {
-			s.first, s.renewed = mark{e.Time, s.started.at}, s.renews && !s.former.isZero()
+			s.first, s.began, s.renewed = mark{e.Time, s.started.at}, s.started.time, s.renews && !s.former.isZero()
 		}
 		s.whole, s.reached = s.whole.max(mark{e.Time, s.started.at}), s.reached.max(now)
 		if m.kind == atTime && !e.Time.After(m.time) {

@@ -230,7 +230,7 @@ func (s *scope) observe(m Moment, e *consume.Event, run string, entry *consume.S
 		return // late, or a copy
 	}
 	if !o.decided {
-		o.follow(m, e.Progress, run, entry, s.first)
+		o.follow(m, e.Progress, run, entry, mark{s.began, s.first.at})
 		if entry.ResourceVersion != "" && o.at.seq > 0 && o.at.history < entry.History { // hidden spans do not say their history
 			o.conceal(m, o.at, point{})
 		}
@@ -264,7 +264,7 @@ func (s *scope) observation(writer string) *observation {
 	return o
 }
 
-// follow notes what nobody says about the time since the writer's last progress. first is the first snapshot of the scope.
+// follow notes what nobody says about the time since the writer's last progress. first is the begin of the scope's first snapshot.
 func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *consume.ScopeProgress, first mark) {
 	began := later(p.Since, consume.RunBegan(run)) // about earlier moments, this run says nothing
 	last, at := later(o.to, o.since), first.max(mark{at: o.at}).at
@@ -444,7 +444,7 @@ func (o *observation) absence(m Moment, before time.Time) *away {
 func (s *scope) claim(m Moment, e *consume.Event, now mark) {
 	s.unordered = now.at.seq == 0
 	if s.first.isZero() && s.joined || !s.first.isZero() && s.isFormer() {
-		s.first, s.renewed = now, !s.former.isZero()
+		s.first, s.began, s.renewed = now, now.time, !s.former.isZero()
 	}
 	if !now.at.below(s.reached.at) { // an agent that was killed may say less than before
 		s.reached = s.reached.max(now)

@@ -95,6 +95,9 @@ func (i *informer) send(w *world) {
 		w.marker(consume.TypeSnapshotCompleted, i.scope, s.rv, s.id)
 		i.showAll(w, s)
 		i.whole = point{w.history(), s.rv, w.clock}
+		if i.first == (point{}) {
+			i.firstBegan = s.began
+		}
 		i.reach(point{w.history(), s.rv, w.clock})
 		for _, g := range i.gaps[:s.gaps] {
 			if g.right == (point{}) {
@@ -182,7 +185,8 @@ func (i *informer) begin(w *world, lost bool) {
 	}
 	i.due, i.saved, i.said = false, point{}, point{} // the checkpoint is saved before a snapshot begins
 	clear(i.withheld)
-	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id).Stream.Initial = i.initial
+	started := w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id)
+	started.Stream.Initial, s.began = i.initial, started.Time
 	for _, g := range i.gaps { // a snapshot that follows so soon may be because of the gap
 		if g.progress < 2 {
 			g.whole, g.right = true, point{}

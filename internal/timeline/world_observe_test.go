@@ -206,7 +206,7 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 	case n == 0:
 		i.since = began
 		r.absent = [][2]time.Time{{{}, began}}
-		if began.After(i.first.time) && i.first != (point{}) {
+		if began.After(i.firstBegan) && i.first != (point{}) {
 			r.conceal(i, i.first, point{}, entry)
 		}
 	case i.run != w.run:

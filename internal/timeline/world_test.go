@@ -96,7 +96,8 @@ type informer struct {
 	due      bool      // a snapshot has to follow a gap
 	initial  bool      // it began without a position, and has no complete snapshot
 
-	first, reached point // the first snapshot; the last progress or completed snapshot
+	first, reached point     // the first snapshot; the last progress or completed snapshot
+	firstBegan     time.Time // when the first snapshot began
 	gaps           []*gap
 	form           int     // in which the API server serves the objects
 	reforms        []point // where each form but the last one was known last
@@ -116,6 +117,7 @@ type snapshot struct {
 	reads []thing
 	lost  bool // it follows a loss of history, and progress waits for it
 	gaps  int  // before it
+	began time.Time
 }
 
 // gap is a gap that the agent announced. From right on, the state is correct again.
