@@ -3,6 +3,7 @@ package timeline
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -93,9 +94,9 @@ type span struct {
 	end       mark  // the state is right again; zero: not yet
 	reason    consume.GapReason
 	recovered bool
-	whole     bool // only a snapshot makes the state right again
-	snapshot  bool // one began after the gap
-	progress  bool // so did a progress event up to its end, if no snapshot follows
+	whole     bool   // only a snapshot makes the state right again
+	snapshot  bool   // one began after the gap
+	run       string // whose progress has claimed its end since then; "": none has, or a snapshot has begun
 }
 
 // around reports whether a moment is inside the span.
@@ -186,7 +187,7 @@ func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 	}
 	s.snapshot, s.started, s.renews = e.Stream.Snapshot, now, e.Stream.Writer != ""
 	for _, g := range s.open {
-		g.snapshot, g.progress, g.end = true, false, mark{}
+		g.snapshot, g.run, g.end = true, "", mark{}
 	}
 	return shown
 }
@@ -204,15 +205,15 @@ func (g *span) event(start *consume.Event) *consume.Event {
 
 // shown reports whether a progress event shows that the state after a gap is right. A snapshot follows a gap that begins at a restart,
 // for what came and went inside it, and the first progress event may be sent before the snapshot starts. So the second one shows that
-// none follows.
-func (g *span) shown(now mark) bool {
+// none follows. It must be of the same run: an agent that ends before takes the snapshot after its restart.
+func (g *span) shown(now mark, run string) bool {
 	if g.whole || g.snapshot || now.at.below(g.to.at) {
 		return false
 	}
-	if g.progress {
+	if g.run == run {
 		return true
 	}
-	g.progress, g.end = true, mark{now.time, g.to.at}
+	g.run, g.end = strings.Clone(run), mark{now.time, g.to.at}
 	return false
 }
 

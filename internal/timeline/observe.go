@@ -450,7 +450,7 @@ func (s *scope) claim(m Moment, e *consume.Event, now mark) {
 		s.reached = s.reached.max(now)
 	}
 	s.last, s.claimed = s.last.max(mark{e.Time, now.at}), s.claimed.max(now)
-	s.close(m, func(g *span) bool { return g.shown(mark{e.Time, now.at}) })
+	s.close(m, func(g *span) bool { return g.shown(mark{e.Time, now.at}, e.Progress.Run) })
 	if m.kind != atTime {
 		return
 	}

@@ -298,6 +298,9 @@ func (i *informer) claim(w *world, at point) {
 		if g.whole || at.before(g.to) {
 			continue
 		}
+		if g.progress < 2 && g.run != w.run { // the next run takes the snapshot that is due
+			g.run, g.progress = w.run, 0
+		}
 		if g.progress++; g.progress == 1 {
 			g.right = point{g.to.history, g.to.rv, w.clock}
 		}

@@ -125,7 +125,8 @@ type gap struct {
 	from, to, right point
 	recovered       bool
 	whole           bool // a snapshot follows
-	progress        int  // progress events since
+	progress        int  // progress events of the run since
+	run             string
 }
 
 type letter struct {
