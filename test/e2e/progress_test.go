@@ -396,7 +396,7 @@ func TestProgressOfABadPath(t *testing.T) {
 	held.until = time.Now()
 	g.Hold("widgets", false)
 	o.note(t, held, oracle.Widgets)
-	world.Pass(t.Context(), 30*time.Second)
+	world.Pass(t.Context(), 40*time.Second) // The agent has its watches end after 30 s meanwhile.
 	o.awaitHealth(t, 20*time.Second, "ok", "")
 	o.judge(t)
 }
