@@ -678,6 +678,9 @@ func TestBusyScopeBehindAProxy(t *testing.T) {
 				t.Fatalf("%d changes are late", late)
 			}
 		}
+		if text := says(l.lastTold(t), 0); !slices.Equal(text, []string{"configmaps, start…"}) {
+			t.Errorf("the progress says %q", text)
+		}
 		p.hold(false)
 		pass(4 * time.Minute)
 		got := l.changes()

@@ -20,7 +20,8 @@ import (
 // So each end of a watch begins an interruption, at the last frame before it. After the next watch
 // is open, a list of one object gives the version of that moment. The interruption is over once the
 // watch has shown this version, by a change or a bookmark. If no change precedes that, nothing has
-// happened in between: then there was no interruption.
+// happened in between: then there was no interruption. After a watch that held back changes
+// (buffering.go), the next one must also have shown that it holds back nothing.
 //
 // A watch that ends again and again costs one such list a minute, and not one for each end. A change
 // is asked about at once: only then an interruption can be reported.
@@ -50,6 +51,7 @@ type coverage struct {
 
 	mu       sync.Mutex
 	watching bool      // a watch is open
+	doubted  bool      // it follows one that held back changes: its frames may come with its end
 	marks    bool      // the watches have bookmarks
 	last     time.Time // of the last frame, or the last list, that the store has
 	asked    time.Time // when the version was last asked for
@@ -127,16 +129,28 @@ func (c *coverage) interruptLocked(from time.Time, why object.InterruptionReason
 	o.proof, o.shown = 0, 0
 }
 
-// openWatch notes that a watch is open. asked: the version is being asked for anyway.
-func (c *coverage) openWatch(asked bool, now time.Time) {
+// openWatch notes that a watch is open. asked: the version is being asked for anyway. doubted: it may
+// hold back changes until its end, so the interruption lasts until pass is called.
+func (c *coverage) openWatch(asked, doubted bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watching = true
+	c.doubted = doubted
 	c.open.opened = now
 	c.open.round++
 	c.open.proof, c.open.shown = 0, 0
 	if !asked {
 		c.askLocked(now)
+	}
+}
+
+// pass notes that the watch holds back nothing.
+func (c *coverage) pass(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.doubted = false
+	if c.open != nil {
+		c.endLocked(now)
 	}
 }
 
@@ -206,7 +220,7 @@ func (c *coverage) prove(round int, version uint64, at time.Time) {
 // endLocked ends the interruption if the watch has shown what it must.
 func (c *coverage) endLocked(at time.Time) {
 	o := c.open
-	if o.proof == 0 || o.shown < o.proof || !c.settled() {
+	if o.proof == 0 || o.shown < o.proof || c.doubted || !c.settled() {
 		return
 	}
 	c.open = nil

@@ -30,7 +30,7 @@ func at(seconds float64) time.Time { return time.Unix(0, int64(seconds*1e9)) }
 
 // opens opens a watch at a time, and proves the version of the API server right after that.
 func (o *observation) opens(seconds float64, version uint64) {
-	o.openWatch(false, at(seconds))
+	o.openWatch(false, false, at(seconds))
 	o.proves(seconds, version)
 }
 
@@ -92,7 +92,7 @@ func TestCoverage(t *testing.T) {
 			o.changes(102, 11)
 		}, "to 102"},
 		"the answer comes after the frame": {func(o *observation) {
-			o.openWatch(false, at(101))
+			o.openWatch(false, false, at(101))
 			o.changes(102, 9)
 			o.bookmarks(103, 10)
 			o.proves(105, 10)
@@ -152,11 +152,11 @@ func TestCoverage(t *testing.T) {
 		"a watch ends before it has shown the version": {func(o *observation) {
 			o.live()
 			o.endWatch(object.InterruptedCut, false, at(210))
-			o.openWatch(false, at(220))
+			o.openWatch(false, false, at(220))
 			round, _ := o.question(at(220))
 			o.changes(221, 25)
 			o.endWatch(object.InterruptedClosed, true, at(230))
-			o.openWatch(false, at(240))
+			o.openWatch(false, false, at(240))
 			o.prove(round, 26, at(241)) // the answer to the question of the watch before
 			o.bookmarks(242, 26)
 		}, "to 200; cut 200-…"},
@@ -265,4 +265,33 @@ func TestInterruptionsAreReportedForAWhile(t *testing.T) {
 	if len(all) > maxInterruptions || !all[len(all)-1].Until.Equal(at(19_992)) {
 		t.Errorf("%d interruptions, the last until %v", len(all), all[len(all)-1].Until)
 	}
+}
+
+// A watch after one that held back changes may show all of its frames with its end. They end no
+// interruption.
+func TestInterruptionLastsUntilAWatchHoldsBackNothing(t *testing.T) {
+	t.Parallel()
+	o := observe()
+	says := func(seconds float64, want string) {
+		t.Helper()
+		if got := o.says(seconds); got != want {
+			t.Errorf("at %g it says %q, want %q", seconds, got, want)
+		}
+	}
+	o.opens(100, 5)
+	o.changes(101, 6)
+	says(102, "to 101")
+	o.endWatch(object.InterruptedSilent, false, at(220))
+	o.openWatch(false, true, at(221))
+	o.proves(221, 9)
+	o.changes(250, 8)
+	o.changes(250, 12)
+	says(251, "to 101; silent 101-…")
+	o.endWatch(object.InterruptedClosed, true, at(251))
+	o.openWatch(false, true, at(252))
+	o.proves(252, 12)
+	o.changes(253, 13)
+	says(253, "to 101; silent 101-…")
+	o.pass(at(254))
+	says(255, "to 253; silent 101-254")
 }

@@ -262,7 +262,7 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	defer func() { got.lasted = time.Since(s.watch.Opened) }()
 	got.opened, got.generation = true, i.generation.number.Load()
 	probes := f.doubt.isDue() && f.doubt.isOpen()
-	i.coverage.openWatch(probes, i.deps.Now())
+	i.coverage.openWatch(probes, s.brief, i.deps.Now())
 	i.state.opened(s.watch.Opened)
 	if !i.broken {
 		i.recovered()

@@ -199,6 +199,7 @@ func (s *stream) next() (watch.EventType, []byte, error) {
 func (s *stream) pass() {
 	s.passed.Store(true)
 	s.informer.state.clearHeldBack()
+	s.informer.coverage.pass(s.informer.deps.Now())
 }
 
 // lastFrame returns when the last frame was read, or the HTTP watch was opened.
