@@ -73,7 +73,9 @@ func (r *storedReader) Positions() []consume.Position { return nil }
 func (r *storedReader) CaughtUp() bool                { return r.at == len(r.s.events) }
 func (r *storedReader) Close() error                  { return nil }
 
-func (r *storedReader) Whole(_ context.Context, e *consume.Event) (*consume.Event, error) { return e, nil }
+func (r *storedReader) Whole(_ context.Context, e *consume.Event) (*consume.Event, error) {
+	return e, nil
+}
 
 // writerOfDay is an agent of one resource, over some hours.
 type writerOfDay struct {

@@ -131,7 +131,7 @@ func TestCheckpointsOutliveRelease(t *testing.T) {
 	const checkpoints = namespace + "-kubecdc-checkpoints"
 	w.namespace(t, namespace, "restricted")
 	install := []string{
-		"install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL+withoutEnd,
+		"install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL + withoutEnd,
 		"--set", "mode=node,node.checkpoint=configMap",
 	}
 	w.mustHelm(t, install...)
