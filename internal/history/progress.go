@@ -44,6 +44,7 @@ type window struct {
 
 	// The fields below are what was read of the window.
 	growths int
+	from    uint64                       // the position of its first progress; 0: it has none
 	begins  map[writerKey]*consume.Event // the first progress of each writer
 	resumes map[runKey]bool              // runs that have resumed a scope: the writer has an earlier run
 }
@@ -58,8 +59,8 @@ type runKey struct {
 	run string
 }
 
-// window returns the progress to read for moments. Only a source that sends progress alone can leave
-// any out. A moment that is a resourceVersion has no time to begin at.
+// window returns the progress to read for moments. Only a source that sends progress alone can
+// leave any out. A moment that is a resourceVersion has no time to begin at.
 func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Moment) (*window, error) {
 	w := &window{first: time.Now()} // of a moment that is the end of the record
 	for _, m := range moments {
@@ -75,7 +76,7 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 	}
 	last := map[writerKey]*consume.Event{}
 	q := consume.Query{Events: consume.ProgressEvents, Start: consume.Beginning(), LastOfEach: true}
-	_, err := r.read(ctx, q, nil, s.takesCluster, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, nil, s.Takes, func(e *consume.Event) (bool, error) {
 		if e.Progress != nil {
 			last[writerKey{e.ClusterKey(), e.Progress.Writer}] = e
 		}
@@ -93,6 +94,7 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 
 // begin drops what was read of the window.
 func (w *window) begin() {
+	w.from = 0
 	w.begins, w.resumes = map[writerKey]*consume.Event{}, map[runKey]bool{}
 }
 
@@ -100,8 +102,12 @@ func (w *window) begin() {
 func (w *window) note(e *consume.Event) {
 	if p := e.Progress; p != nil {
 		key := writerKey{e.ClusterKey(), p.Writer}
-		if w.begins[key] == nil && !slices.Contains(w.last, e) {
-			w.begins[key] = e
+		if w.begins[key] != nil || slices.Contains(w.last, e) {
+			return
+		}
+		w.begins[key] = e
+		if w.from == 0 {
+			w.from = e.Position.Next
 		}
 		return
 	}
@@ -113,21 +119,31 @@ func (w *window) note(e *consume.Event) {
 
 // grow makes the window longer if it begins too late for a writer, and reports whether it did.
 func (w *window) grow() bool {
-	if w.since.IsZero() {
+	if w.since.IsZero() || !w.beginsTooLate() {
 		return false
 	}
+	if w.growths++; w.growths > mostGrowths {
+		w.since = time.Time{}
+		return true
+	}
+	w.since = w.first.Add(-windowGrowth * w.first.Sub(w.since))
+	return true
+}
+
+// beginsTooLate reports whether the first progress that is known of a writer is too late for the
+// moment, and there may be an earlier one.
+func (w *window) beginsTooLate() bool {
+	latest := w.first.Add(-windowBefore + windowSkew)
 	for key, e := range w.begins {
 		isFirst := e.Progress.Number == 1 && !w.resumes[runKey{key, e.Progress.Run}] // of the writer
-		if e.Time.After(w.first.Add(-windowBefore+windowSkew)) && !isFirst {
-			if w.growths++; w.growths > mostGrowths {
-				w.since = time.Time{}
-				return true
-			}
-			w.since = w.first.Add(-windowGrowth * w.first.Sub(w.since))
+		if e.Time.After(latest) && !isFirst {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(w.last, func(e *consume.Event) bool {
+		isBefore := w.from == 0 || e.Position.Next < w.from // the window
+		return isBefore && e.Time.After(latest)
+	})
 }
 
 // before returns the progress that comes before a position in the record, and that was not returned
