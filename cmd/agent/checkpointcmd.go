@@ -197,7 +197,10 @@ is not retiring.`,
 			if d, _ := k.Config.Bus.Chosen(); noEnd || d.Stdout {
 				end = nil
 			}
-			if err := k.Do(cmd.Context(), func(ctx context.Context) error { return checkpoint.Forget(ctx, k.Store, args[0], end) }); err != nil {
+			err = k.Do(cmd.Context(), func(ctx context.Context) error {
+				return checkpoint.Forget(ctx, k.Store, args[0], end)
+			})
+			if err != nil {
 				return err
 			}
 			if end != nil {
@@ -216,11 +219,15 @@ is not retiring.`,
 }
 
 // sendEnd sends the end of a scope in place of the agent.
-func sendEnd(ctx context.Context, k *agent.KeptCheckpoint, d *checkpoint.Document, scope string, c *checkpoint.Scope) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, fmt.Errorf("the bus did not accept it within %v", endTimeout))
+func sendEnd(
+	ctx context.Context, k *agent.KeptCheckpoint, d *checkpoint.Document, scope string, c *checkpoint.Scope,
+) error {
+	late := fmt.Errorf("the bus did not accept it within %v", endTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, late)
 	defer cancel()
 	if err := k.SendEnd(ctx, d, scope, c); err != nil {
-		return fmt.Errorf("the end of %s is not on the bus, nothing was changed: %w; name a bus that can be reached from here with --bus, or remove the scope without its end (--no-end)", scope, err)
+		return fmt.Errorf("the end of %s is not on the bus, nothing was changed: %w; "+
+			"name a bus that can be reached from here with --bus, or remove the scope without its end (--no-end)", scope, err)
 	}
 	return nil
 }

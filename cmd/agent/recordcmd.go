@@ -109,9 +109,12 @@ permissions of a reader too. From Kafka it reads the whole topic.`,
 	addOverrides(cmd, &c.Overrides)
 	fl.StringVar(&c.Bus, "bus", "", "`URL` of the bus, if the agent ran with one")
 	fl.StringVar(&c.DataDir, "data-dir", "", "`directory` of the embedded JetStream; an agent must run there")
-	fl.StringArrayVar(&c.Checkpoints, "checkpoint", nil, "all writers that keep their positions at this `place`; may have * ? [a-z], may be repeated")
-	fl.StringVar(&c.Cluster, "cluster", "", "`name` of the cluster, if the record has several (default: cluster of the file)")
-	fl.StringVar(&c.ClusterUID, "cluster-uid", "", "`uid` of the cluster, or its beginning, if the record has several of one name")
+	fl.StringArrayVar(&c.Checkpoints, "checkpoint", nil,
+		"all writers that keep their positions at this `place`; may have * ? [a-z], may be repeated")
+	fl.StringVar(&c.Cluster, "cluster", "",
+		"`name` of the cluster, if the record has several (default: cluster of the file)")
+	fl.StringVar(&c.ClusterUID, "cluster-uid", "",
+		"`uid` of the cluster, or its beginning, if the record has several of one name")
 	fl.DurationVar(&c.wait, "wait", 0, "wait this `long` for agents that are about to end")
 	fl.BoolVar(&c.dryRun, "dry-run", false, "show what would end, and change nothing")
 	fl.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
@@ -178,7 +181,8 @@ func (c *recordEnd) aliveError(what string, all []*writers.Writer) error {
 	for i, w := range all {
 		lines[i] = w.String()
 	}
-	return fmt.Errorf("record end: %s: stop them, and repeat the command when they have ended, or %v later:\n  %s", what, writers.Silence, strings.Join(lines, "\n  "))
+	return fmt.Errorf("record end: %s: stop them, and repeat the command when they have ended, or %v later:\n  %s",
+		what, writers.Silence, strings.Join(lines, "\n  "))
 }
 
 // read reads the record to its end, and shows progress.
@@ -224,8 +228,17 @@ func (c *recordEnd) ends(choice *writers.Choice, now time.Time) (all []agent.End
 				Name: s.Name, Resource: &s.Resource, ResourceVersion: s.ResourceVersion, History: s.History,
 			})
 			lines = append(lines, &endedScope{
-				Scope: s.Name, Resource: s.Resource.String(), ResourceVersion: s.ResourceVersion, History: s.History,
-				Cluster: w.Cluster, ClusterUID: w.ClusterUID, Writer: w.Name, Run: w.Run, Checkpoint: w.Checkpoint, Node: w.Node, LastEvent: w.LastEvent,
+				Scope:           s.Name,
+				Resource:        s.Resource.String(),
+				ResourceVersion: s.ResourceVersion,
+				History:         s.History,
+				Cluster:         w.Cluster,
+				ClusterUID:      w.ClusterUID,
+				Writer:          w.Name,
+				Run:             w.Run,
+				Checkpoint:      w.Checkpoint,
+				Node:            w.Node,
+				LastEvent:       w.LastEvent,
 			})
 		}
 		all = append(all, ends)
@@ -233,9 +246,12 @@ func (c *recordEnd) ends(choice *writers.Choice, now time.Time) (all []agent.End
 	return all, lines
 }
 
-func (c *recordEnd) send(ctx context.Context, record *agent.WritableRecord, ends []agent.Ends, lines []*endedScope) error {
+func (c *recordEnd) send(
+	ctx context.Context, record *agent.WritableRecord, ends []agent.Ends, lines []*endedScope,
+) error {
 	timeout := endTimeout + time.Duration(len(lines))*10*time.Millisecond
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the bus did not accept them within %v", timeout.Round(time.Second)))
+	late := fmt.Errorf("the bus did not accept them within %v", timeout.Round(time.Second))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
 	log := slog.New(terminal.NewHandler(terminal.Detect(c.stderr, os.Getenv), slog.LevelWarn))
 	var mu sync.Mutex
@@ -251,7 +267,8 @@ func (c *recordEnd) send(ctx context.Context, record *agent.WritableRecord, ends
 		}
 	}, log)
 	if err != nil {
-		return fmt.Errorf("record end: %d of %d scopes were ended; repeat the command for the others: %w", ended, len(lines), err)
+		return fmt.Errorf("record end: %d of %d scopes were ended; repeat the command for the others: %w",
+			ended, len(lines), err)
 	}
 	return nil
 }
@@ -273,7 +290,8 @@ func (c *recordEnd) show(lines []*endedScope) error {
 	table := tabwriter.NewWriter(c.stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, done+"\tRESOURCEVERSION\tWRITER\tCHECKPOINT\tLAST EVENT")
 	for _, l := range lines {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", l.Scope, l.ResourceVersion, l.Writer, l.Checkpoint, l.LastEvent.UTC().Format(time.RFC3339))
+		last := l.LastEvent.UTC().Format(time.RFC3339)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", l.Scope, l.ResourceVersion, l.Writer, l.Checkpoint, last)
 	}
 	return table.Flush()
 }

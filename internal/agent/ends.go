@@ -52,7 +52,9 @@ type EndedScope struct {
 // them. All are of one cluster. sent, unless nil, is called for each scope that has ended, from any
 // goroutine. embedded reports whether the bus is the embedded JetStream. If ctx ends before all are
 // sent, the error says why the bus did not accept them.
-func SendEnds(ctx context.Context, cfg *config.Config, embedded bool, all []Ends, sent func(*Ends, *EndedScope), log *slog.Logger) error {
+func SendEnds(
+	ctx context.Context, cfg *config.Config, embedded bool, all []Ends, sent func(*Ends, *EndedScope), log *slog.Logger,
+) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -84,16 +86,27 @@ func SendEnds(ctx context.Context, cfg *config.Config, embedded bool, all []Ends
 }
 
 // sendEnds sends the ends of the scopes of one run.
-func sendEnds(ctx context.Context, b *bus, cfg *config.Config, ends *Ends, sent func(*Ends, *EndedScope), log *slog.Logger) error {
+func sendEnds(
+	ctx context.Context, b *bus, cfg *config.Config, ends *Ends, sent func(*Ends, *EndedScope), log *slog.Logger,
+) error {
 	q := queue.New[*object.Delta](queue.Options{
-		Events: cfg.Queue.Events, Bytes: int64(cfg.Queue.Bytes), InFlight: publish.InFlight, InFlightBytes: int64(cfg.Queue.InFlightBytes),
+		Events:        cfg.Queue.Events,
+		Bytes:         int64(cfg.Queue.Bytes),
+		InFlight:      publish.InFlight,
+		InFlightBytes: int64(cfg.Queue.InFlightBytes),
 	}, nil)
 	encoder := encode.New(encode.Options{
-		Cluster: ends.Cluster, ClusterUID: ends.ClusterUID, Mode: encode.Mode(cfg.Event.Mode), Epoch: ends.Epoch, Writer: ends.Writer, Run: ends.Run,
+		Cluster:    ends.Cluster,
+		ClusterUID: ends.ClusterUID,
+		Mode:       encode.Mode(cfg.Event.Mode),
+		Epoch:      ends.Epoch,
+		Writer:     ends.Writer,
+		Run:        ends.Run,
 	})
 	o := b.options(cfg)
 	o.DeadLetters = nil // an end among the dead letters ends nothing
-	dispatcher := publish.NewDispatcher(q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, encoder, b.Bus, o, log, nil)
+	delta := func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }
+	dispatcher := publish.NewDispatcher(q, delta, encoder, b.Bus, o, log, nil)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return dispatcher.Run(ctx) })
 	g.Go(func() error {
@@ -104,7 +117,12 @@ func sendEnds(ctx context.Context, b *bus, cfg *config.Config, ends *Ends, sent 
 			s := &ends.Scopes[i]
 			lanes.Go(func() error {
 				event := &object.StreamEvent{
-					Kind: object.ScopeEnded, Scope: s.Name, Resource: s.Resource, ResourceVersion: s.ResourceVersion, History: s.History, End: object.Forgotten,
+					Kind:            object.ScopeEnded,
+					Scope:           s.Name,
+					Resource:        s.Resource,
+					ResourceVersion: s.ResourceVersion,
+					History:         s.History,
+					End:             object.Forgotten,
 				}
 				if err := store.Send(ctx, q.Lane(s.Name), event, ends.At); err != nil {
 					return fmt.Errorf("the end of %s: %w", s.Name, err)
@@ -139,11 +157,13 @@ func (o *Options) OpenWritable() (*WritableRecord, error) {
 	if w.Embedded {
 		up := localBuses(o.DataDir)
 		if len(up) == 0 {
-			return nil, errors.New("no agent with an embedded JetStream runs here: start one, or name the bus with --config or --bus")
+			return nil, errors.New("no agent with an embedded JetStream runs here: " +
+				"start one, or name the bus with --config or --bus")
 		}
 		url := up[0].URL
 		if len(up) > 1 {
-			return nil, ConfigError{fmt.Errorf("%d agents with an embedded JetStream run here: choose one with --data-dir", len(up))}
+			err := fmt.Errorf("%d agents with an embedded JetStream run here: choose one with --data-dir", len(up))
+			return nil, ConfigError{err}
 		}
 		chosen, ok := BusOf(url, o.DataDir, cfg.Bus)
 		if !ok {
@@ -156,7 +176,12 @@ func (o *Options) OpenWritable() (*WritableRecord, error) {
 	if !ok {
 		return nil, ConfigError{errors.New("the configured bus keeps no records: nothing can be ended there")}
 	}
-	r := &driver.Reading{Key: "bus." + d.Name, ConfigFile: o.Config, Cluster: cfg.Cluster, DeadLetter: cfg.DeadLetter.Of(d)}
+	r := &driver.Reading{
+		Key:        "bus." + d.Name,
+		ConfigFile: o.Config,
+		Cluster:    cfg.Cluster,
+		DeadLetter: cfg.DeadLetter.Of(d),
+	}
 	w.Source, w.Explain, err = readable.Source(r)
 	return w, err
 }
@@ -175,13 +200,27 @@ func (k *KeptCheckpoint) SendEnd(ctx context.Context, d *checkpoint.Document, sc
 	if at.Before(last) {
 		at = last
 	}
+	resource := object.Resource{
+		Group:      c.Group,
+		Version:    c.Version,
+		Name:       c.Resource,
+		Kind:       c.Kind,
+		Namespaced: c.Namespaced,
+	}
+	ended := EndedScope{
+		Name:            scope,
+		Resource:        &resource,
+		ResourceVersion: c.ResourceVersion,
+		History:         c.History,
+	}
 	ends := Ends{
-		Cluster: d.Cluster, ClusterUID: d.ClusterUID, Writer: writerOf(d.ClusterUID, keptIn(&k.location, host), nodeOf(k.Config)),
-		Run: runOf(d.Epoch, last), Epoch: d.Epoch, At: at,
-		Scopes: []EndedScope{{
-			Name: scope, ResourceVersion: c.ResourceVersion, History: c.History,
-			Resource: &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced},
-		}},
+		Cluster:    d.Cluster,
+		ClusterUID: d.ClusterUID,
+		Writer:     writerOf(d.ClusterUID, keptIn(&k.location, host), nodeOf(k.Config)),
+		Run:        runOf(d.Epoch, last),
+		Epoch:      d.Epoch,
+		At:         at,
+		Scopes:     []EndedScope{ended},
 	}
 	log := slog.New(terminal.NewHandler(terminal.Detect(k.stderr, os.Getenv), slog.LevelWarn))
 	cfg := k.Config

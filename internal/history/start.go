@@ -23,10 +23,13 @@ type snapshots struct {
 	before    bool   // the scope has stream events at or before the moment
 }
 
-// start returns the position from which to read the states of moments, and the progress to read. In each log, it is the earliest start
-// of a scope's last snapshot completed at all of the moments. A scope that was observed by then, but has no such snapshot, is read from
-// the beginning. It notes the events for h that it reads.
-func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories) (consume.Start, *window, error) {
+// start returns the position from which to read the states of moments, and the progress to read. In
+// each log, it is the earliest start of a scope's last snapshot completed at all of the moments. A
+// scope that was observed by then, but has no such snapshot, is read from the beginning. It notes
+// the events for h that it reads.
+func (r *Record) start(
+	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories,
+) (consume.Start, *window, error) {
 	if !r.Seek {
 		return consume.Beginning(), nil, nil
 	}
@@ -41,7 +44,7 @@ func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Mom
 	return consume.Start{}, nil, err
 }
 
-// startIn is start for a window, of which it notes what it reads.
+// startIn is start for one window. It notes in the window what it reads.
 func (r *Record) startIn(
 	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories, w *window,
 ) (consume.Start, error) {

@@ -179,7 +179,7 @@ func TestJoinedEntriesClaimNoMore(t *testing.T) {
 	})
 }
 
-// TestSharedEtcds draws what is said of the etcds of resources: an event says the same of each.
+// TestSharedEtcds draws the etcds of resources. An event that is packed has the same ones.
 func TestSharedEtcds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -24,8 +24,8 @@ import (
 const (
 	// firstRound is when the first lists are compared, after the start.
 	firstRound = 10 * time.Second
-	// sayAgain is the time after which progress repeats what it has said of etcds and of the version
-	// of the API server: retention removes earlier events.
+	// sayAgain is the interval at which progress repeats the etcds of all resources, and the version of
+	// the API server: retention removes earlier events.
 	sayAgain = time.Hour
 )
 
@@ -160,7 +160,7 @@ func (s *Manager) latestOf(ctx context.Context, i *running) (uint64, error) {
 
 // statement is what one progress says of etcds, and of the version of the API server.
 type statement struct {
-	etcds   map[string]string // by resource; those of which nothing is said are missing
+	etcds   map[string]string // by resource; the progress does not mention the others
 	version string            // "": nothing is said
 	at      time.Time         // zero: all is not said
 }

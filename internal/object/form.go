@@ -130,7 +130,7 @@ func hashWord(h, word uint64) uint64 {
 	return h ^ h>>32
 }
 
-// hashTail completes a hash with the last n bytes of a text, of which there are less than 8.
+// hashTail completes a hash with the last n bytes of a text; n is less than 8.
 func hashTail(h, tail uint64, n int) uint64 { return hashWord(h, tail|uint64(n)<<56) }
 
 // mixed is the finalizer of splitmix64: a difference in one bit changes half of all bits.

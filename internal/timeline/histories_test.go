@@ -111,7 +111,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// A resource that does not change may be far behind the others. That does not show another etcd.
+// A resource without changes may be far behind the others, and yet be in the same etcd.
 func TestHistoriesOfAQuietResource(t *testing.T) {
 	var h timeline.Histories
 	for m := range 30 {

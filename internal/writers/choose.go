@@ -135,7 +135,8 @@ func pathless(text string) string { return strings.ReplaceAll(text, "/", "\x00")
 func (c *Choice) checkClusters() error {
 	for _, e := range c.Ends[min(1, len(c.Ends)):] {
 		if first := c.Ends[0].Writer; e.Writer.Cluster != first.Cluster || e.Writer.ClusterUID != first.ClusterUID {
-			return fmt.Errorf("the scopes are of several clusters, such as %s (uid %s) and %s (uid %s): choose one with --cluster or --cluster-uid",
+			return fmt.Errorf("the scopes are of several clusters, such as %s (uid %s) and %s (uid %s): "+
+				"choose one with --cluster or --cluster-uid",
 				first.Cluster, first.ClusterUID, e.Writer.Cluster, e.Writer.ClusterUID)
 		}
 	}

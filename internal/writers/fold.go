@@ -24,8 +24,8 @@ type Writer struct {
 	Run        string // its last one
 	Checkpoint string // where it keeps its positions; "": the record does not say it
 	Node       string // "": none
-	// LastEvent is the time of its last event about scopes or progress. Ended reports that its last run
-	// has ended in order.
+	// LastEvent is the time of its last event about scopes or progress. Ended reports that its last
+	// run has ended in order.
 	LastEvent time.Time
 	Ended     bool
 
@@ -90,7 +90,7 @@ func (w *Writer) Scopes() []*Scope {
 	return all
 }
 
-// hasWhole reports whether a scope, of which only snapshots are known, is a part of another one.
+// hasWhole reports whether the snapshots of part are those of a part of another scope.
 func (w *Writer) hasWhole(part *Scope) bool {
 	for name, s := range w.scopes {
 		if s.started && consume.IsPartOf(part.Name, name) {
@@ -115,7 +115,11 @@ type writerKey struct {
 func (f *Fold) Writers() []*Writer {
 	all := slices.Collect(maps.Values(f.writers))
 	slices.SortFunc(all, func(a, b *Writer) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.ClusterUID, b.ClusterUID), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(
+			cmp.Compare(a.Cluster, b.Cluster),
+			cmp.Compare(a.ClusterUID, b.ClusterUID),
+			cmp.Compare(a.Name, b.Name),
+		)
 	})
 	return all
 }
@@ -137,8 +141,13 @@ func (f *Fold) writer(e *consume.Event, name, run string) *Writer {
 	w := f.writers[key]
 	if w == nil {
 		key.cluster = consume.ClusterKey{Source: strings.Clone(e.Source), UID: strings.Clone(e.ClusterUID)}
-		w = &Writer{Cluster: strings.Clone(e.Cluster), ClusterUID: key.cluster.UID, Name: strings.Clone(name), scopes: map[string]*Scope{}}
-		key.name = w.Name
+		key.name = strings.Clone(name)
+		w = &Writer{
+			Cluster:    strings.Clone(e.Cluster),
+			ClusterUID: key.cluster.UID,
+			Name:       key.name,
+			scopes:     map[string]*Scope{},
+		}
 		if f.writers == nil {
 			f.writers = map[writerKey]*Writer{}
 		}

@@ -172,7 +172,7 @@ func TestChoose(t *testing.T) {
 			events: append(one, "w1 0-100 progress 3 pods=8 ends", "w2 0-100 started pods 9"), asked: writers.Asked{Names: []string{"pods"}}, now: alive, want: []string{"w1: pods"},
 			left: []string{"w2"},
 		},
-		"places of which one works": {
+		"places, and the agent of one works": {
 			events: append(one, "w1 0-100 progress 3 pods=8 ends", "w2 0-100 started pods 9", "w2 0-100 progress 1 pods=9"), asked: writers.Asked{Checkpoints: []string{"*"}},
 			now: alive, want: []string{"w1: pods"}, left: []string{"w2"},
 		},

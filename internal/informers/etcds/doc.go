@@ -16,7 +16,7 @@
 // An aggregated resource is alone in its etcd: its API server may have none, and give versions of
 // another kind.
 //
-// What is known is void when a history number changes: then an etcd was restored, and perhaps more
-// has changed. It is compared again after the start of a run, at intervals of 4 minutes to an hour:
-// an API server may have been started with other etcds.
+// A changed history number means that an etcd was restored. Perhaps more has changed, so all
+// comparisons begin anew. They are repeated after the start of a run, at intervals of 4 minutes to an
+// hour: an API server may have been started with other etcds.
 package etcds

@@ -114,7 +114,7 @@ func (e *Etcds) found(r *resource) {
 	r.etcd, r.streaks, r.apart = e.last, nil, nil
 }
 
-// Of returns the number of the etcd of a resource, 0 if it is not known.
+// Of returns the number of the etcd that has a resource; 0: it is not known.
 func (e *Etcds) Of(name string) int {
 	if r := e.all[name]; r != nil {
 		return r.etcd

@@ -227,7 +227,7 @@ func (i *Informer) findMissing(s *stream) (*missing, error) {
 	if isComparable && m.absent > 0 {
 		return m, nil
 	}
-	return nil, nil //nolint:nilnil // documented
+	return nil, nil //nolint:nilnil // nothing is missing
 }
 
 // listMetadata lists the metadata of the scope, page by page, and returns the resourceVersion of the
