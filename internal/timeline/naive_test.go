@@ -30,6 +30,14 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 		hasName := func(o *timeline.Version) bool {
 			return o.UID != e.UID && o.Namespace == e.Namespace && o.Name == e.Name
 		}
+		hasLater := func() bool { // another object has the name now
+			for uid, o := range p.live {
+				if hasName(o) && highest[uid] > sequence(e) {
+					return true
+				}
+			}
+			return false
+		}
 		switch {
 		case e.DeadLetterReason != "" || seen[e.ID]:
 			continue
@@ -52,7 +60,8 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 			}
 		case e.Data == nil:
 		case e.Op == consume.Deleted || e.Op == consume.Left:
-			if sequence(e) < highest[e.UID] || e.Op == consume.Deleted && deleted[end] {
+			isUnknown := p.live[e.UID] == nil
+			if sequence(e) < highest[e.UID] || e.Op == consume.Deleted && deleted[end] || isUnknown && hasLater() {
 				break
 			}
 			v := p.add(e)
@@ -69,11 +78,7 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 			v.Again = true
 			p.live[e.UID] = v
 		case sequence(e) > highest[e.UID]:
-			later := false // another object has the name now
-			for uid, o := range p.live {
-				later = later || hasName(o) && highest[uid] > sequence(e)
-			}
-			if later {
+			if hasLater() {
 				break
 			}
 			for _, uid := range p.end(e, e.ResourceVersion, hasName) {
