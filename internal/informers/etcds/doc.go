@@ -17,6 +17,6 @@
 // another kind.
 //
 // A changed history number means that an etcd was restored. Perhaps more has changed, so all
-// comparisons begin anew. They are repeated after the start of a run, at intervals of 4 minutes to an
+// comparisons start over. They are repeated after the start of a run, at intervals of 4 minutes to an
 // hour: an API server may have been started with other etcds.
 package etcds
