@@ -50,6 +50,7 @@ var endless = []struct{ command, shows *regexp.Regexp }{
 	{regexp.MustCompile(`kubecdc relay( (--|slack)|$)`), regexp.MustCompile(`"msg":"(relay starts|kubecdc relays)"`)},
 	{regexp.MustCompile(`kubecdc status --watch`), regexp.MustCompile(`deployments\.apps`)},
 	{regexp.MustCompile(`kubecdc tail\b`), regexp.MustCompile(`shop`)},
+	{regexp.MustCompile(`kubectl get .* --watch\b`), regexp.MustCompile(`ADDED`)},
 }
 
 var (
