@@ -160,7 +160,7 @@ type certaintyOfConfined struct {
 	Certainty, Only string
 	Scopes          []struct {
 		Certainty string
-		Confined  bool
+		Causes    []struct{ Kind string }
 	}
 	Since *certaintyOfConfined
 }
@@ -171,7 +171,7 @@ func (c *certaintyOfConfined) expect(t *testing.T, command []string) {
 		t.Errorf("%v: got %+v", command, c)
 	}
 	for _, s := range c.Scopes {
-		if s.Certainty != "unknown" || !s.Confined {
+		if s.Certainty != "unknown" || len(s.Causes) != 1 || s.Causes[0].Kind != "not-permitted" {
 			t.Errorf("%v: got %+v", command, s)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -14,20 +15,21 @@ import (
 
 // known returns an error if the record has none of the requested resources. If it has only some of them, known adds the others to the
 // scopes of c as unknown.
-func (q *Question) known(ctx context.Context, c *certainty, objects int) error {
+func (q *Question) known(ctx context.Context, c *assessment, objects int) error {
 	if err := q.partlyKnown(ctx, c, objects); err != nil {
 		return err
 	}
 	captured := map[string]bool{} // by the user's word
 	for _, r := range q.Wanted.Resources {
-		if slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return s.Resource == r.String() }) {
+		if slices.ContainsFunc(c.Scopes, func(s certainty.Scope) bool { return s.Resource == r.String() }) {
 			captured[r.Word] = true
 		}
 	}
 	for _, r := range q.Wanted.Resources {
 		if !captured[r.Word] {
-			c.Scopes = append(c.Scopes, timeline.Scope{Resource: r.String(), Name: r.String(), Certainty: timeline.Unknown})
-			c.Certainty = timeline.Unknown
+			none := certainty.Scope{Resource: r.String(), Name: r.String()}
+			none.Lower(certainty.Cause{Kind: certainty.NoSnapshot})
+			c.AddScope(none)
 		}
 	}
 	return nil
@@ -39,23 +41,27 @@ type notInRecordError struct{ error }
 func (e notInRecordError) Unwrap() error { return e.error }
 
 // partlyKnown returns an error if the record cannot answer for any of the requested resources at the moment.
-func (q *Question) partlyKnown(ctx context.Context, c *certainty, objects int) error {
+func (q *Question) partlyKnown(ctx context.Context, c *assessment, objects int) error {
 	if len(c.Scopes) == 0 && objects == 0 {
 		return q.neverCaptured(ctx)
 	}
-	if len(c.Scopes) > 0 && !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return !s.OtherHistory }) {
+	if len(c.Scopes) > 0 && !slices.ContainsFunc(c.Scopes, func(s certainty.Scope) bool { return s.Find(certainty.OtherEtcd) == nil }) {
 		return notInRecordError{fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or not numbers: use a time (14:05, 2h)", c.Scopes[0].Resource, c.Moment)}
-	}
-	for _, s := range c.Scopes { // unknown if all are before the record
-		if s.Certainty != timeline.Unknown || s.To.Time.IsZero() && s.To.ResourceVersion == "" {
-			return nil
-		}
 	}
 	if objects > 0 {
 		return nil
 	}
-	first := slices.MinFunc(c.Scopes, func(a, b timeline.Scope) int { return a.To.Time.Compare(b.To.Time) })
-	return notInRecordError{fmt.Errorf("the moment %s is before the record, which begins at %s: use a later moment", c.Moment, bound(first.To))}
+	var first certainty.Bound
+	for i := range c.Scopes {
+		begin, isLater := c.Scopes[i].Begins()
+		if !isLater {
+			return nil
+		}
+		if i == 0 || begin.Time.Before(first.Time) {
+			first = begin
+		}
+	}
+	return notInRecordError{fmt.Errorf("the moment %s is before the record, which begins at %s: use a later moment", c.Moment, first.Words())}
 }
 
 // neverCaptured returns the error that the record has none of the requested resources.

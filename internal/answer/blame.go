@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/printer"
@@ -23,7 +24,7 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 		return UsageError{errors.New("blame: name one object (kubecdc blame deploy/web -n shop)")}
 	}
 	var b timeline.Blame
-	var scopes []timeline.Scope
+	var scopes []certainty.Scope
 	var reading *history.Reading
 	var last *timeline.Version
 	clusters, places := Clusters{}, map[place]bool{}
@@ -43,7 +44,7 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 	}); err != nil {
 		return err
 	}
-	sure := newCertainty(at, scopes, reading)
+	sure := assess(at, scopes, reading)
 	if err := q.known(ctx, &sure, versions); err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (c Clusters) places(all map[place]bool) []string {
 // blamed is the JSON form of the answer.
 type blamed struct {
 	Lines   []blamedLine `json:"lines"`
-	Kubecdc *certainty   `json:"kubecdc"`
+	Kubecdc *assessment  `json:"kubecdc"`
 }
 
 type blamedLine struct {
@@ -101,7 +102,7 @@ type blamedLine struct {
 	Since           time.Time        `json:"since,omitzero"` // if not exact: it was set after this time
 }
 
-func newBlamed(lines []timeline.Line, c *certainty) blamed {
+func newBlamed(lines []timeline.Line, c *assessment) blamed {
 	out := blamed{Lines: []blamedLine{}, Kubecdc: c}
 	for _, l := range lines {
 		line := blamedLine{Text: l.Text}

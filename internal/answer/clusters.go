@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -82,7 +83,7 @@ func (c Clusters) add(objects []*timeline.Version) {
 }
 
 // addScopes adds the clusters of scopes, unless they are known.
-func (c Clusters) addScopes(scopes []timeline.Scope) {
+func (c Clusters) addScopes(scopes []certainty.Scope) {
 	for i := range scopes {
 		if key := scopes[i].ClusterKey(); c[key] == "" && key != (consume.ClusterKey{}) {
 			c[key] = clusterOf(key.Source)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/timeline"
@@ -38,11 +39,13 @@ func (q *Question) DiffLive(ctx context.Context, from timeline.Moment, to *Clust
 	if err != nil {
 		return err
 	}
-	return q.answerDiff(found, &states[0].sure, &certainty{Moment: Live, Certainty: timeline.Exact, Scopes: []timeline.Scope{}})
+	now := certainty.New(Live, nil, "")
+	now.Certainty = certainty.Exact // the cluster itself
+	return q.answerDiff(found, &states[0].sure, &assessment{Answer: now})
 }
 
 // answerDiff prints the differences that the record can decide at both moments.
-func (q *Question) answerDiff(found []timeline.Difference, from, to *certainty) error {
+func (q *Question) answerDiff(found []timeline.Difference, from, to *assessment) error {
 	differences := slices.DeleteFunc(differencesOf(found), func(d difference) bool { return !from.knows(d.of) || !to.knows(d.of) })
 	q.say(from)
 	q.say(to)
@@ -116,12 +119,12 @@ func eventOf(v *timeline.Version, op consume.Op) *consume.Event {
 	}
 }
 
-func (q *Question) printDifferences(differences []difference, from, to *certainty) error {
+func (q *Question) printDifferences(differences []difference, from, to *assessment) error {
 	switch q.Format.Name {
 	case printer.JSON, printer.YAML, printer.JSONPath:
 		return q.printValue(struct {
-			From        *certainty   `json:"from"`
-			To          *certainty   `json:"to"`
+			From        *assessment  `json:"from"`
+			To          *assessment  `json:"to"`
 			Differences []difference `json:"differences"`
 		}{from, to, append([]difference{}, differences...)})
 	case printer.Name:

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/printer"
@@ -24,10 +24,10 @@ func (q *Question) Get(ctx context.Context, at timeline.Moment) error {
 // that wrote the record, nil if it is not known. The error names the objects that it omits: their values are redacted, or agent may have
 // removed some.
 func (q *Question) GetForApply(ctx context.Context, at timeline.Moment, agent *config.Config) error {
-	return q.get(ctx, at, func(objects []*timeline.Version, _ *certainty) error { return q.printForApply(objects, agent) })
+	return q.get(ctx, at, func(objects []*timeline.Version, _ *assessment) error { return q.printForApply(objects, agent) })
 }
 
-func (q *Question) get(ctx context.Context, at timeline.Moment, show func([]*timeline.Version, *certainty) error) error {
+func (q *Question) get(ctx context.Context, at timeline.Moment, show func([]*timeline.Version, *assessment) error) error {
 	states, err := q.states(ctx, at)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (q *Question) get(ctx context.Context, at timeline.Moment, show func([]*tim
 type state struct {
 	*timeline.State
 	objects []*timeline.Version
-	sure    certainty
+	sure    assessment
 }
 
 // states reads the states at moments. It returns an error if the record has no answer for one of them, or several clusters.
@@ -64,7 +64,7 @@ func (q *Question) states(ctx context.Context, moments ...timeline.Moment) ([]st
 	}
 	states, clusters := make([]state, len(read)), Clusters{}
 	for k, s := range read {
-		sure := newCertainty(moments[k], s.Scopes(), reading)
+		sure := assess(moments[k], s.Scopes(), reading)
 		objects := q.objects(s, &sure)
 		if err := q.known(ctx, &sure, len(objects)); err != nil {
 			return nil, err
@@ -77,27 +77,18 @@ func (q *Question) states(ctx context.Context, moments ...timeline.Moment) ([]st
 
 // objects returns the objects of a state that match the label selector. It records in c the objects whose content is missing, and omits
 // resources without an answer at the moment.
-func (q *Question) objects(s *timeline.State, c *certainty) []*timeline.Version {
+func (q *Question) objects(s *timeline.State, c *assessment) []*timeline.Version {
 	var out []*timeline.Version
 	for _, v := range s.Objects() {
 		switch {
-		case c.otherHistory(v):
+		case c.isOfOtherEtcd(v):
 		case v.After == nil:
-			c.lacks(v)
+			c.AddIncomplete(certainty.ObjectName(v.Resource, v.Namespace, v.Name), "existed")
 		case q.labelled(v.After):
 			out = append(out, v)
 		}
 	}
 	return out
-}
-
-// lacks records in c an object that existed but whose content is not in the record.
-func (c *certainty) lacks(v *timeline.Version) {
-	name := fmt.Sprintf("%s %s", v.Resource, objectName(v))
-	if !slices.ContainsFunc(c.Incomplete, func(text string) bool { return strings.HasPrefix(text, name+":") }) {
-		c.Incomplete = append(c.Incomplete, name+": existed")
-	}
-	c.Certainty = max(c.Certainty, timeline.Uncertain)
 }
 
 func objectName(v *timeline.Version) string {
@@ -108,7 +99,7 @@ func objectName(v *timeline.Version) string {
 }
 
 // printObjects prints objects in the selected format.
-func (q *Question) printObjects(objects []*timeline.Version, c *certainty) error {
+func (q *Question) printObjects(objects []*timeline.Version, c *assessment) error {
 	switch q.Format.Name {
 	case printer.JSONPath:
 		return q.printTemplate(objects)
@@ -134,7 +125,7 @@ func kindName(v *timeline.Version) string {
 }
 
 // printList prints a List as JSON, one object at a time: the text is several times as large as the state. Field kubecdc has the certainty.
-func (q *Question) printList(objects []*timeline.Version, c *certainty) error {
+func (q *Question) printList(objects []*timeline.Version, c *assessment) error {
 	const enough = 64 << 10
 	var b bytes.Buffer
 	b.WriteString("{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    },\n    \"items\": [")

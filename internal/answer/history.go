@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/printer"
@@ -35,7 +36,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 		o.View = console.Diff
 	}
 	h.printer = console.New(q.Stdout, o)
-	var scopes []timeline.Scope
+	var scopes []certainty.Scope
 	var reading *history.Reading
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
 		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, s.Since, s.Until, h.take)
@@ -48,20 +49,21 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 			return err
 		}
 	}
-	sure := newCertainty(s.Until, scopes, reading)
+	sure := assess(s.Until, scopes, reading)
 	if err := q.known(ctx, &sure, h.versions); err != nil {
 		return err
 	}
+	var begin assessment
 	if s.Since != nil {
-		begin := newCertainty(*s.Since, reading.Begin, &history.Reading{Only: reading.Only})
-		sure.Since = &begin
+		begin = assess(*s.Since, reading.Begin, &history.Reading{Only: reading.Only})
+		sure.Since = &begin.Answer
 	}
 	if err := h.close(&sure); err != nil {
 		return err
 	}
 	q.Pager.Wait() // standard error would be drawn over the pager
-	if sure.Since != nil && sure.Since.Certainty != timeline.Exact {
-		q.say(sure.Since)
+	if sure.Since != nil && begin.Certainty != certainty.Exact {
+		q.say(&begin)
 	}
 	q.say(&sure)
 	h.sayGaps()
@@ -226,8 +228,8 @@ func (h *historian) sayGaps() {
 			scope = g.Cluster + " " + strings.TrimSpace(g.ClusterUID+" "+scope)
 		}
 		fmt.Fprintf(h.q.Stderr, "  %s: gap (%s%s) from %s to %s\n", scope, g.Gap.Reason, recovered,
-			bound(timeline.Bound{Time: g.Gap.Since, ResourceVersion: g.Gap.FromResourceVersion}),
-			bound(timeline.Bound{Time: g.Time, ResourceVersion: g.Gap.ToResourceVersion}))
+			certainty.Bound{Time: g.Gap.Since, ResourceVersion: g.Gap.FromResourceVersion}.Words(),
+			certainty.Bound{Time: g.Time, ResourceVersion: g.Gap.ToResourceVersion}.Words())
 	}
 }
 
@@ -305,13 +307,13 @@ func (h *historian) document(v *timeline.Version, e *consume.Event, after json.R
 }
 
 // close prints the end of the output, after the versions.
-func (h *historian) close(c *certainty) error {
+func (h *historian) close(c *assessment) error {
 	if h.q.Format.Name != printer.JSON {
 		return h.printer.Finish()
 	}
 	raw, err := json.Marshal(struct {
-		Gaps    []gap      `json:"gaps"`
-		Kubecdc *certainty `json:"kubecdc"`
+		Gaps    []gap       `json:"gaps"`
+		Kubecdc *assessment `json:"kubecdc"`
 	}{append([]gap{}, h.gaps...), c})
 	if err != nil {
 		return err

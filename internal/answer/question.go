@@ -13,7 +13,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/terminal"
-	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
 // ErrNotExact is the error of an answer that has been printed and is not exact, if Question.Exact is set.
@@ -80,8 +79,8 @@ func (q *Question) counting(ctx context.Context, text func() string, f func(cont
 }
 
 // judge returns ErrNotExact if the answer has to be exact and is not.
-func (q *Question) judge(c *certainty) error {
-	if q.Exact && (c.Certainty != timeline.Exact || c.Since != nil && c.Since.Certainty != timeline.Exact) {
+func (q *Question) judge(c *assessment) error {
+	if q.Exact && !c.IsExact() {
 		return ErrNotExact
 	}
 	return nil

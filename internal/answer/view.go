@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
@@ -22,7 +23,7 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 		if err != nil {
 			return err
 		}
-		sure := newCertainty(at, s.Scopes(), reading)
+		sure := assess(at, s.Scopes(), reading)
 		if err := q.known(ctx, &sure, s.Len()); err != nil {
 			return err
 		}
@@ -32,7 +33,7 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 			return err
 		}
 		q.say(&sure)
-		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *timeline.Scope) []string {
+		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *certainty.Scope) []string {
 			out := warnings(at, s)
 			if sure.Only != "" {
 				out = append(out, fmt.Sprintf("%s at %s: unknown: %s", s.Name, at, sure.Only))
@@ -42,7 +43,7 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 		if to == nil {
 			return q.judge(&sure)
 		}
-		end := newCertainty(*to, scopes, reading)
+		end := assess(*to, scopes, reading)
 		q.say(&end)
 		return errors.Join(view.Follow(log), q.judge(&sure), q.judge(&end))
 	})
@@ -75,7 +76,7 @@ func statusOf(err error) error {
 
 // readView returns the state of a moment and, unless to is nil, the versions up to it with the
 // certainty of the end. It adds the clusters of these versions.
-func (q *Question) readView(ctx context.Context, at timeline.Moment, to *timeline.Moment, clusters Clusters) (*timeline.State, *apiview.Log, []timeline.Scope, *history.Reading, error) {
+func (q *Question) readView(ctx context.Context, at timeline.Moment, to *timeline.Moment, clusters Clusters) (*timeline.State, *apiview.Log, []certainty.Scope, *history.Reading, error) {
 	if to == nil {
 		states, reading, err := q.Record.States(ctx, q.Wanted, at)
 		if err != nil {
@@ -93,10 +94,10 @@ func (q *Question) readView(ctx context.Context, at timeline.Moment, to *timelin
 }
 
 // warnings returns the warnings for a client that lists a scope without certainty.
-func warnings(at timeline.Moment, s *timeline.Scope) []string {
+func warnings(at timeline.Moment, s *certainty.Scope) []string {
 	var out []string
-	if s.Certainty != timeline.Exact {
-		out = append(out, fmt.Sprintf("%s at %s: %s", s.Name, at, uncertainty(s)))
+	for i := range s.Causes {
+		out = append(out, fmt.Sprintf("%s at %s: %s", s.Name, at, s.Causes[i].Words()))
 	}
 	if s.Left > 0 {
 		out = append(out, fmt.Sprintf("%s at %s: left the selection and may still exist: %d", s.Name, at, s.Left))

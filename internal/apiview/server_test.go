@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
@@ -382,7 +383,7 @@ func TestListHasTheVersionOfTheMoment(t *testing.T) {
 	t.Parallel()
 	r := cluster()
 	v := apiview.NewView(r.state(timeline.AtVersion(109, 0)), apiview.Options{
-		Now: start, Warn: func(s *timeline.Scope) []string { return []string{s.Name + ` is "uncertain"`} },
+		Now: start, Warn: func(s *certainty.Scope) []string { return []string{s.Name + ` is "uncertain"`} },
 	})
 	w := ask(t.Context(), &apiview.Server{Root: v, Token: token}, "GET", "/api/v1/pods", "", "")
 	if !strings.Contains(w.Body.String(), `"metadata":{"resourceVersion":"109"}`) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
@@ -47,7 +48,7 @@ type Options struct {
 	// Now is what ages are as of.
 	Now time.Time
 	// Warn returns what to say about objects of a scope, none if they are certain. Clients show it to people.
-	Warn func(*timeline.Scope) []string
+	Warn func(*certainty.Scope) []string
 }
 
 // NewView returns the View of a state. The state is not needed afterwards.
@@ -77,7 +78,7 @@ func NewView(s *timeline.State, o Options) *View {
 			if scopes[i].Resource != name {
 				continue
 			}
-			r.first.version = max(r.first.version, number(scopes[i].From.ResourceVersion))
+			r.first.version = max(r.first.version, number(scopes[i].Complete().ResourceVersion))
 			if o.Warn != nil {
 				r.warnings = append(r.warnings, o.Warn(&scopes[i])...)
 			}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -12,7 +13,7 @@ import (
 // An agent says that Pods are in another etcd than ConfigMaps and Secrets, long before the moment,
 // and does not repeat it. An answer about Pods alone knows it, however the record is read.
 func TestPodsInAnEtcdOfTheirOwn(t *testing.T) {
-	for names, want := range map[string]timeline.Certainty{"1 1 2": timeline.Unknown, "1 1 1": timeline.Exact} {
+	for names, want := range map[string]certainty.Level{"1 1 2": certainty.Unknown, "1 1 1": certainty.Exact} {
 		for _, seek := range []bool{true, false} {
 			var r podRecord
 			r.stream(0, "scope.started", "pods/started/1", 100)
@@ -41,7 +42,7 @@ func TestPodsInAnEtcdOfTheirOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			scopes := states[0].Scopes()
-			if got := timeline.Worst(scopes); got != want {
+			if got := certainty.Worst(scopes); got != want {
 				t.Errorf("etcds %s, seek=%t: %v: %+v", names, seek, got, scopes)
 			}
 		}

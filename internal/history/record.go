@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -47,11 +48,17 @@ func (r *Record) Events() int64 { return r.events.Load() }
 
 // Reading reports the data that a record did not provide.
 type Reading struct {
-	Only       string           // what the source has, if it does not have all objects of the selection; "": it has all
-	Unreadable int              // records
-	Latest     time.Time        // time of the latest event at or before the first moment of States
-	Incomplete []string         // objects whose event lacks a part that could not be fetched: "pods shop/web-0: …"
-	Begin      []timeline.Scope // of Versions: the certainty of each scope at the beginning of the span
+	Only       string            // what the source has, if it does not have all objects of the selection; "": it has all
+	Unreadable int               // records
+	Latest     time.Time         // time of the latest event at or before the first moment of States
+	Incomplete []Incomplete      // objects whose event lacks a part that could not be fetched
+	Begin      []certainty.Scope // of Versions: the certainty of each scope at the beginning of the span
+}
+
+// Incomplete is an object whose event lacks a part.
+type Incomplete struct {
+	Name string // as of certainty.ObjectName
+	Err  error  // of fetching the part
 }
 
 // Lacks says in words what the source has, if it does not have all objects of a selection. "": it has all.
@@ -102,7 +109,7 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 // Versions calls f for each version of the objects of a selection up to a moment, with the event that shows it, in the order in which they
 // are read. It also calls f for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment, and in
 // the Reading that at since, unless since is nil.
-func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Moment, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]timeline.Scope, *Reading, error) {
+func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Moment, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]certainty.Scope, *Reading, error) {
 	moments := []timeline.Moment{to}
 	if since != nil {
 		moments = append(moments, *since)
@@ -280,7 +287,8 @@ func (r *Record) next(ctx context.Context, reader consume.Reader, takes func(*co
 	if e.DataRef != "" && e.Data != nil && slices.Contains(e.Data.Truncated, "after") {
 		whole, err := reader.Whole(ctx, e)
 		if err != nil {
-			reading.Incomplete = append(reading.Incomplete, fmt.Sprintf("%s %s/%s: %v", e.GroupResource(), e.Namespace, e.Name, err))
+			name := certainty.ObjectName(e.GroupResource(), e.Namespace, e.Name)
+			reading.Incomplete = append(reading.Incomplete, Incomplete{name, err})
 		} else {
 			whole.Position = e.Position
 			e = whole

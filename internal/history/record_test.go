@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -172,7 +173,7 @@ func TestEachPartitionIsRead(t *testing.T) {
 	if got, want := strings.Join(names, " "), "settings widgets.demo.example.com web token gear"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if worst := timeline.Worst(states[0].Scopes()); worst != timeline.Exact {
+	if worst := certainty.Worst(states[0].Scopes()); worst != certainty.Exact {
 		t.Errorf("got %s", worst)
 	}
 }
@@ -241,7 +242,7 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 			names = append(names, v.Name)
 		}
 		if got := strings.Join(names, " "); got != "api web" {
-			t.Errorf("seek %t: the state has %q, want api and web; it says that it is %s", seek, got, timeline.Worst(states[0].Scopes()))
+			t.Errorf("seek %t: the state has %q, want api and web; it says that it is %s", seek, got, certainty.Worst(states[0].Scopes()))
 		}
 	}
 }
@@ -273,7 +274,7 @@ func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
 		if o := states[0].Objects(); len(o) != 1 || o[0].ResourceVersion != "115" {
 			t.Errorf("seek %t: the state has %d objects, want web at 115", seek, len(o))
 		}
-		if worst := timeline.Worst(states[0].Scopes()); worst != timeline.Exact {
+		if worst := certainty.Worst(states[0].Scopes()); worst != certainty.Exact {
 			t.Errorf("seek %t: the state is %s, want exact", seek, worst)
 		}
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // Span returns the state at a moment, and calls f for each later version up to another moment, in the order in which they
 // are read. It also returns the certainty of each scope at the later moment.
-func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Moment, f func(*timeline.Version)) (*timeline.State, []timeline.Scope, *Reading, error) {
+func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Moment, f func(*timeline.Version)) (*timeline.State, []certainty.Scope, *Reading, error) {
 	histories, err := r.histories(ctx, s, from, to)
 	if err != nil {
 		return nil, nil, nil, err

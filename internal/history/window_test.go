@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -198,14 +199,14 @@ func TestProgressAroundAMomentIsEnough(t *testing.T) {
 		case 1:
 			moment = timeline.Now(end)
 		}
-		ask := func(spares bool) map[string]timeline.Scope {
+		ask := func(spares bool) map[string]certainty.Scope {
 			s.spares, s.read = spares, 0
 			r := &history.Record{Source: s, Seek: true}
 			states, _, err := r.States(t.Context(), &history.Selection{}, moment)
 			if err != nil {
 				t.Fatal(err)
 			}
-			out := map[string]timeline.Scope{}
+			out := map[string]certainty.Scope{}
 			for _, scope := range states[0].Scopes() {
 				out[scope.Name] = scope
 			}
@@ -218,7 +219,7 @@ func TestProgressAroundAMomentIsEnough(t *testing.T) {
 			}
 		}
 		for name, scope := range got { // it may read a little further, and find scopes that start after the moment
-			if _, isWanted := want[name]; !isWanted && scope.Certainty != timeline.Unknown {
+			if _, isWanted := want[name]; !isWanted && scope.Certainty != certainty.Unknown {
 				t.Fatalf("%s at %s: %v, and all progress does not show it", name, moment, scope.Certainty)
 			}
 		}
@@ -250,7 +251,7 @@ func TestEarlierProgressIsNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if worst := timeline.Worst(states[0].Scopes()); worst != timeline.Exact {
+		if worst := certainty.Worst(states[0].Scopes()); worst != certainty.Exact {
 			t.Errorf("the state is %v", worst)
 		}
 		if s.read > 100 {

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -82,9 +83,9 @@ func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
 	if err := c.same(ctx, q.State); err != nil {
 		return nil, err
 	}
-	scopes := map[string][]timeline.Scope{}
+	scopes := map[string][]certainty.Scope{}
 	for _, s := range q.State.Scopes() {
-		if s.Name != "" && !(s.Certainty == timeline.Unknown && s.From == timeline.Bound{}) {
+		if s.Name != "" && (s.Certainty != certainty.Unknown || s.Complete() != certainty.Bound{}) {
 			scopes[s.Resource] = append(scopes[s.Resource], s)
 		}
 	}
@@ -129,7 +130,7 @@ func (c *Cluster) same(ctx context.Context, s *timeline.State) error {
 type comparison struct {
 	cluster  *Cluster
 	q        *Question
-	scopes   []timeline.Scope
+	scopes   []certainty.Scope
 	resource string
 	recorded []*timeline.Version
 
@@ -306,7 +307,7 @@ func (k *comparison) take(ctx context.Context, now *timeline.Version, first bool
 		return nil
 	}
 	was := k.byUID[now.UID]
-	selected := slices.ContainsFunc(k.scopes, func(s timeline.Scope) bool { return selects(s.Name, now) })
+	selected := slices.ContainsFunc(k.scopes, func(s certainty.Scope) bool { return selects(s.Name, now) })
 	switch {
 	case was == nil:
 		if !first || !selected {

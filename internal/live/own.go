@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -34,7 +35,7 @@ func (k *comparison) isOwn(ctx context.Context, now *timeline.Version) (bool, er
 			return false, err
 		}
 	}
-	captured := slices.ContainsFunc(k.scopes, func(s timeline.Scope) bool {
+	captured := slices.ContainsFunc(k.scopes, func(s certainty.Scope) bool {
 		return selects(s.Name, now) && !slices.ContainsFunc(checkpoints, func(d *checkpoint.Document) bool {
 			ignored := d.Scopes[s.Name].Ignored
 			return s.Source == "/kubernetes/"+url.PathEscape(d.Cluster) && slices.Contains(ignored, now.Namespace+"/"+now.Name)

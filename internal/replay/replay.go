@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/terminal"
@@ -144,7 +145,7 @@ func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bo
 	if e.Data != nil && e.DataRef != "" && slices.Contains(e.Data.Truncated, "after") {
 		whole, err := in.Whole(ctx, e)
 		if err != nil {
-			r.reading.Incomplete = append(r.reading.Incomplete, fmt.Sprintf("%s %s/%s: %v", e.GroupResource(), e.Namespace, e.Name, err))
+			r.reading.Incomplete = append(r.reading.Incomplete, history.Incomplete{Name: certainty.ObjectName(e.GroupResource(), e.Namespace, e.Name), Err: err})
 			return e
 		}
 		whole.Position = e.Position
@@ -178,13 +179,13 @@ func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bo
 }
 
 // Start says how certain the state at From is, and what the record did not give.
-func (r *Replay) Start() ([]timeline.Scope, *history.Reading) {
+func (r *Replay) Start() ([]certainty.Scope, *history.Reading) {
 	r.reading.Unreadable, r.reading.Only = len(r.bad), r.o.Record.Lacks(r.o.Selection)
 	return r.state.Scopes(), &r.reading
 }
 
 // End says how certain the state is that a consumer has at the end, and what the record did not give, after Run.
-func (r *Replay) End() ([]timeline.Scope, *history.Reading) {
+func (r *Replay) End() ([]certainty.Scope, *history.Reading) {
 	return r.fold.Scopes(), &history.Reading{Only: r.o.Record.Lacks(r.o.Selection), Unreadable: len(r.bad), Latest: r.reading.Latest}
 }
 

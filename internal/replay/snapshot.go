@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/timeline"
@@ -63,7 +64,7 @@ func (r *Replay) parts() (parts []part, events int) {
 }
 
 // isOf reports whether an object is of a scope. Its events name the scope if that has selectors.
-func isOf(v *timeline.Version, s *timeline.Scope) bool {
+func isOf(v *timeline.Version, s *certainty.Scope) bool {
 	if v.Scope != "" {
 		return v.Scope == s.Name
 	}

@@ -8,6 +8,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
@@ -209,8 +210,8 @@ func TestOtherForms(t *testing.T) {
 		if text := strings.Join(got, " "); text != c.want {
 			t.Errorf("at %s: %s, want %s", c.at, text, c.want)
 		}
-		if certainty := s.Scopes()[0].Certainty; certainty != timeline.Exact {
-			t.Errorf("at %s: %v", c.at, certainty)
+		if got := s.Scopes()[0].Certainty; got != certainty.Exact {
+			t.Errorf("at %s: %v", c.at, got)
 		}
 	}
 	before, after := timeline.NewState(timeline.AtVersion(30, 0), timeline.Options{}), timeline.NewState(timeline.AtVersion(40, 0), timeline.Options{})

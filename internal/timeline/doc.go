@@ -42,12 +42,8 @@
 //
 // # Certainty
 //
-// State.Scopes and Fold.Scopes say for each scope how certain the state is at the moment:
-//
-//	exact      as the record says, all of it
-//	late       the scope was not observed at the moment, and what changed from From to To has later times: see Scope.Why
-//	uncertain  the moment is inside a gap, or filters withheld versions: From, To and Reason. Recovered: see Scope.Recovered
-//	unknown    before the first snapshot (To), after the last progress (From), or resourceVersions of another history
+// State.Scopes and Fold.Scopes say for each scope how certain the state is at the moment, and what
+// lowers it: see package certainty.
 //
 // The progress of agents decides. By time, exact needs a progress that claims the moment, and no interruption around it. One that no
 // progress reports counts too: progress is missing, or the agent was not running. Times are those at which the agent observed a change. By

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -157,8 +158,8 @@ func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bo
 // Scopes says for each scope how certain the versions are that Add returned. They are sorted by
 // cluster, resource and name. If the record has objects of a resource and no stream events, the
 // resource has an entry without a name.
-func (f *Fold) Scopes() []Scope {
-	all := map[scopeKey]Scope{}
+func (f *Fold) Scopes() []certainty.Scope {
+	all := map[scopeKey]certainty.Scope{}
 	for _, l := range f.logs {
 		for _, key := range l.listed() {
 			s := l.scopes[key].judge(key.cluster, f.moment, f.opts)
@@ -180,13 +181,15 @@ func (f *Fold) Scopes() []Scope {
 	for _, l := range f.logs {
 		for p := range l.places {
 			key := scopeKey{p.cluster, p.resource}
-			if _, ok := all[key]; !ok && !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(s Scope) bool { return s.Name != "" && p.in(&s) }) {
-				all[key] = Scope{Source: p.cluster.Source, ClusterUID: p.cluster.UID, Resource: p.resource, Certainty: Unknown}
+			if _, ok := all[key]; !ok && !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(s certainty.Scope) bool { return s.Name != "" && p.in(&s) }) {
+				s := certainty.Scope{Source: p.cluster.Source, ClusterUID: p.cluster.UID, Resource: p.resource}
+				s.Lower(certainty.Cause{Kind: certainty.NoSnapshot})
+				all[key] = s
 			}
 		}
 	}
 	f.addLetters(all)
-	scopes := slices.SortedFunc(maps.Values(all), func(a, b Scope) int {
+	scopes := slices.SortedFunc(maps.Values(all), func(a, b certainty.Scope) int {
 		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.ClusterUID, b.ClusterUID),
 			strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
 	})
@@ -261,7 +264,7 @@ func placeOf(e *consume.Event) place {
 }
 
 // in reports whether objects of the place belong to a scope. An event names its scope if that has selectors.
-func (p place) in(s *Scope) bool {
+func (p place) in(s *certainty.Scope) bool {
 	if p.cluster != s.ClusterKey() || p.resource != s.Resource {
 		return false
 	}
@@ -348,7 +351,7 @@ type letter struct {
 	scope    scopeKey
 	object   objectKey
 	at       point
-	from, to Bound
+	from, to certainty.Bound
 	resolved bool // the log has the event, or one after it
 }
 
@@ -366,7 +369,8 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 	history, seq := l.objects.Highest(id.cluster, e.GroupResource(), uid)
 	l.letters[id] = &letter{
 		scope: scopeOf(e), object: objectKey{id.cluster, e.GroupResource(), uid}, at: pointOf(e),
-		from: Bound{e.Stream.Since, e.Stream.FromResourceVersion, e.History()}, to: Bound{e.Time, e.Stream.ToResourceVersion, e.History()},
+		from:     certainty.Bound{Time: e.Stream.Since, ResourceVersion: e.Stream.FromResourceVersion, History: e.History()},
+		to:       certainty.Bound{Time: e.Time, ResourceVersion: e.Stream.ToResourceVersion, History: e.History()},
 		resolved: !(point{history, seq}).below(pointOf(e)), // a copy was refused
 	}
 }
@@ -380,7 +384,7 @@ func (l *logFold) resolveLetter(v *Version) {
 }
 
 // addLetters adds the dead letters that the state lacks. The gap that names one is in all logs, the events of its object are in one.
-func (f *Fold) addLetters(all map[scopeKey]Scope) {
+func (f *Fold) addLetters(all map[scopeKey]certainty.Scope) {
 	missing := map[letterKey]*letter{}
 	for _, l := range f.logs {
 		maps.Copy(missing, l.letters)
@@ -395,10 +399,21 @@ func (f *Fold) addLetters(all map[scopeKey]Scope) {
 		if !ok {
 			continue
 		}
-		s.DeadLetters = append(s.DeadLetters, id.id)
-		if s.Certainty < Uncertain {
-			s.Certainty, s.From, s.To, s.Reason = Uncertain, letter.from, letter.to, consume.ReasonDeadLetter
+		if s.Find(certainty.DeadLetter) == nil {
+			s.Lower(certainty.Cause{Kind: certainty.DeadLetter, From: letter.from, To: letter.to})
 		}
+		letter.addTo(s.Find(certainty.DeadLetter), id.id)
 		all[letter.scope] = s
+	}
+}
+
+// addTo adds the dead letter to the cause of its scope.
+func (l *letter) addTo(c *certainty.Cause, id string) {
+	c.DeadLetters = append(c.DeadLetters, id)
+	if l.from.Time.Before(c.From.Time) {
+		c.From = l.from
+	}
+	if l.to.Time.After(c.To.Time) {
+		c.To = l.to
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -50,8 +51,8 @@ func (m mark) after(n Moment) bool {
 	return false
 }
 
-func (m mark) bound() Bound {
-	b := Bound{Time: m.time, History: m.at.history}
+func (m mark) bound() certainty.Bound {
+	b := certainty.Bound{Time: m.time, History: m.at.history}
 	if m.at.seq > 0 {
 		b.ResourceVersion = strconv.FormatUint(m.at.seq, 10)
 	}
@@ -329,83 +330,82 @@ func (s *scope) passed(m Moment) passing {
 }
 
 // judge returns the certainty of the scope of a cluster at a moment.
-func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) Scope {
+func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) certainty.Scope {
 	etcd := SameEtcd
 	if m.kind == atVersion && o.Etcd != nil {
 		etcd = o.Etcd(of, s.resource)
 	}
+	out := certainty.Scope{Source: of.Source, ClusterUID: of.UID, Resource: s.resource, Certainty: certainty.Exact}
 	if m.kind == atVersion && (s.unordered || etcd == OtherEtcd) {
-		return Scope{Source: of.Source, ClusterUID: of.UID, Resource: s.resource, Certainty: Unknown, OtherHistory: true}
+		out.Lower(certainty.Cause{Kind: certainty.OtherEtcd})
+		return out
 	}
-	out := s.judgeInEtcd(of, m)
-	if etcd == UnknownEtcd && out.Certainty != Unknown {
-		out.Certainty, out.EtcdUnknown = Unknown, true
-		out.From, out.To, out.Reason, out.Recovered = Bound{}, Bound{}, "", false
+	cause := s.judgeInEtcd(m, &out)
+	isKnown := cause == nil || cause.Kind.Level() != certainty.Unknown
+	if etcd == UnknownEtcd && isKnown {
+		cause = &certainty.Cause{Kind: certainty.EtcdNotKnown}
+	}
+	if cause != nil {
+		out.Lower(*cause)
 	}
 	return out
 }
 
-// judgeInEtcd is judge if the moment is of the etcd of the scope.
-func (s *scope) judgeInEtcd(of consume.ClusterKey, m Moment) Scope {
-	out := Scope{Source: of.Source, ClusterUID: of.UID, Resource: s.resource}
+// judgeInEtcd returns what lowers the certainty if the moment is of the etcd of the scope. If there is
+// nothing, it completes out with the bounds around the moment. It notes the end of the scope.
+func (s *scope) judgeInEtcd(m Moment, out *certainty.Scope) *certainty.Cause {
 	seen := *s
 	for _, g := range s.open {
 		seen.meet(g, m)
 	}
-	say := func(c Certainty, from, to mark) Scope {
-		out.Certainty, out.From, out.To = c, from.bound(), to.bound()
-		return out
-	}
 	ended := s.ended()
 	switch {
 	case ended != nil && ended.by(m):
-		out.Ended = ended
+		out.Ended = &ended.End
 		if ended.Reason == consume.EndForgotten { // nobody saw what became of its objects
-			return say(Unknown, s.complete(), mark{})
+			return &certainty.Cause{Kind: certainty.Forgotten, From: s.complete().bound()}
 		}
-		return say(Exact, ended.at, mark{})
+		out.From = ended.at.bound()
+		return nil
 	case s.isFormer():
-		out.Former = true
-		return say(Unknown, s.former, mark{})
+		return &certainty.Cause{Kind: certainty.FormerRelease, From: s.former.bound()}
 	case s.first.isZero(), s.first.after(m):
-		out.Joined, out.Former = s.joined, s.renewed
-		return say(Unknown, mark{}, s.first)
+		return s.judgeBefore()
 	case seen.hit != nil:
-		out.Reason = seen.hit.reason
-		return say(Uncertain, seen.hit.from, seen.hit.end)
+		g := seen.hit
+		return &certainty.Cause{Kind: certainty.Gap, Reason: g.reason, From: g.from.bound(), To: g.end.bound()}
 	case seen.recovered != nil: // objects that were created and deleted inside it are not known, or not their ends
-		out.Reason, out.Recovered = seen.recovered.reason, true
-		return say(Uncertain, mark{seen.recovered.from.time, seen.recovered.lost}, seen.recovered.end)
+		g := seen.recovered
+		from := mark{g.from.time, g.lost}
+		return &certainty.Cause{Kind: certainty.RecoveredGap, Reason: g.reason, From: from.bound(), To: g.end.bound()}
 	case m.kind == atVersion && s.reached.at.below(m.rv):
-		return say(Unknown, s.reached, mark{})
+		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.reached.bound()}
 	case m.kind == atNow && m.time.Sub(later(s.claimed.time, s.whole.time)) > MaxLag:
-		return say(Unknown, s.complete(), mark{})
+		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.complete().bound()}
 	case m.kind == atTime:
-		return s.sayTime(m, &out)
+		out.From, out.To = s.before.bound(), s.after.bound()
+		return s.judgeTime(m)
 	}
 	if h := s.hiding(m); h != nil {
-		out.Reason = ReasonHidden
-		return say(Uncertain, h.from, h.until)
+		return h.cause()
 	}
+	out.From = s.reached.bound()
 	if m.kind == atNow {
-		return say(Exact, s.complete(), mark{})
+		out.From = s.complete().bound()
 	}
-	return say(Exact, s.reached, mark{})
+	return nil
 }
 
-// sayTime completes the certainty of the scope at a time of which no gap is known.
-func (s *scope) sayTime(m Moment, out *Scope) Scope {
-	from, to := s.before, s.after
-	var late *away
-	var hidden *hiddenSpan
-	switch out.Certainty, late, hidden = s.judgeTime(m); {
-	case late != nil:
-		out.Why, from, to = late.why, mark{time: late.from}, mark{time: late.until}
-	case hidden != nil:
-		out.Reason, from, to = ReasonHidden, hidden.from, hidden.until
-	case out.Certainty == Unknown:
-		to = mark{}
+// judgeBefore returns why nothing is known before the first snapshot that was read.
+func (s *scope) judgeBefore() *certainty.Cause {
+	kind := certainty.BeforeRecord
+	switch {
+	case s.first.isZero():
+		kind = certainty.NoSnapshot
+	case s.joined:
+		kind = certainty.NotRead
+	case s.renewed:
+		kind = certainty.FormerRelease
 	}
-	out.From, out.To = from.bound(), to.bound()
-	return *out
+	return &certainty.Cause{Kind: kind, To: s.first.bound()}
 }

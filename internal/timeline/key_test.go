@@ -7,6 +7,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
@@ -94,7 +95,7 @@ func TestObjectsOfOneUID(t *testing.T) {
 				if diff := gocmp.Diff(want, got); diff != "" {
 					t.Errorf("state %d: -want +got\n%s", i, diff)
 				}
-				if scopes := states[i].Scopes(); len(scopes) != 2 || timeline.Worst(scopes) != timeline.Exact {
+				if scopes := states[i].Scopes(); len(scopes) != 2 || certainty.Worst(scopes) != certainty.Exact {
 					t.Errorf("state %d: want two exact scopes, got %+v", i, scopes)
 				}
 			}
@@ -122,7 +123,7 @@ func TestCertaintyOfTwoClustersOfOneName(t *testing.T) {
 		s.Add(e)
 	}
 	for _, of := range s.Scopes() {
-		bad := of.Certainty != timeline.Exact || of.Left+of.Skipped+len(of.DeadLetters) > 0
+		bad := of.Certainty != certainty.Exact || of.Left+of.Skipped+len(lettersOf(&of)) > 0
 		if bad != (of.ClusterUID == "A") {
 			t.Errorf("cluster %s: %+v", of.ClusterUID, of)
 		}
@@ -139,7 +140,7 @@ func TestDeadLetterOfOneUID(t *testing.T) {
 	}
 	got := map[string]int{}
 	for _, of := range s.Scopes() {
-		got[of.Name] = len(of.DeadLetters)
+		got[of.Name] = len(lettersOf(&of))
 	}
 	if diff := gocmp.Diff(map[string]int{"pods": 0, "pods.twins.example.com": 1}, got); diff != "" {
 		t.Errorf("dead letters: -want +got\n%s", diff)

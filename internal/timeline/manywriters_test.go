@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
@@ -47,9 +48,9 @@ func TestManyWritersOfWhichSomeAreSilent(t *testing.T) {
 			if _, err := fmt.Sscanf(scope.Name, "pods?fieldSelector=spec.nodeName=node-%d", &node); err != nil {
 				t.Fatal(err)
 			}
-			want := timeline.Exact
+			want := certainty.Exact
 			if isSilent(node) {
-				want = timeline.Unknown
+				want = certainty.Unknown
 			}
 			if scope.Certainty != want {
 				t.Errorf("%s: %v, want %v", scope.Name, scope.Certainty, want)

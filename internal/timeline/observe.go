@@ -5,18 +5,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // MaxLag is how long after a moment an answer about it may still change. Bookmarks and progress come
 // each minute.
 const MaxLag = 125 * time.Second
-
-// These are reasons of interruptions that no agent reports: the record shows them.
-const (
-	InterruptedUnheard consume.InterruptionReason = "unheard" // progress is missing
-	InterruptedEnded   consume.InterruptionReason = "ended"   // the scope ended before the next progress
-)
 
 // writerKey identifies an agent, across its restarts.
 type writerKey struct {
@@ -171,13 +166,20 @@ type observation struct {
 	hidden  *hiddenSpan
 	hides   []hiddenSpan // those that were not over at the last progress
 	lost    []hiddenSpan // those whose end no progress says: they end at the next claim
-	end     *End
+	end     *scopeEnd
 }
 
 // away is a span in which a scope was not observed. A zero until is one that is not known.
 type away struct {
 	why         consume.InterruptionReason
 	from, until time.Time
+}
+
+func (a *away) cause() *certainty.Cause {
+	return &certainty.Cause{
+		Kind: certainty.Interrupted, Why: a.why,
+		From: mark{time: a.from}.bound(), To: mark{time: a.until}.bound(),
+	}
 }
 
 // around reports whether a moment is inside.
@@ -202,6 +204,10 @@ func hiddenOf(h *consume.HiddenSpan, entry *consume.ScopeProgress) hiddenSpan {
 		out.until = out.until.or(claimOf(entry))
 	}
 	return out
+}
+
+func (h *hiddenSpan) cause() *certainty.Cause {
+	return &certainty.Cause{Kind: certainty.Filtered, From: h.from.bound(), To: h.until.bound()}
 }
 
 // around reports whether a moment is inside. A span that is not over includes the end of the record.
@@ -288,7 +294,7 @@ func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *c
 		}
 	case p.Since.After(o.heard):
 		began = p.Since
-		o.leave(m, away{InterruptedUnheard, last, p.Since})
+		o.leave(m, away{certainty.InterruptedUnheard, last, p.Since})
 		o.conceal(m, at, point{})
 	default:
 		return // the new progress has all that was not over
@@ -435,7 +441,7 @@ func (o *observation) absence(m Moment, before time.Time) *away {
 		}
 	}
 	if m.kind == atTime && m.time.Before(o.since) {
-		return &away{InterruptedUnheard, before, o.since}
+		return &away{certainty.InterruptedUnheard, before, o.since}
 	}
 	return nil
 }
@@ -461,8 +467,9 @@ func (s *scope) claim(m Moment, e *consume.Event, now mark) {
 	}
 }
 
-// judgeTime returns the certainty of the scope at a time of which no gap is known.
-func (s *scope) judgeTime(m Moment) (Certainty, *away, *hiddenSpan) {
+// judgeTime returns what lowers the certainty of the scope at a time of which no gap is known. One
+// writer that shows everything is enough.
+func (s *scope) judgeTime(m Moment) *certainty.Cause {
 	var late *away
 	var hidden *hiddenSpan
 	for _, name := range sortedKeys(s.observations) {
@@ -473,7 +480,7 @@ func (s *scope) judgeTime(m Moment) (Certainty, *away, *hiddenSpan) {
 		a, h := o.absence(m, s.before.time), o.hiding(m)
 		switch {
 		case a == nil && h == nil:
-			return Exact, nil, nil
+			return nil
 		case h != nil:
 			hidden = h
 		case late == nil:
@@ -482,13 +489,13 @@ func (s *scope) judgeTime(m Moment) (Certainty, *away, *hiddenSpan) {
 	}
 	switch end := s.ended(); {
 	case hidden != nil:
-		return Uncertain, nil, hidden
+		return hidden.cause()
 	case late != nil:
-		return Late, late, nil
+		return late.cause()
 	case end != nil: // no progress follows
-		return Late, &away{InterruptedEnded, s.complete().time, end.Time}, nil
+		return (&away{certainty.InterruptedEnded, s.complete().time, end.Time}).cause()
 	}
-	return Unknown, nil, nil
+	return &certainty.Cause{Kind: certainty.AfterRecord, From: s.before.bound()}
 }
 
 // hiding returns the hidden span around a moment that is no time; nil: there is none.
@@ -558,7 +565,8 @@ func (s *scope) noteStarted(m Moment, e *consume.Event) bool {
 
 // noteEnded notes that a writer does not observe the scope any more.
 func (s *scope) noteEnded(e *consume.Event, now mark) {
-	end := &End{Bound: now.bound(), Reason: e.Stream.End, Successors: e.Stream.Successors, at: now}
+	said := certainty.End{Bound: now.bound(), Reason: e.Stream.End, Successors: e.Stream.Successors}
+	end := &scopeEnd{End: said, at: now}
 	if e.Stream.Writer != "" {
 		s.observation(e.Stream.Writer).end = end
 		return
@@ -569,9 +577,16 @@ func (s *scope) noteEnded(e *consume.Event, now mark) {
 	}
 }
 
+// scopeEnd is the end of a scope that a writer has said.
+type scopeEnd struct {
+	certainty.End
+
+	at mark
+}
+
 // ended returns the end of the scope, nil if a writer may still observe it.
-func (s *scope) ended() *End {
-	var last *End
+func (s *scope) ended() *scopeEnd {
+	var last *scopeEnd
 	for _, o := range s.observations {
 		if o.end == nil {
 			return nil
@@ -584,7 +599,9 @@ func (s *scope) ended() *End {
 }
 
 // by reports whether the end is at a moment or before it.
-func (e *End) by(m Moment) bool { return !e.at.after(m) && (m.kind != atVersion || e.at.at.seq > 0) }
+func (e *scopeEnd) by(m Moment) bool {
+	return !e.at.after(m) && (m.kind != atVersion || e.at.at.seq > 0)
+}
 
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {

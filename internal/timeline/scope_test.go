@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -823,10 +824,18 @@ func parse(t *testing.T, s string) timeline.Moment {
 	return m
 }
 
-func describe(s *timeline.Scope, byVersion bool) string {
+// lettersOf returns the dead letters that the state of a scope lacks.
+func lettersOf(s *certainty.Scope) []string {
+	if c := s.Find(certainty.DeadLetter); c != nil {
+		return c.DeadLetters
+	}
+	return nil
+}
+
+func describe(s *certainty.Scope, byVersion bool) string {
 	text := s.Certainty.String()
-	bound := func(name string, b timeline.Bound) {
-		if b.ResourceVersion == "" || byVersion && s.Certainty == timeline.Exact {
+	bound := func(name string, b certainty.Bound) {
+		if b.ResourceVersion == "" || byVersion && s.Certainty == certainty.Exact {
 			return
 		}
 		text += " " + name + " " + b.ResourceVersion
@@ -836,23 +845,27 @@ func describe(s *timeline.Scope, byVersion bool) string {
 	}
 	bound("from", s.From)
 	bound("to", s.To)
-	if s.Why != "" {
-		text += fmt.Sprintf(" from %v to %v: %s", s.From.Time.Sub(noon).Minutes(), s.To.Time.Sub(noon).Minutes(), s.Why)
+	for _, c := range s.Causes {
+		bound("from", c.From)
+		bound("to", c.To)
+		switch c.Kind {
+		case certainty.Interrupted:
+			text += fmt.Sprintf(" from %v to %v: %s", c.From.Time.Sub(noon).Minutes(), c.To.Time.Sub(noon).Minutes(), c.Why)
+		case certainty.EtcdNotKnown:
+			text += ", of an etcd that is not known"
+		case certainty.FormerRelease:
+			text += " former"
+		case certainty.Gap, certainty.RecoveredGap:
+			text += ": " + string(c.Reason)
+		case certainty.Filtered, certainty.DeadLetter:
+			text += ": " + string(c.Kind)
+		}
+		if c.Kind == certainty.RecoveredGap {
+			text += " recovered"
+		}
 	}
 	if s.Ended != nil {
 		text += " ended " + string(s.Ended.Reason)
-	}
-	if s.EtcdUnknown {
-		text += ", of an etcd that is not known"
-	}
-	if s.Former {
-		text += " former"
-	}
-	if s.Reason != "" {
-		text += ": " + string(s.Reason)
-	}
-	if s.Recovered {
-		text += " recovered"
 	}
 	for _, c := range []struct {
 		name string
@@ -862,8 +875,8 @@ func describe(s *timeline.Scope, byVersion bool) string {
 			text += fmt.Sprint(" ", c.name, " ", c.n)
 		}
 	}
-	if len(s.DeadLetters) > 0 {
-		text += fmt.Sprint(" ", s.DeadLetters)
+	if letters := lettersOf(s); len(letters) > 0 {
+		text += fmt.Sprint(" ", letters)
 	}
 	return text
 }
@@ -880,21 +893,21 @@ func TestScopesOfARecordReadFromItsMiddle(t *testing.T) {
 	for _, c := range []struct {
 		at     timeline.Moment
 		joined bool
-		want   timeline.Certainty
+		want   certainty.Level
 	}{
-		{timeline.At(minute("3.9")), true, timeline.Unknown},
-		{timeline.At(minute("4.5")), true, timeline.Exact},
-		{timeline.At(minute("4.5")), false, timeline.Unknown},
-		{timeline.At(minute("5.5")), true, timeline.Uncertain},
-		{timeline.At(minute("7.5")), true, timeline.Exact},
-		{timeline.AtVersion(75, 0), true, timeline.Exact},
-		{timeline.AtVersion(39, 0), true, timeline.Unknown},
+		{timeline.At(minute("3.9")), true, certainty.Unknown},
+		{timeline.At(minute("4.5")), true, certainty.Exact},
+		{timeline.At(minute("4.5")), false, certainty.Unknown},
+		{timeline.At(minute("5.5")), true, certainty.Uncertain},
+		{timeline.At(minute("7.5")), true, certainty.Exact},
+		{timeline.AtVersion(75, 0), true, certainty.Exact},
+		{timeline.AtVersion(39, 0), true, certainty.Unknown},
 	} {
 		f := timeline.NewFold(c.at, timeline.Options{Joined: c.joined})
 		for _, e := range record(middle) {
 			f.Add(e)
 		}
-		if got := timeline.Worst(f.Scopes()); got != c.want {
+		if got := certainty.Worst(f.Scopes()); got != c.want {
 			t.Errorf("at %s, joined %t: %s, want %s", c.at, c.joined, got, c.want)
 		}
 	}

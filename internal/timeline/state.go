@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -46,7 +47,7 @@ func (s *State) Objects() []*Version { return sorted(s.objects) }
 func (s *State) Left() []*Version { return sorted(s.left) }
 
 // Scopes says how certain the State is, as Fold.Scopes.
-func (s *State) Scopes() []Scope { return s.fold.Scopes() }
+func (s *State) Scopes() []certainty.Scope { return s.fold.Scopes() }
 
 // States are States of several moments that are filled by one pass over the record, and share the objects that are in several of
 // them.

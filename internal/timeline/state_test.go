@@ -12,6 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -162,19 +163,19 @@ func (w *world) check(m timeline.Moment) {
 	w.checkPartitions(m, s)
 	for _, scope := range s.Scopes() {
 		i := w.agent[scope.Name]
-		if scope.Reason != consume.ReasonDeadLetter {
+		if isJudged := len(lettersOf(&scope)) == 0; isJudged {
 			if want := w.certainty(i, m); scope.Certainty != want {
 				t.Fatalf("at %s: %s is %s, want %s: %+v", m, scope.Name, scope.Certainty, want, scope)
 			}
 		}
-		for _, id := range scope.DeadLetters {
+		for _, id := range lettersOf(&scope) {
 			if !slices.ContainsFunc(w.log, func(e *consume.Event) bool { return e.ID == id && e.DeadLetterReason != "" }) {
 				t.Fatalf("at %s: %s lacks %s, which is not among the dead letters", m, scope.Name, id)
 			}
 		}
 		// The end of the record lacks changes that are in flight, or hidden since the last progress.
 		onItsWay := m.IsNow() && (!w.alive || len(i.queue) > 0 || i.acked < i.observed || i.hidden != nil)
-		if scope.Certainty == timeline.Exact && !onItsWay {
+		if scope.Certainty == certainty.Exact && !onItsWay {
 			w.checkTruth(m, s, i)
 		}
 	}
@@ -242,7 +243,7 @@ func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
 	s := timeline.NewState(m, timeline.Options{})
 	for n, e := range w.log {
 		if s.Done() {
-			if slices.ContainsFunc(s.Scopes(), func(s timeline.Scope) bool { return len(s.DeadLetters) > 0 }) {
+			if slices.ContainsFunc(s.Scopes(), func(s certainty.Scope) bool { return len(lettersOf(&s)) > 0 }) {
 				return // a later snapshot may show their objects
 			}
 			if diff := gocmp.Diff(w.summary(all), w.summary(s)); diff != "" {
@@ -293,7 +294,11 @@ func (w *world) summary(s *timeline.State) []string {
 		}
 	}
 	for _, scope := range s.Scopes() {
-		out = append(out, fmt.Sprint(scope.Name, scope.Certainty, scope.Recovered, scope.Reason, scope.DeadLetters))
+		kinds := make([]certainty.Kind, 0, len(scope.Causes))
+		for _, c := range scope.Causes {
+			kinds = append(kinds, c.Kind)
+		}
+		out = append(out, fmt.Sprint(scope.Name, scope.Certainty, kinds, lettersOf(&scope)))
 	}
 	return out
 }
@@ -355,7 +360,7 @@ func (i *informer) formAt(m timeline.Moment) int {
 }
 
 // certainty returns the certainty that a State must report for a scope.
-func (w *world) certainty(i *informer, m timeline.Moment) timeline.Certainty {
+func (w *world) certainty(i *informer, m timeline.Moment) certainty.Level {
 	rv, history, byVersion := m.ResourceVersion()
 	at := point{history, rv, m.Time()}
 	before := func(p, q point) bool {
@@ -366,23 +371,23 @@ func (w *world) certainty(i *informer, m timeline.Moment) timeline.Certainty {
 	}
 	switch {
 	case i.first == (point{}), !m.IsNow() && before(at, i.first):
-		return timeline.Unknown
+		return certainty.Unknown
 	case slices.ContainsFunc(i.gaps, func(g *gap) bool {
 		open := g.right == (point{})
 		return (m.IsNow() && open || !m.IsNow() && before(g.from, at) && (open || before(at, g.right)))
 	}):
-		return timeline.Uncertain
+		return certainty.Uncertain
 	case byVersion && before(i.reached, at):
-		return timeline.Unknown
+		return certainty.Unknown
 	case !m.IsNow():
 		return i.certainty(m)
 	case w.clock.Sub(latest(i.to, i.whole.time)) > timeline.MaxLag:
-		return timeline.Unknown
+		return certainty.Unknown
 	}
 	if n := len(i.reports); n > 0 && slices.ContainsFunc(i.reports[n-1].hidden, func(h hiddenIn) bool { return h.IsOpen() && !h.versions }) {
-		return timeline.Uncertain
+		return certainty.Uncertain
 	}
-	return timeline.Exact
+	return certainty.Exact
 }
 
 // A Secret without values counts as redacted, whatever else it has.

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -308,7 +309,7 @@ func (i *informer) claim(w *world, at point) {
 }
 
 // certainty is what the reports say about a moment that no gap is around.
-func (i *informer) certainty(m timeline.Moment) timeline.Certainty {
+func (i *informer) certainty(m timeline.Moment) certainty.Level {
 	rv, history, byVersion := m.ResourceVersion()
 	at := point{history, rv, m.Time()}
 	for k := range i.reports {
@@ -317,25 +318,25 @@ func (i *informer) certainty(m timeline.Moment) timeline.Certainty {
 		case r.rv == point{}, byVersion && r.rv.before(at), !byVersion && r.to.Before(at.time):
 			continue
 		case r.hides(at, byVersion):
-			return timeline.Uncertain
+			return certainty.Uncertain
 		case !byVersion && slices.ContainsFunc(r.absent, func(span [2]time.Time) bool {
 			return span[0].Before(at.time) && (span[1].IsZero() || at.time.Before(span[1]))
 		}):
-			return timeline.Late
+			return certainty.Late
 		}
-		return timeline.Exact
+		return certainty.Exact
 	}
 	if !byVersion {
-		return timeline.Unknown
+		return certainty.Unknown
 	}
 	if !at.before(i.whole) {
-		return timeline.Exact
+		return certainty.Exact
 	}
 	concealed := i.scope == plain && i.first.before(at) && i.at.before(at) // nothing says what the filters have hidden
 	if n := len(i.reports); concealed || n > 0 && i.reports[n-1].hides(at, true) {
-		return timeline.Uncertain
+		return certainty.Uncertain
 	}
-	return timeline.Exact
+	return certainty.Exact
 }
 
 // hides reports whether a hidden span is around a moment.

@@ -65,8 +65,8 @@ func TestCertaintyOfSilence(t *testing.T) {
 			}
 			c.says(t, "before", stamp(before), "before", known...)
 			scope := c.says(t, "meanwhile", stamp(meanwhile), "meanwhile", tc.inside...)
-			if scope.Certainty == "late" && (scope.From.Time.After(meanwhile) || scope.To.Time.Before(back)) {
-				oracle.Fail(t, "late from %s to %s: it was stopped from %s to %s", scope.From.Time, scope.To.Time, stopped, back)
+			if scope.Certainty == "late" && (scope.cause().From.Time.After(meanwhile) || scope.cause().To.Time.Before(back)) {
+				oracle.Fail(t, "late from %s to %s: it was stopped from %s to %s", scope.cause().From.Time, scope.cause().To.Time, stopped, back)
 			}
 			c.says(t, "after", stamp(after), "after", "exact")
 			c.says(t, "the end", stamp(end), "", "unknown")

@@ -154,7 +154,7 @@ func TestCertaintyOfALostHistory(t *testing.T) {
 	c.says(t, "before the gap", atRevision(first, 0), "first", "exact")
 	c.says(t, "before the gap", stamp(atFirst), "first", "exact", "late") // late: it was killed before its first progress
 	for _, moment := range []string{atRevision(lost, 0), stamp(atLost)} {
-		if scope := c.says(t, "in the gap", moment, "", "uncertain"); scope.Reason != "compacted" {
+		if scope := c.says(t, "in the gap", moment, "", "uncertain"); scope.cause().Reason != "compacted" {
 			t.Errorf("in the gap, at %s: %+v", moment, scope)
 		}
 	}

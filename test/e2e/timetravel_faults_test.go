@@ -300,22 +300,22 @@ func (w *pastWorld) compare(t *testing.T) {
 			seen[scope.Resource] = true
 			words[scope.Certainty]++
 			switch {
-			case scope.Certainty == "exact", scope.Certainty == "unknown" && scope.From.ResourceVersion > 0 && scope.From.ResourceVersion < s.rev &&
-				!w.changes(scope.Resource, scope.From.ResourceVersion):
+			case scope.Certainty == "exact", scope.Certainty == "unknown" && scope.cause().From.ResourceVersion > 0 && scope.cause().From.ResourceVersion < s.rev &&
+				!w.changes(scope.Resource, scope.cause().From.ResourceVersion):
 				// Nothing shows that the record of a resource is complete up to a revision after its last change. It is, because the agent
 				// was stopped when the bus had all changes.
 				objects += len(s.lists[scope.Resource])
 				compareAt(t, s.rev, s.lists[scope.Resource], got[scope.Resource])
-			case scope.Certainty == "uncertain" && scope.Recovered && scope.From.ResourceVersion < s.rev && s.rev <= scope.To.ResourceVersion:
+			case scope.Certainty == "uncertain" && scope.cause().Kind == "recovered-gap" && scope.cause().From.ResourceVersion < s.rev && s.rev <= scope.cause().To.ResourceVersion:
 				// Only objects that were created and deleted inside the gap may be missing, or be in a state that a killed agent
 				// had sent.
-				vague := w.cameAndWent(scope.Resource, scope.From.ResourceVersion, scope.To.ResourceVersion)
+				vague := w.cameAndWent(scope.Resource, scope.cause().From.ResourceVersion, scope.cause().To.ResourceVersion)
 				listed := slices.DeleteFunc(slices.Clone(s.lists[scope.Resource]), func(v *oracle.Version) bool { return vague[v.UID] })
 				maps.DeleteFunc(got[scope.Resource], func(_ oracle.ObjectKey, v *oracle.Version) bool { return vague[v.UID] })
 				objects += len(listed)
 				compareAt(t, s.rev, listed, got[scope.Resource])
-			case scope.Certainty == "uncertain" && scope.From.ResourceVersion < s.rev && s.rev <= scope.To.ResourceVersion &&
-				w.lost(scope.From.ResourceVersion, scope.To.ResourceVersion):
+			case scope.Certainty == "uncertain" && scope.cause().From.ResourceVersion < s.rev && s.rev <= scope.cause().To.ResourceVersion &&
+				w.lost(scope.cause().From.ResourceVersion, scope.cause().To.ResourceVersion):
 			default:
 				oracle.Fail(t, "%s at %d (%s): %+v", scope.Resource, s.rev, s.when, scope)
 			}

@@ -104,13 +104,26 @@ func compareAt(t *testing.T, rev uint64, listed []*oracle.Version, got map[oracl
 
 // pastScope is the certainty of a scope in the output of get -o json.
 type pastScope struct {
-	Resource  string    `json:"resource"`
-	Certainty string    `json:"certainty"`
-	Reason    string    `json:"reason"`
-	Recovered bool      `json:"recovered"`
-	Skipped   int       `json:"skipped"`
-	From      pastBound `json:"from"`
-	To        pastBound `json:"to"`
+	Resource  string      `json:"resource"`
+	Certainty string      `json:"certainty"`
+	Skipped   int         `json:"skipped"`
+	Causes    []pastCause `json:"causes"`
+}
+
+// pastCause is what lowers the certainty of a scope.
+type pastCause struct {
+	Kind   string    `json:"kind"`
+	Reason string    `json:"reason"`
+	From   pastBound `json:"from"`
+	To     pastBound `json:"to"`
+}
+
+// cause returns the first cause that lowers the certainty. It is zero if there is none.
+func (s *pastScope) cause() pastCause {
+	if len(s.Causes) == 0 {
+		return pastCause{}
+	}
+	return s.Causes[0]
 }
 
 type pastBound struct {

@@ -1,0 +1,192 @@
+package certainty
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Kind says what kind of cause lowers a certainty.
+type Kind string
+
+// The kinds of causes. From and To are those of Cause.
+const (
+	// Interrupted: the scope was not observed from From to To. Why says why.
+	Interrupted Kind = "interrupted"
+
+	// Gap: versions are missing between From and To. To is zero if nothing has made the state right
+	// again. Reason is that of the gap.
+	Gap Kind = "gap"
+	// RecoveredGap: a Gap of which every version is in the record of the objects that existed at one of
+	// its ends. At a resourceVersion, only objects that were created and deleted inside it may be wrong.
+	// They may be missing. If an agent that was killed had sent them, they may be outdated or deleted by
+	// then. At a time, the other changes inside it may be missing too: they have the time at which they
+	// were found.
+	RecoveredGap Kind = "recovered-gap"
+	// DeadLetter: the state lacks the events DeadLetters.
+	DeadLetter Kind = "dead-letter"
+	// Filtered: from From to To, filters withheld the last version of at least one object, or its
+	// deletion. To is zero: they still do.
+	Filtered Kind = "filtered"
+
+	// BeforeRecord: the record of the scope begins at To.
+	BeforeRecord Kind = "before-record"
+	// AfterRecord: the record is complete up to From. AskAgain, unless zero, is when more may be known.
+	AfterRecord Kind = "after-record"
+	// NoSnapshot: the record has no complete snapshot of the scope by then.
+	NoSnapshot Kind = "no-snapshot"
+	// NotRead: the first progress that was read is at To. The record was not read from its beginning.
+	NotRead Kind = "not-read"
+	// FormerRelease: up to From, or up to To, agents of a former release wrote the record. Nothing shows
+	// that it is complete there.
+	FormerRelease Kind = "former-release"
+	// Forgotten: an operator has ended the scope, not its agent. The record is complete up to From.
+	Forgotten Kind = "forgotten"
+	// OtherEtcd: the moment is a resourceVersion, and those of the scope are of another etcd, or no
+	// numbers.
+	OtherEtcd Kind = "other-etcd"
+	// EtcdNotKnown: the moment is a resourceVersion, and it is not known yet whether those of the scope
+	// are of the same etcd.
+	EtcdNotKnown Kind = "etcd-not-known"
+	// NotPermitted: the reader does not have all of the objects that are asked for.
+	NotPermitted Kind = "not-permitted"
+)
+
+// Level returns the level that a cause of the kind allows at best.
+func (k Kind) Level() Level {
+	switch k {
+	case Interrupted:
+		return Late
+	case Gap, RecoveredGap, DeadLetter, Filtered:
+		return Uncertain
+	}
+	return Unknown
+}
+
+// These are reasons of interruptions that no agent reports: the record shows them.
+const (
+	InterruptedUnheard consume.InterruptionReason = "unheard" // progress is missing
+	InterruptedEnded   consume.InterruptionReason = "ended"   // the scope ended before the next progress
+)
+
+// Cause is one reason why a scope is not exact. Its Kind says which fields it has.
+type Cause struct {
+	Kind Kind  `json:"kind"`
+	From Bound `json:"from,omitzero"`
+	To   Bound `json:"to,omitzero"`
+
+	Reason      consume.GapReason          `json:"reason,omitempty"`
+	Why         consume.InterruptionReason `json:"why,omitempty"`
+	DeadLetters []string                   `json:"deadLetters,omitempty"` // ids of events
+	AskAgain    time.Time                  `json:"askAgain,omitzero"`
+}
+
+// Words says what the cause is, and what the reader can do.
+func (c *Cause) Words() string {
+	return c.Kind.Level().String() + ": " + c.words()
+}
+
+func (c *Cause) words() string {
+	from, to := c.From.Words(), c.To.Words()
+	switch c.Kind {
+	case Interrupted:
+		text := "the agent did not observe it from " + from
+		if to != "" {
+			text += " to " + to
+		}
+		return text + " (" + whyWords(c.Why) + "); changes in between were observed late; " +
+			"ask for a moment before or after, or for a resourceVersion (rv:N)"
+	case Gap, RecoveredGap:
+		return c.gapWords(from, to)
+	case DeadLetter:
+		return fmt.Sprintf("events between %s and %s are among the dead letters; ask for a moment before them, "+
+			"or after the next event of each of their objects: %s", from, to, strings.Join(c.DeadLetters, ", "))
+	case Filtered:
+		return filteredWords(from, to)
+	case BeforeRecord:
+		return "the record begins later, at " + to + ": ask for a later moment"
+	case AfterRecord:
+		text := "the record ends earlier"
+		if from != "" {
+			text += ", at " + from
+		}
+		if !c.AskAgain.IsZero() {
+			return text + ": ask for an earlier moment, or again after " + c.AskAgain.Local().Format(time.RFC3339)
+		}
+		return text + ": ask for an earlier moment, or again later ('kubecdc status' shows whether the agent runs)"
+	case NotRead:
+		return "nothing shows that the record is complete there; the first progress that was read is at " + to +
+			": ask for a later moment"
+	case FormerRelease:
+		if to != "" {
+			return "the record of a former release ends at " + to +
+				", and nothing shows that it is complete before: ask for a later moment"
+		}
+		return "the record of a former release ends at " + from + ", and nothing shows that it is complete"
+	case Forgotten:
+		return "an operator, not its agent, has ended it; the record ends at " + from
+	case OtherEtcd:
+		return "its resourceVersions are of another etcd, or not numbers: use a time"
+	case EtcdNotKnown:
+		return "it is not known yet whether its resourceVersions are of the same etcd: use a time"
+	case NotPermitted:
+		return "the reader does not have all of its objects"
+	case NoSnapshot:
+	}
+	return "the record has no complete snapshot of the resource by then: " +
+		"check that the agent captures it ('kubecdc status')"
+}
+
+func (c *Cause) gapWords(from, to string) string {
+	text := fmt.Sprintf("the record has a gap (%s) from %s", c.Reason, from)
+	if to == "" {
+		return text + ", and nothing has closed it yet; " +
+			"ask for a moment before it, or again later ('kubecdc status' shows what the agent does)"
+	}
+	text += " to " + to
+	if c.Reason == consume.ReasonContentChanged {
+		text += "; no version is missing, but the API server has begun to serve known versions in another form"
+	}
+	if c.Kind == RecoveredGap {
+		text += "; its versions were found later, except those of objects that were created and deleted inside it"
+	}
+	return text + "; ask for a moment before or after it"
+}
+
+func filteredWords(from, to string) string {
+	text := "filters may have withheld versions"
+	if from != "" {
+		text += " since " + from
+	}
+	if to == "" {
+		return text + "; ask for a moment before it, or after the next snapshot"
+	}
+	return text + ", until " + to + "; ask for a moment before or after it"
+}
+
+// whyWords describes why a scope was not observed.
+func whyWords(why consume.InterruptionReason) string {
+	switch why {
+	case consume.InterruptedStart:
+		return "the agent was not running"
+	case consume.InterruptedClosed, consume.InterruptedCut:
+		return "the watch had ended"
+	case consume.InterruptedSilent:
+		return "the API server sent nothing"
+	case consume.InterruptedBlocked:
+		return "the agent's queue was full"
+	case consume.InterruptedListed:
+		return "a list replaced the watch"
+	case consume.InterruptedStopped:
+		return "the agent's process stood still"
+	case consume.InterruptedStepped:
+		return "the agent's clock was set"
+	case InterruptedUnheard:
+		return "the record has no progress of the agent"
+	case InterruptedEnded:
+		return "the observation ended"
+	}
+	return string(why)
+}
