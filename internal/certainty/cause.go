@@ -42,7 +42,7 @@ const (
 	// FormerRelease: up to From, or up to To, agents of a former release wrote the record. Nothing shows
 	// that it is complete there.
 	FormerRelease Kind = "former-release"
-	// Forgotten: an operator has ended the scope, not its agent. The record is complete up to From.
+	// Forgotten: the end of the scope is of an operator, not of its agent. The record is complete up to From.
 	Forgotten Kind = "forgotten"
 	// OtherEtcd: the moment is a resourceVersion, and those of the scope are of another etcd, or no
 	// numbers.
