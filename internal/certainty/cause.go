@@ -42,8 +42,8 @@ const (
 	// FormerRelease: up to From, or up to To, agents of a former release wrote the record. Nothing shows
 	// that it is complete there.
 	FormerRelease Kind = "former-release"
-	// Forgotten: the end of the scope is of an operator, not of its agent. The record is complete up to From.
-	Forgotten Kind = "forgotten"
+	// EndedByOperator: an operator, not the agent, has ended the scope. The record is complete up to From.
+	EndedByOperator Kind = "ended-by-operator"
 	// OtherEtcd: the moment is a resourceVersion, and those of the scope are of another etcd, or no
 	// numbers.
 	OtherEtcd Kind = "other-etcd"
@@ -125,7 +125,7 @@ func (c *Cause) words() string {
 				", and nothing shows that it is complete before: ask for a later moment"
 		}
 		return "the record of a former release ends at " + from + ", and nothing shows that it is complete"
-	case Forgotten:
+	case EndedByOperator:
 		return "an operator, not its agent, has ended it; the record ends at " + from
 	case OtherEtcd:
 		return "its resourceVersions are of another etcd, or not numbers: use a time"

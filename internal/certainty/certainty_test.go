@@ -15,20 +15,20 @@ import (
 
 // kinds are all kinds of causes, with the level that each allows.
 var kinds = map[certainty.Kind]certainty.Level{
-	certainty.Interrupted:   certainty.Late,
-	certainty.Gap:           certainty.Uncertain,
-	certainty.RecoveredGap:  certainty.Uncertain,
-	certainty.DeadLetter:    certainty.Uncertain,
-	certainty.Filtered:      certainty.Uncertain,
-	certainty.BeforeRecord:  certainty.Unknown,
-	certainty.AfterRecord:   certainty.Unknown,
-	certainty.NoSnapshot:    certainty.Unknown,
-	certainty.NotRead:       certainty.Unknown,
-	certainty.FormerRelease: certainty.Unknown,
-	certainty.Forgotten:     certainty.Unknown,
-	certainty.OtherEtcd:     certainty.Unknown,
-	certainty.EtcdNotKnown:  certainty.Unknown,
-	certainty.NotPermitted:  certainty.Unknown,
+	certainty.Interrupted:     certainty.Late,
+	certainty.Gap:             certainty.Uncertain,
+	certainty.RecoveredGap:    certainty.Uncertain,
+	certainty.DeadLetter:      certainty.Uncertain,
+	certainty.Filtered:        certainty.Uncertain,
+	certainty.BeforeRecord:    certainty.Unknown,
+	certainty.AfterRecord:     certainty.Unknown,
+	certainty.NoSnapshot:      certainty.Unknown,
+	certainty.NotRead:         certainty.Unknown,
+	certainty.FormerRelease:   certainty.Unknown,
+	certainty.EndedByOperator: certainty.Unknown,
+	certainty.OtherEtcd:       certainty.Unknown,
+	certainty.EtcdNotKnown:    certainty.Unknown,
+	certainty.NotPermitted:    certainty.Unknown,
 }
 
 func rv(version string) certainty.Bound { return certainty.Bound{ResourceVersion: version} }

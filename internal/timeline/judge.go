@@ -363,7 +363,7 @@ func (s *scope) judgeInEtcd(m Moment, out *certainty.Scope) *certainty.Cause {
 	case ended != nil && ended.by(m):
 		out.Ended = &ended.End
 		if ended.Reason == consume.EndForgotten { // nobody saw what became of its objects
-			return &certainty.Cause{Kind: certainty.Forgotten, From: s.complete().bound()}
+			return &certainty.Cause{Kind: certainty.EndedByOperator, From: s.complete().bound()}
 		}
 		out.From = ended.at.bound()
 		return nil

@@ -403,6 +403,9 @@ func (w *world) run(page string, c shown) {
 		defer w.end(serve)
 		line = "export KUBECONFIG=served\n" + strings.ReplaceAll(line, "https://127.0.0.1:40123", w.shows(serve, `serving at (\S+),`)[1])
 	}
+	if strings.HasPrefix(line, "kubectl get") && strings.Contains(line, "--watch") {
+		line += " || [[ $? == 1 ]]" // 1: it was interrupted
+	}
 	for _, e := range endless {
 		if e.command.MatchString(line) && !ends.MatchString(line) {
 			w.untilShown(c.line, line, e.shows)
