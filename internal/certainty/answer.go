@@ -117,6 +117,9 @@ func (s *Scope) words() []string {
 	if s.Ended != nil {
 		out = append(out, s.Ended.Words())
 	}
+	if s.isSelected() {
+		out = append(out, "the record has no objects outside of the selection")
+	}
 	for _, c := range []struct {
 		what string
 		n    int

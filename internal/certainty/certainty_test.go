@@ -100,6 +100,14 @@ func TestAnswer(t *testing.T) {
 		t.Errorf("got %s, want %s", text, wantJSON)
 	}
 
+	selected := exact
+	selected.Name = "pods?labelSelector=app=x"
+	a = certainty.New("rv:6", []certainty.Scope{exact, selected}, "")
+	want = []string{"pods?labelSelector=app=x: the record has no objects outside of the selection"}
+	if diff := gocmp.Diff(want, a.Lines(name)); diff != "" || a.Certainty != certainty.Exact {
+		t.Errorf("%s: -want +got\n%s", a.Certainty, diff)
+	}
+
 	a = certainty.New("rv:6", []certainty.Scope{exact}, "")
 	if a.Certainty != certainty.Exact || !a.UpTo().Equal(at) || len(a.Lines(name)) != 0 {
 		t.Errorf("exact: got %+v", a)

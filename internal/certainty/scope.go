@@ -95,6 +95,9 @@ func (s *Scope) ClusterKey() consume.ClusterKey {
 // Covers reports whether objects in a namespace ("": cluster-scoped) may belong to the scope.
 func (s *Scope) Covers(namespace string) bool { return consume.ScopeCovers(s.Name, namespace) }
 
+// isSelected reports whether the scope has the objects that match selectors alone.
+func (s *Scope) isSelected() bool { return strings.Contains(s.Name, "?") }
+
 // Lower adds a cause. The scope is not more certain than it allows.
 func (s *Scope) Lower(c Cause) {
 	s.Certainty = max(s.Certainty, c.Kind.Level())
