@@ -346,7 +346,7 @@ func (o *observed) judgeInterruptions(t *testing.T, said *oracle.Observation, re
 // all that it has held back at once, which may block the watch.
 func (o *observed) followsFault(resource string, x oracle.Interruption) bool {
 	return slices.ContainsFunc(o.faults[resource], func(f injected) bool {
-		return x.Why == "blocked" && !x.From.Before(f.until) && !x.Until.After(f.until.Add(spanAfter))
+		return x.Why == "blocked" && !x.From.Before(f.until) && !x.From.After(f.until.Add(spanAfter))
 	})
 }
 
@@ -375,7 +375,7 @@ func (o *observed) judgeLists(
 		at := o.wall(l.at)
 		if !observers.Exact(sc.Text, at) {
 			inside++
-			if !o.excuses(sc, at, records) {
+			if !o.excuses(sc, at, records, observers.Of(sc.Text)[0].Said) {
 				oracle.Fail(t, "%s: the state at %s is not known, where nothing was done", sc.Text, at)
 			}
 			continue
@@ -394,11 +394,14 @@ func (o *observed) judgeLists(
 
 // excuses reports whether a fault may be why the state of a resource is not known at a time. The
 // state shortly after the first snapshot may be unknown too.
-func (o *observed) excuses(sc oracle.Scope, at time.Time, records []oracle.Record) bool {
+func (o *observed) excuses(sc oracle.Scope, at time.Time, records []oracle.Record, said []oracle.Interruption) bool {
 	if at.Before(o.captured.Add(spanAfter)) {
 		return true
 	}
-	return slices.ContainsFunc(o.faults[sc.Resource], func(f injected) bool {
+	isFollowed := slices.ContainsFunc(said, func(x oracle.Interruption) bool {
+		return o.followsFault(sc.Resource, x) && !at.Before(x.From) && !at.After(x.Until)
+	})
+	return isFollowed || slices.ContainsFunc(o.faults[sc.Resource], func(f injected) bool {
 		return at.After(f.from.Add(-spanBefore)) && at.Before(o.proof(sc, f.rev, records).Add(spanAfter))
 	})
 }

@@ -46,7 +46,8 @@ const (
 
 // coverage knows when a scope was not observed. Times are those of the run.
 type coverage struct {
-	settled func() bool   // reports whether all that lists have shown has its time
+	// settled reports whether all that lists have shown has its time, and the latest of these times.
+	settled func() (time.Time, bool)
 	asks    chan struct{} // capacity 1: the version that the watch must show is not known
 
 	mu       sync.Mutex
@@ -220,8 +221,16 @@ func (c *coverage) prove(round int, version uint64, at time.Time) {
 // endLocked ends the interruption if the watch has shown what it must.
 func (c *coverage) endLocked(at time.Time) {
 	o := c.open
-	if o.proof == 0 || o.shown < o.proof || c.doubted || !c.settled() {
+	if o.proof == 0 || o.shown < o.proof || c.doubted {
 		return
+	}
+	settled, isSettled := c.settled()
+	if !isSettled {
+		return
+	}
+	// A frame may have been read before the changes of a list had their times.
+	if settled.After(at) {
+		at = settled
 	}
 	c.open = nil
 	preceded := o.changed != 0 && o.changed <= o.proof

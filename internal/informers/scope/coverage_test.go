@@ -15,13 +15,14 @@ import (
 type observation struct {
 	coverage
 	isSettled bool
+	settledAt time.Time
 }
 
 // observe returns the coverage of a run that begins at 100. The previous run saw the last frame at
 // 40.
 func observe() *observation {
 	o := &observation{isSettled: true}
-	o.coverage = coverage{asks: make(chan struct{}, 1), settled: func() bool { return o.isSettled }}
+	o.coverage = coverage{asks: make(chan struct{}, 1), settled: func() (time.Time, bool) { return o.settledAt, o.isSettled }}
 	o.begin(at(40), at(100))
 	return o
 }
@@ -111,6 +112,12 @@ func TestCoverage(t *testing.T) {
 			o.isSettled = true
 			o.bookmarks(150, 10)
 		}, "to 150; start 40-150"},
+		"the version is shown by a frame that waits for the changes of a list": {func(o *observation) {
+			o.noteChange()
+			o.opens(101, 10)
+			o.settledAt = at(160) // the frame was read at 150, and the changes before it are sent at 160
+			o.bookmarks(150, 10)
+		}, "to 150; start 40-160"},
 		"the API server ends a watch, and nothing has changed": {func(o *observation) {
 			o.live()
 			o.endWatch(object.InterruptedClosed, true, at(210))

@@ -90,7 +90,7 @@ func New(d *Deps, spec *Spec) *Informer {
 	}
 	i.metrics.blocked.Set(0) // another informer may have had the scope
 	i.store = store.New(o)
-	i.state.changed, i.coverage.settled = i.store.Notify, i.store.IsSettled
+	i.state.changed, i.coverage.settled = i.store.Notify, i.store.Settled
 	i.SetFilter(of)
 	i.store.RaiseHistory(spec.History)
 	i.state.last = spec.CreatedAt

@@ -104,6 +104,7 @@ func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone o
 		Inferred: !to.linked, ResourceVersion: to.ResourceVersion, ChangedBy: to.ChangedBy, Scope: s.o.Scope, History: s.pos.history,
 		Observed: s.o.Now().UnixNano(),
 	}
+	s.known.found = max(s.known.found, d.Observed)
 	if from != nil {
 		d.Ref, d.Before, d.Previous = from.Ref, from, from.ResourceVersion
 	}

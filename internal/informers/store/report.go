@@ -33,9 +33,13 @@ func (s *Store) HasBegun() bool {
 	return s.begins.announced
 }
 
-// IsSettled reports whether all that lists have shown is sent, and so has its time.
-func (s *Store) IsSettled() bool {
+// Settled reports whether all that lists have shown is sent, and so has its time. at is the latest
+// of these times, zero if lists have shown nothing.
+func (s *Store) Settled() (at time.Time, isSettled bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.list.at == listed && len(s.gate.notices) == 0 && len(s.known.pending) == 0
+	if s.known.found != 0 {
+		at = time.Unix(0, s.known.found)
+	}
+	return at, s.list.at == listed && len(s.gate.notices) == 0 && len(s.known.pending) == 0
 }

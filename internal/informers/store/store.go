@@ -112,6 +112,7 @@ type Store struct {
 type known struct {
 	objects     map[string]entry
 	pending     map[string]*pending // of entries that are pendingInferred
+	found       int64               // the latest time of a delta that lists have shown, in Unix nanoseconds
 	pendingKeys int                 // entries that are pending
 	bytes       int                 // compressed bytes of the objects
 	state       Fingerprint         // of all objects
