@@ -137,6 +137,10 @@ func TestStuckListsKeepFewMoments(t *testing.T) {
 		"YAML":  {"api/v1/configmaps", "Accept: application/yaml\r\n"},
 		"table": {"api/v1/configmaps", "Accept: " + asTable + "\r\n"},
 		"watch": {"api/v1/configmaps?watch=1", ""},
+		"WebSocket": {
+			"api/v1/configmaps?watch=1", "Upgrade: websocket\r\nConnection: Upgrade\r\nOrigin: http://past\r\n" +
+				"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

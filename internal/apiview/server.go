@@ -141,14 +141,20 @@ func (v *View) serve(w http.ResponseWriter, r *http.Request, path []string) (*op
 	return v.serveResource(w, r, group, rest[0], rest[1:])
 }
 
-// serveResource answers a request for objects: [namespaces <namespace>] <plural> [<name> [<subresource>]].
+// serveResource answers a request for objects:
+//
+//	[watch] [namespaces <namespace>] <plural> [<name> [<subresource>]]
 func (v *View) serveResource(w http.ResponseWriter, r *http.Request, group, version string, path []string) (*openWatch, error) {
+	isWatch := len(path) > 1 && path[0] == "watch"
+	if isWatch {
+		path = path[1:]
+	}
 	namespace := ""
 	if len(path) > 2 && path[0] == "namespaces" && !(len(path) == 3 && (path[2] == "status" || path[2] == "finalize")) {
 		namespace, path = path[1], path[2:]
 	}
 	res := v.resource(group, version, path[0])
-	if res == nil || namespace != "" && !res.namespaced || len(path) > 3 {
+	if res == nil || namespace != "" && !res.namespaced || len(path) > 3 || isWatch && len(path) > 2 {
 		return nil, errNoResource()
 	}
 	for _, text := range res.warnings {
@@ -157,8 +163,8 @@ func (v *View) serveResource(w http.ResponseWriter, r *http.Request, group, vers
 		}
 	}
 	if len(path) == 1 {
-		if isTrue(r.URL.Query(), "watch") {
-			return v.serveWatch(w, r, res, namespace)
+		if isWatch || isTrue(r.URL.Query(), "watch") {
+			return v.serveWatch(w, r, res, namespace, "")
 		}
 		return nil, v.serveList(w, r, res, namespace)
 	}
@@ -167,6 +173,9 @@ func (v *View) serveResource(w http.ResponseWriter, r *http.Request, group, vers
 	}
 	if res.namespaced && namespace == "" {
 		return nil, errNoResource()
+	}
+	if isWatch {
+		return v.serveWatch(w, r, res, namespace, path[1])
 	}
 	return nil, v.get(w, r, res, namespace, path[1])
 }

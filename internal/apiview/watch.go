@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"sort"
@@ -18,24 +19,23 @@ import (
 // bookmarkEvery is the time between two bookmarks of a watch.
 const bookmarkEvery = time.Minute
 
-// serveWatch answers with the objects of the moment if the client does not have them. The watch that it returns sends the changes of a replay,
-// and bookmarks.
-func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource, namespace string) (*openWatch, error) {
+// serveWatch answers with the objects of the moment if the client does not have them. name is that of
+// the only object to watch, or "". The watch that it returns sends the changes of a replay, and
+// bookmarks.
+func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource, namespace, name string) (*openWatch, error) {
 	f, err := accepted(r, ofEvents)
 	if err != nil {
 		return nil, err
 	}
 	query := r.URL.Query()
-	s, err := newSelector(&res.kind, namespace, "", query)
+	s, err := newSelector(&res.kind, namespace, name, query)
 	if err != nil {
 		return nil, err
 	}
 	l := v.list(res)
 	next, initial, err := res.watchFrom(l, query)
-	if lacks := (*versionError)(nil); errors.As(err, &lacks) {
-		writeWatchError(w, lacks)
-		return nil, nil
-	} else if err != nil {
+	lacks := (*versionError)(nil)
+	if err != nil && !errors.As(err, &lacks) {
 		return nil, err
 	}
 	timeout, err := watchTimeout(query)
@@ -46,32 +46,27 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 	if err != nil {
 		return nil, err
 	}
-	v.noteWatch()
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	out := &watchWriter{answer: a, w: w, version: l.version}
-	if initial {
-		if out.objects(l, s) != nil {
-			return nil, nil // the client has gone
-		}
+	to, err := openStream(w, r)
+	if err != nil {
+		return nil, err
 	}
-	o := &openWatch{w: w, ended: r.Context().Done(), timeout: timeout}
-	if isTrue(query, "allowWatchBookmarks") {
-		o.bookmark = func() error { return out.bookmark(nil) }
-		if isTrue(query, "sendInitialEvents") && out.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}) != nil {
-			return nil, nil
-		}
+	if lacks != nil {
+		writeWatchError(to, lacks)
+		to.close()
+		return nil, nil
+	}
+	v.noteWatch()
+	out := &watchWriter{answer: a, w: to, version: l.version}
+	o := &openWatch{stream: to, timeout: timeout}
+	err = o.begin(out, l, s, initial, query)
+	if err == nil && v.replay == nil {
+		err = o.detach(out)
+	}
+	if err != nil {
+		to.close()
+		return nil, nil //nolint:nilerr // the client has gone
 	}
 	if v.replay == nil {
-		if o.bookmark != nil {
-			mark, err := out.encode("BOOKMARK", out.version, out.mark(nil))
-			if err != nil {
-				return nil, nil //nolint:nilerr // the answer has begun
-			}
-			mark = bytes.Clone(mark)
-			o.bookmark = func() error { _, err := w.Write(mark); return err }
-		}
-		o.changes = func() (<-chan struct{}, error) { return nil, nil }
 		return o, nil
 	}
 	o.changes = func() (<-chan struct{}, error) {
@@ -87,36 +82,75 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 }
 
 // writeWatchError answers with an error as kube-apiserver does after it has accepted a watch: as its only event.
-func writeWatchError(w http.ResponseWriter, err error) {
-	event := struct {
+func writeWatchError(to io.Writer, err error) {
+	event, _ := json.Marshal(struct { // texts and numbers
 		Type   string        `json:"type"`
 		Object metav1.Status `json:"object"`
-	}{"ERROR", statusOf(err)}
-	writeJSON(w, http.StatusOK, event)
+	}{"ERROR", statusOf(err)})
+	_, _ = to.Write(append(event, '\n')) // the client has gone
 }
 
 // openWatch is a watch whose client has the objects that exist. That of a moment, which has no changes, must not refer to the View: a Server
 // that has evicted it would otherwise hold as many as there are watches.
 type openWatch struct {
-	w        http.ResponseWriter
-	ended    <-chan struct{}
+	*stream
+
 	timeout  <-chan time.Time // nil: none
 	bookmark func() error     // nil: the client wants none
 	// changes writes those that are not sent yet, and returns a channel that is closed when there are more.
 	changes func() (<-chan struct{}, error)
 }
 
+// begin sends the objects that exist if initial is set, and prepares the bookmarks that the client
+// wants. The first bookmark follows these objects.
+func (o *openWatch) begin(out *watchWriter, l *list, s *selector, initial bool, query url.Values) error {
+	if initial {
+		if err := out.objects(l, s); err != nil {
+			return err
+		}
+	}
+	if !isTrue(query, "allowWatchBookmarks") {
+		return nil
+	}
+	if isTrue(query, "sendInitialEvents") {
+		if err := out.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}); err != nil {
+			return err
+		}
+	}
+	o.bookmark = func() error { return out.bookmark(nil) }
+	return nil
+}
+
+// detach makes the watch independent of the View. Nothing will change.
+func (o *openWatch) detach(out *watchWriter) error {
+	o.changes = func() (<-chan struct{}, error) { return nil, nil }
+	if o.bookmark == nil {
+		return nil
+	}
+	mark, err := out.encode("BOOKMARK", out.version, out.mark(nil))
+	if err != nil {
+		return err
+	}
+	mark = bytes.Clone(mark)
+	to := o.stream
+	o.bookmark = func() error {
+		_, err := to.Write(mark)
+		return err
+	}
+	return nil
+}
+
 // run sends changes and bookmarks until the watch ends.
 func (o *openWatch) run() {
+	defer o.close()
 	ticker := time.NewTicker(bookmarkEvery)
 	defer ticker.Stop()
-	flush := http.NewResponseController(o.w)
 	for {
 		more, err := o.changes()
 		if err != nil {
 			return // the client has gone
 		}
-		_ = flush.Flush() // the client has gone
+		o.flush()
 		select {
 		case <-more:
 		case <-o.ended:
@@ -180,7 +214,7 @@ func watchTimeout(query url.Values) (<-chan time.Time, error) {
 // watchWriter writes watch events.
 type watchWriter struct {
 	answer  *answer
-	w       http.ResponseWriter
+	w       io.Writer
 	b       bytes.Buffer
 	version uint64 // up to which the client has everything
 }

@@ -78,6 +78,21 @@ func TestWatchOfAMoment(t *testing.T) {
 			}
 		})
 	}
+	for path, want := range map[string][]string{ // as old clients ask
+		"/api/v1/watch/pods?resourceVersion=0":        {"ADDED Pod db-0 108", "ADDED Pod web-0 106", "ADDED Pod web-1 107"},
+		"/api/v1/watch/namespaces/shop/pods?":         {"ADDED Pod web-0 106", "ADDED Pod web-1 107"},
+		"/api/v1/watch/namespaces/shop/pods/web-1?":   {"ADDED Pod web-1 107"},
+		"/api/v1/watch/namespaces/other/pods?":        {},
+		"/apis/demo.example.com/v1/watch/widgets?":    {"ADDED Widget cog 128", "ADDED Widget gear 127"},
+		"/api/v1/watch/namespaces/shop/pods/nothing?": {},
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(want, watched(t, s, path, "")); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
 	t.Run("table", func(t *testing.T) {
 		t.Parallel()
 		want := []string{"ADDED Table  106 web-0", "ADDED Table  107 web-1"}

@@ -102,6 +102,9 @@ func (s *Server) Close() {
 
 // Run serves while f runs.
 func (s *Server) Run(ctx context.Context, f func(context.Context) error) error {
+	requests, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	s.server.BaseContext = func(net.Listener) context.Context { return requests }
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if err := s.server.ServeTLS(connlimit.Listen(s.listener, maxConnections), "", ""); !errors.Is(err, http.ErrServerClosed) {
@@ -110,7 +113,10 @@ func (s *Server) Run(ctx context.Context, f func(context.Context) error) error {
 		return nil
 	})
 	g.Go(func() error {
-		defer func() { _ = s.server.Close() }() // ends the open watches
+		defer func() {
+			_ = s.server.Close() // ends the open watches
+			end()                // and those over WebSocket, which it does not know
+		}()
 		return f(ctx)
 	})
 	return g.Wait()

@@ -1,0 +1,216 @@
+package apiview_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"golang.org/x/net/websocket"
+
+	"github.com/kubecdc/kubecdc/internal/apiview"
+)
+
+// socketServer serves a view. end ends the server as serve does.
+func socketServer(t *testing.T, s *apiview.Server) (server *httptest.Server, end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	server = httptest.NewUnstartedServer(s)
+	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	server.Start()
+	end = func() {
+		cancel()
+		server.Close()
+	}
+	t.Cleanup(end)
+	return server, end
+}
+
+// dialSocket opens a watch over WebSocket.
+func dialSocket(t *testing.T, server *httptest.Server, path string, protocols ...string) (*websocket.Conn, error) {
+	t.Helper()
+	c, err := websocket.NewConfig("ws"+strings.TrimPrefix(server.URL, "http")+path, "http://localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Header.Set("Authorization", "Bearer "+token)
+	c.Protocol = protocols
+	ws, err := c.DialContext(t.Context())
+	if err == nil {
+		t.Cleanup(func() { _ = ws.Close() })
+	}
+	return ws, err
+}
+
+// messages reads text messages until the server closes the socket.
+func messages(t *testing.T, ws *websocket.Conn) []string {
+	t.Helper()
+	_ = ws.SetReadDeadline(time.Now().Add(20 * time.Second))
+	var out []string
+	for {
+		var text string
+		err := websocket.Message.Receive(ws, &text)
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatalf("after %d messages: %v", len(out), err)
+		}
+		out = append(out, text)
+	}
+}
+
+// A watch over WebSocket has the events of one over HTTP, each as a message.
+func TestWatchOverWebSocket(t *testing.T) {
+	t.Parallel()
+	server, _ := socketServer(t, &apiview.Server{Root: rollout(t), Token: token})
+	for _, path := range []string{
+		"/api/v1/configmaps?watch=1",
+		"/api/v1/configmaps?watch=1&labelSelector=app%3Dweb",
+		"/api/v1/watch/namespaces/shop/configmaps/a?",
+		"/api/v1/configmaps?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"/api/v1/configmaps?watch=1&resourceVersion=1", // ERROR
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			path += "&timeoutSeconds=1"
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+token)
+			answer, err := server.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = answer.Body.Close() }()
+			body, err := io.ReadAll(answer.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ws, err := dialSocket(t, server, path, "base64.binary.k8s.io")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := messages(t, ws)
+			if diff := cmp.Diff(string(body), strings.Join(got, "")); diff != "" || len(got) == 0 {
+				t.Errorf("-HTTP +WebSocket\n%s", diff)
+			}
+			for _, text := range got {
+				if !json.Valid([]byte(text)) || strings.Count(text, "\n") != 1 {
+					t.Errorf("a message has not one event: %s", text)
+				}
+			}
+		})
+	}
+}
+
+// A handshake is refused as kube-apiserver refuses it. A list is no watch: it ignores the upgrade.
+func TestWebSocketHandshake(t *testing.T) {
+	t.Parallel()
+	server, _ := socketServer(t, &apiview.Server{Root: cluster().view(), Token: token})
+	const key = "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n" +
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+	const origin = "Origin: http://localhost\r\n"
+	for name, c := range map[string]struct {
+		path, header string
+		code         int
+		protocol     string
+	}{
+		"accepted":      {"pods?watch=1", key + origin, 101, ""},
+		"a protocol":    {"pods?watch=1", key + origin + "Sec-WebSocket-Protocol: a.k8s.io\r\n", 101, "a.k8s.io"},
+		"two protocols": {"pods?watch=1", key + origin + "Sec-WebSocket-Protocol: a.k8s.io, b.k8s.io\r\n", 400, ""},
+		"no origin":     {"pods?watch=1", key, 403, ""},
+		"no key":        {"pods?watch=1", strings.ReplaceAll(key, "Sec-WebSocket-Key", "X-Key") + origin, 400, ""},
+		"a list":        {"pods?", key + origin, 200, ""},
+		"no resource":   {"nothing?watch=1", key + origin, 404, ""},
+		"a bad version": {"pods?watch=1&resourceVersion=x", key + origin, 400, ""},
+		"no upgrade":    {"pods?watch=1&timeoutSeconds=1", "Upgrade: websocket\r\n", 200, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address, err := url.Parse(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address.Host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			request := "GET /api/v1/" + c.path + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n" + c.header + "\r\n"
+			if _, err := io.WriteString(conn, request); err != nil {
+				t.Fatal(err)
+			}
+			r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = r.Body.Close() }()
+			if got := r.Header.Get("Sec-WebSocket-Protocol"); r.StatusCode != c.code || got != c.protocol {
+				t.Errorf("%s, protocol %q", r.Status, got)
+			}
+		})
+	}
+}
+
+// A watch over WebSocket ends with the server, and when the client goes. Nothing of it is left.
+func TestSocketEnds(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	ended := make(chan struct{}, 2)
+	view := &apiview.Server{Root: cluster().view(), Token: token}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		view.ServeHTTP(w, r)
+		ended <- struct{}{}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	server.Start()
+	defer server.Close()
+	awaitEnd := func(what string) {
+		t.Helper()
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: the watch goes on", what)
+		}
+	}
+	open := func() *websocket.Conn {
+		t.Helper()
+		ws, err := dialSocket(t, server, "/api/v1/pods?watch=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text string
+		if err := websocket.Message.Receive(ws, &text); err != nil || !strings.Contains(text, `"ADDED"`) {
+			t.Fatalf("%s, %v", text, err)
+		}
+		return ws
+	}
+	ws := open()
+	if err := websocket.Message.Send(ws, "a client should send nothing"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ws.Close(); err != nil {
+		t.Fatal(err)
+	}
+	awaitEnd("the client has gone")
+	open()
+	cancel()
+	awaitEnd("the server has ended")
+	server.Close()
+	goleak.VerifyNone(t, before)
+}
