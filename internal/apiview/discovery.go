@@ -20,11 +20,12 @@ func serverVersion() version.Info {
 
 func readVerbs() []string { return []string{"get", "list", "watch"} }
 
-// reviews are the resources by which clients ask for their own permissions.
+// reviews are the resources by which clients ask for their own permissions, and whose a token is.
 func reviews() []kind {
 	var out []kind
 	for _, f := range [][3]string{
 		{"authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"},
+		{"authentication.k8s.io", "tokenreviews", "TokenReview"},
 		{"authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"},
 		{"authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"},
 	} {

@@ -1,6 +1,7 @@
 package apiview
 
 import (
+	"crypto/subtle"
 	"io"
 	"net/http"
 	"slices"
@@ -44,13 +45,27 @@ func (v *View) review(w http.ResponseWriter, r *http.Request, path []string) (bo
 			NonResourceRules: []authorization.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"*"}}},
 		}
 	case *authentication.SelfSubjectReview:
-		review.Status.UserInfo = authentication.UserInfo{Username: "kubecdc"}
+		review.Status.UserInfo = user()
+	case *authentication.TokenReview:
+		review.Status = tokenStatus(review.Spec.Token, r)
 	default:
 		return true, badRequest("want a %s", k.name)
 	}
 	review.GetObjectKind().SetGroupVersionKind(typed)
 	writeJSON(w, http.StatusCreated, review)
 	return true, nil
+}
+
+// user returns the only user of the API.
+func user() authentication.UserInfo { return authentication.UserInfo{Username: "kubecdc"} }
+
+// tokenStatus says whose a token is. The token of the request is known to be right.
+func tokenStatus(token string, r *http.Request) authentication.TokenReviewStatus {
+	own := r.Header.Get("Authorization")
+	if subtle.ConstantTimeCompare([]byte(own), []byte("Bearer "+token)) != 1 {
+		return authentication.TokenReviewStatus{Error: "the past knows only the token of this server"}
+	}
+	return authentication.TokenReviewStatus{Authenticated: true, User: user()}
 }
 
 func allowed(s *authorization.SelfSubjectAccessReviewSpec) authorization.SubjectAccessReviewStatus {

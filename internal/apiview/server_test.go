@@ -37,6 +37,7 @@ func TestDiscovery(t *testing.T) {
 		"apiextensions.k8s.io/v1 customresourcedefinitions customresourcedefinition CustomResourceDefinition false [crd crds] [api-extensions]",
 		"apps/v1 deployments deployment Deployment true [deploy] [all]",
 		"authentication.k8s.io/v1 selfsubjectreviews selfsubjectreview SelfSubjectReview false [] []",
+		"authentication.k8s.io/v1 tokenreviews tokenreview TokenReview false [] []",
 		"authorization.k8s.io/v1 selfsubjectaccessreviews selfsubjectaccessreview SelfSubjectAccessReview false [] []",
 		"authorization.k8s.io/v1 selfsubjectrulesreviews selfsubjectrulesreview SelfSubjectRulesReview false [] []",
 		"demo.example.com/v1 gadgets gadget Gadget false [] []",
@@ -446,5 +447,11 @@ func TestReviews(t *testing.T) {
 	w = ask(t.Context(), s, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "", `{}`)
 	if w.Code != http.StatusCreated || !strings.Contains(w.Body.String(), `"userInfo":{"username":"kubecdc"}`) {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	for of, want := range map[string]string{token: `"authenticated":true,"user":{"username":"kubecdc"}`, "other": `"error":"the past knows`} {
+		w = ask(t.Context(), s, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", "", `{"spec":{"token":"`+of+`"}}`)
+		if w.Code != http.StatusCreated || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("token %s: %d %s", of, w.Code, w.Body)
+		}
 	}
 }
