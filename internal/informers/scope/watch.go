@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,7 @@ type stream struct {
 	lastRead atomic.Int64 // when the last frame was read, or the watch was opened, in nanoseconds since began
 	suspect  atomic.Bool  // a list has a change that was not shown
 	passed   atomic.Bool  // the path holds back nothing: see pass
+	compared atomic.Pointer[compared]
 	applying atomic.Int64 // when the owner began to apply an event, in nanoseconds since the opening of the watch; 0: no event
 
 	// The reader owns these until it has closed batches.
@@ -95,8 +97,11 @@ func (s *stream) open(rv uint64, alone bool) (err error) {
 	o := metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(rv), LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector,
 	}
-	if s.brief {
+	switch {
+	case s.brief:
 		o.TimeoutSeconds = new(int64(briefWatch.Seconds()))
+	case !i.state.marks.Load() && i.buffering.isQuiet():
+		o.TimeoutSeconds = new(int64((settleEvery - rand.N(settleJitter)).Seconds()))
 	}
 	s.shown.Store(rv)
 	s.watch, err = i.deps.Client.Stream(s.ctx, i.resource, i.selection.Namespace, o, i.state.marks.Load(), alone)
