@@ -141,7 +141,7 @@ func (b *buffering) noteEnd(got *watched, err error) (heldBack error) {
 func (i *Informer) askAbout(s *stream) {
 	b := &i.buffering
 	// A frame that comes meanwhile may make the next list earlier, but not by more than askAfter.
-	for retry.Sleep(s.ctx, min(time.Until(b.asksAt(s)), askAfter)) {
+	for s.waitQuiet(min(time.Until(b.asksAt(s)), askAfter)) {
 		switch {
 		case time.Now().Before(b.asksAt(s)):
 			continue
@@ -166,6 +166,18 @@ func (i *Informer) askAbout(s *stream) {
 		default:
 			s.suspect.Store(false)
 		}
+	}
+}
+
+// waitQuiet waits for d, or until askAfter after a frame that comes meanwhile. It returns false if
+// the watch has ended. So a watch with bookmarks does not wake the goroutine that asks about it.
+func (s *stream) waitQuiet(d time.Duration) bool {
+	s.quiet.Reset(d)
+	select {
+	case <-s.quiet.C:
+		return s.ctx.Err() == nil
+	case <-s.ctx.Done():
+		return false
 	}
 }
 

@@ -62,6 +62,7 @@ type stream struct {
 	applied  atomic.Int64  // those of them that the store has
 	began    time.Time
 	lastRead atomic.Int64 // when the last frame was read, or the watch was opened, in nanoseconds since began
+	quiet    *time.Timer  // fires after askAfter without a frame, or earlier: askAbout waits for it
 	suspect  atomic.Bool  // a list has a change that was not shown
 	passed   atomic.Bool  // the path holds back nothing: see pass
 	compared atomic.Pointer[compared]
@@ -76,6 +77,7 @@ type stream struct {
 // newStream prepares an HTTP watch. The caller must close it.
 func newStream(ctx context.Context, i *Informer, r *reader) *stream {
 	s := &stream{informer: i, reader: r, batches: make(chan *batch), brief: i.buffering.brief, began: time.Now()}
+	s.quiet = time.NewTimer(askAfter)
 	s.owner, s.stop = context.WithCancel(ctx)
 	s.ctx, s.end = context.WithCancelCause(s.owner)
 	return s
@@ -85,6 +87,7 @@ func newStream(ctx context.Context, i *Informer, r *reader) *stream {
 func (s *stream) close() {
 	s.stop()
 	s.done.Wait()
+	s.quiet.Stop()
 	if s.watch != nil {
 		s.watch.Close()
 	}
@@ -148,6 +151,7 @@ func (s *stream) fill(b *batch) error {
 		if len(b.events) == 0 {
 			b.read = time.Now()
 			b.observed = s.informer.deps.Now()
+			s.quiet.Reset(askAfter) // nothing is due earlier: see asksAt
 			if s.first.IsZero() {
 				s.first = b.read
 			}
