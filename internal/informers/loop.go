@@ -187,7 +187,7 @@ func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err er
 
 func (s *Manager) askServed(ctx context.Context) (now served, err error) {
 	now.discovery = s.discoveries.Add(1)
-	found, err := discovery.Discover(ctx, s.client)
+	found, err := s.finder.Discover(ctx)
 	if err == nil {
 		now.all, now.unwatchable, now.unknown = found.Resources, found.Unwatchable, found.Unknown
 		now.index = selection.NewIndex(now.all)

@@ -42,6 +42,7 @@ type Manager struct {
 	deps   scope.Deps // of all informers
 	limits limits
 
+	finder     *discovery.Finder
 	extensions *discovery.Extensions // CustomResourceDefinitions and APIServices
 	namespaces *namespaces           // resources that may be read in some namespaces only
 	takeovers  *takeovers            // of deleted nodes; nil if another agent does that
@@ -124,7 +125,7 @@ func New(o Options) (*Manager, error) {
 	}
 	s := &Manager{
 		o: o, client: c, sel: sel, limits: limits{scope.UnreadableFor, reloadWait},
-		extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
+		finder: discovery.NewFinder(c), extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
 		interrupted: interrupted{added: make(chan struct{}, 1)}, forms: make(chan struct{}, 1),
 		active: active{
 			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},

@@ -27,7 +27,6 @@ type promise struct {
 	to          time.Time
 	interrupted []object.Interruption
 	at          time.Time // when it was sent
-
 }
 
 // lastClaim returns the last claim, false if there is none.
@@ -168,37 +167,41 @@ func TestSettledPositionIsResumed(t *testing.T) {
 	})
 }
 
-// What may be missing on the watch is not claimed.
+// What may be missing on the watch is not claimed, and its position does not pass it.
 func TestUnprovedScopeIsNotSettled(t *testing.T) {
+	update := func(s *apiServer) { s.put("a", "2", nil) }
+	deletion := func(s *apiServer) { s.delete("a") }
+	passing := func(s *apiServer) {
+		s.put("b", "1", nil)
+		s.delete("b")
+	}
+	back := func(s *apiServer) {
+		s.put("a", "2", nil)
+		s.put("a", "1", nil)
+	}
 	for name, c := range map[string]struct {
-		// act is called 9.5 minutes after the last frame, of version 101. It returns the first version
-		// that must not be claimed by then, and by the end of the watch.
-		act func(s *apiServer, p *bufferingProxy)
-		cut bool // the watches are cut, and do not end at their timeout
+		change func(s *apiServer) // while the proxy holds
+		proxy  *bufferingProxy
+		cuts   bool // all connections, now and then
 	}{
-		"an object came and went, and a proxy holds both": {act: func(s *apiServer, p *bufferingProxy) {
-			p.hold(true)
-			s.put("b", "1", nil)
-			s.delete("b")
-		}},
-		"an object was changed, and changed back": {act: func(s *apiServer, p *bufferingProxy) {
-			p.hold(true)
-			s.put("a", "2", nil)
-			s.put("a", "1", nil)
-		}},
-		"a deletion is held": {act: func(s *apiServer, p *bufferingProxy) {
-			p.hold(true)
-			s.delete("a")
-		}},
-		"the watches are cut": {act: func(*apiServer, *bufferingProxy) {}, cut: true},
+		"a proxy holds an object that came and went": {change: passing, proxy: &bufferingProxy{}},
+		"a proxy holds a change and its opposite":    {change: back, proxy: &bufferingProxy{}},
+		"a proxy holds a deletion":                   {change: deletion, proxy: &bufferingProxy{}},
+		"what a proxy holds is lost with a cut":      {change: passing, proxy: &bufferingProxy{dead: true}, cuts: true},
+		// It ends the response as an API server does, but not at the timeout.
+		"a proxy ends its responses early": {change: passing, proxy: &bufferingProxy{drops: true, ends: 4 * time.Minute}},
+		// The watch ends at its timeout, and has not shown what lists show.
+		"an API server is behind with an update":   {change: update, proxy: &bufferingProxy{drops: true}},
+		"an API server is behind with a deletion":  {change: deletion, proxy: &bufferingProxy{drops: true}},
+		"only the agent's own connections are cut": {change: func(*apiServer) {}, proxy: &bufferingProxy{dead: true}, cuts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{dead: c.cut}
-				p.behind(s)
+				s, m := newAPIServer(t), newMemory()
+				c.proxy.behind(s)
 				s.put("a", "1", nil)
 				l := live(t, s, m, nil)
-				if c.cut {
+				if c.cuts {
 					go func() {
 						for wait(t.Context(), 4*time.Minute) {
 							s.CloseClientConnections()
@@ -206,19 +209,23 @@ func TestUnprovedScopeIsNotSettled(t *testing.T) {
 					}()
 				}
 				pass(20 * time.Second)
-				c.act(s, p)
+				c.proxy.hold(true)
+				first := s.versionNow()
+				c.change(s)
 				s.putIn("", "node", "1", nil) // in the same etcd
 				for range 15 * 60 {
 					pass(time.Second)
-					wantTruth(t, s, l)
-					if t.Failed() {
+					if wantTruth(t, s, l); t.Failed() {
 						return
 					}
 				}
-				if c.cut {
-					if rv := l.mustClaim(t).rv; rv != 101 {
-						t.Errorf("the progress is at %d", rv)
-					}
+				if rv := l.mustClaim(t).rv; c.cuts && rv != first {
+					t.Errorf("the progress is at %d, want %d", rv, first)
+				}
+				c.proxy.hold(false)
+				pass(2 * settledWithin)
+				if wantTruth(t, s, l); l.mustClaim(t).rv < s.versionNow() && !c.cuts && c.proxy.ends == 0 {
+					t.Errorf("the progress is at %d in the end", l.mustClaim(t).rv)
 				}
 			})
 		})

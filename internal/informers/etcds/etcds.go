@@ -182,18 +182,25 @@ func (e *Etcds) Round(now time.Time, list Lister) {
 		maps.DeleteFunc(r.streaks, func(number int, _ streak) bool { return known[number] == nil })
 	}
 	done := map[int]bool{}
+	e.compareOpen(now, done, list)
+	// What is known comes after that, as far as the round goes.
+	all := e.representatives()
+	for _, number := range slices.Sorted(maps.Keys(all)) {
+		e.compare(now, number, all[number], e.due(number, all[number]), list)
+	}
+	e.compareOpen(now, done, list) // with etcds that were found just now
+}
+
+// compareOpen compares the resources of which nothing is known with each etcd that is not done.
+func (e *Etcds) compareOpen(now time.Time, done map[int]bool, list Lister) {
 	for {
 		e.begin()
 		number, bread := e.next(done)
 		if bread == nil {
-			break
+			return
 		}
 		done[number] = true
 		e.compare(now, number, bread, e.open(number, bread), list)
-	}
-	// What is known comes last, as far as the round goes.
-	for number, bread := range e.representatives() {
-		e.compare(now, number, bread, e.due(number, bread), list)
 	}
 }
 
