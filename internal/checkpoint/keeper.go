@@ -369,32 +369,42 @@ func (k *Keeper) glance() (what change, known bool) {
 	s := &k.saver
 	k.mu.Lock()
 	isSame := s.durable != nil && len(s.durable) == len(k.positions)
-	tracks := maps.Clone(k.tracks)
+	changed := map[string]*track{}
+	for name, t := range k.tracks {
+		if t.mayHaveChanged(s.saves) {
+			changed[name] = t
+		} else {
+			what = max(what, t.what)
+		}
+	}
 	k.mu.Unlock()
 	if !isSame {
 		return news, false
 	}
-	for name, t := range tracks {
-		var changes uint64
+	// Not under mu: see pull.
+	for name, t := range changed {
 		if t.changes != nil {
-			changes = t.changes() // before position: a later change counts again
+			t.seen = t.changes() // before position: a later change counts again
 		}
-		if t.changes == nil || t.of != s.saves || t.seen != changes {
-			p, ok := t.position()
-			was, saved := s.durable[name]
-			switch {
-			case !ok:
-				t.what = unchanged
-			case !saved:
-				return news, true
-			default:
-				t.what = was.compare(p.clean())
-			}
-			t.seen, t.of = changes, s.saves
+		p, ok := t.position()
+		was, saved := s.durable[name]
+		switch {
+		case !ok:
+			t.what = unchanged
+		case !saved:
+			t.what = news
+		default:
+			t.what = was.compare(p.clean())
 		}
+		t.of = s.saves
 		what = max(what, t.what)
 	}
 	return what, true
+}
+
+// mayHaveChanged reports whether the position may be another one than at the last glance, or that was before the last save.
+func (t *track) mayHaveChanged(saves uint64) bool {
+	return t.changes == nil || t.of != saves || t.seen != t.changes()
 }
 
 // pull collects the positions of all scopes, and numbers the collection.

@@ -208,8 +208,8 @@ func (s *scopes) of(sel *selection.Selection, c *selection.Choice) ([]selection.
 	return found, err
 }
 
-// keep forgets the resources that are not among all.
-func (s *scopes) keep(all []selection.Choice) {
+// retain deletes the resources that are not among all.
+func (s *scopes) retain(all []selection.Choice) {
 	if len(s.all) <= len(all) {
 		return
 	}

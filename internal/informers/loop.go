@@ -215,7 +215,7 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	s.served = *now
 	s.namespaces.forgetUnserved()
 	s.observeChosen(ctx, chosen, nil)
-	s.scopes.keep(chosen)
+	s.scopes.retain(chosen)
 	s.retireUndefined(ctx)
 }
 

@@ -16,9 +16,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// settledWithin is the longest time from a moment of a quiet scope without bookmarks until progress
-// says that everything up to that moment is on the bus: the interval of watches, what the list before
-// the end of a watch may be earlier, and a minute to the next progress.
+// settledWithin is the longest time from a moment until progress says that the bus has everything of
+// a quiet scope without bookmarks up to then. It consists of the interval of watches, of the time
+// from the last list to the end of a watch, and of a minute to the next progress.
 const settledWithin = 10*time.Minute + 90*time.Second + time.Minute
 
 // promise is what the last progress says of ConfigMaps.
@@ -74,6 +74,11 @@ func (s *apiServer) versionNow() uint64 {
 // A scope without bookmarks is quiet, and others of its etcd are not. Its progress follows: by
 // version, and by time. Nothing is said to be interrupted, and the lists are few.
 func TestQuietScopeIsSettled(t *testing.T) {
+	t.Run("others change", func(t *testing.T) { testQuietScope(t, true) })
+	t.Run("nothing changes", func(t *testing.T) { testQuietScope(t, false) })
+}
+
+func testQuietScope(t *testing.T, busy bool) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
 		p.behind(s)
@@ -89,7 +94,9 @@ func TestQuietScopeIsSettled(t *testing.T) {
 		for n := range 180 {
 			moments = append(moments, moment{time.Now(), s.versionNow()})
 			pass(time.Minute)
-			s.putIn("other", "a", strconv.Itoa(n), nil)
+			if busy {
+				s.putIn("other", "a", strconv.Itoa(n), nil)
+			}
 			if n < 14 {
 				continue
 			}
@@ -167,7 +174,7 @@ func TestSettledPositionIsResumed(t *testing.T) {
 	})
 }
 
-// What may be missing on the watch is not claimed, and its position does not pass it.
+// Progress does not claim a change that the watch may miss, and the position does not pass it.
 func TestUnprovedScopeIsNotSettled(t *testing.T) {
 	update := func(s *apiServer) { s.put("a", "2", nil) }
 	deletion := func(s *apiServer) { s.delete("a") }
@@ -331,7 +338,7 @@ func TestSlowListSettles(t *testing.T) {
 		s.do(func() {
 			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
 				if isMetadata(r) {
-					time.Sleep(100 * time.Second)
+					_ = wait(r.Context(), 100*time.Second)
 				}
 				return proxied(w, r)
 			}

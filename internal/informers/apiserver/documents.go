@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// What an API server serves is in two documents. With a thousand resources they are hundreds of
-// kilobytes, and the same each time. Their entity tags tell that without reading them.
+// Two documents describe the resources that an API server serves. With a thousand resources they
+// are hundreds of kilobytes, and the same each time. Their entity tags show that they are, so nobody
+// needs to read them again.
 
 // documentPaths are the paths of the two documents.
 func documentPaths() []string { return []string{"/api", "/apis"} }

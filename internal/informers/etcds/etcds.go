@@ -20,7 +20,7 @@ const (
 	maxFilling = 16
 	// maxCompared is how many resources one round compares. A cluster with more needs more rounds,
 	// and no minute costs more than others.
-	maxCompared = 192
+	maxCompared = 128
 	// maxEtcds bounds the etcds that resources are compared with.
 	maxEtcds = 16
 	// most is how many lists in a row may fail: those of a representative that is alone in its etcd,
@@ -57,7 +57,7 @@ type resource struct {
 	apart   map[int]bool // the numbers of etcds that it is proved not to be in
 	fails   int          // failed lists in a row
 	rests   int          // how many rounds leave it out
-	isDue   bool         // what is known of it is to be compared again
+	isDue   bool         // the known etcd is to be compared again
 }
 
 // streak is a run of sandwiches without one outside.
@@ -183,7 +183,7 @@ func (e *Etcds) Round(now time.Time, list Lister) {
 	}
 	done := map[int]bool{}
 	e.compareOpen(now, done, list)
-	// What is known comes after that, as far as the round goes.
+	// Known etcds come last, as far as the round goes.
 	all := e.representatives()
 	for _, number := range slices.Sorted(maps.Keys(all)) {
 		e.compare(now, number, all[number], e.due(number, all[number]), list)

@@ -242,7 +242,7 @@ func TestAPIServerIsAway(t *testing.T) {
 
 // The number of lists grows with the resources, not with their pairs. No minute has more than some.
 func TestCost(t *testing.T) {
-	for _, c := range []struct{ resources, rounds, first, later int }{{64, 3, 220, 280}, {200, 6, 900, 500}, {1000, 18, 3800, 1600}} {
+	for _, c := range []struct{ resources, rounds, first, later int }{{64, 3, 220, 280}, {200, 6, 850, 500}, {1000, 27, 3900, 1500}} {
 		w := newWorld(t, 1000, 50)
 		for k := range c.resources {
 			w.put(k%10/9, fmt.Sprintf("resource%d.shop.test", k))
@@ -267,7 +267,7 @@ func TestCost(t *testing.T) {
 		}
 		t.Logf("%d resources: %d lists in %d minutes, and %d more in the first hour, %d in a minute at most",
 			c.resources, first, c.rounds, w.lists-first, most)
-		if first > c.first || w.lists-first > c.later || most > 240 {
+		if first > c.first || w.lists-first > c.later || most > 160 {
 			t.Errorf("%d resources: %d lists and %d, want at most %d and %d", c.resources, first, w.lists-first, c.first, c.later)
 		}
 	}

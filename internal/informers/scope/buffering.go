@@ -247,11 +247,11 @@ func (i *Informer) findMissing(s *stream) (*missing, error) {
 	// A list that is older than the position shows nothing. Nor does the absence of an object that
 	// frames, or a list before, may have deleted meanwhile.
 	m.listed, m.absent = at, view.Objects-known
-	isComparable := at > s.shown.Load() && view.Pending == 0 && s.frames.Load() == m.frames
-	if isComparable && m.absent > 0 {
+	isComparable := view.Pending == 0 && s.frames.Load() == m.frames
+	if isComparable && at > s.shown.Load() && m.absent > 0 {
 		return m, nil
 	}
-	if isComparable && m.absent == 0 {
+	if isComparable && at >= s.shown.Load() && m.absent == 0 {
 		c.version, c.ended = at, time.Now()
 		s.compared.Store(c)
 	}

@@ -16,23 +16,23 @@ import (
 // So the agent settles it at the end of each watch. Three facts together do what a bookmark does:
 //
 //   - A list of the metadata of the whole scope (buffering.go) has what the watch has shown, and
-//     nothing else. Its version V is above the position, and the watch was open when it began. So
-//     the objects at V are the last-known ones.
+//     nothing else. The watch was open when it began, and its version V is not below the position.
+//     So the objects at V are the last-known ones.
 //   - The API server ends the watch at its timeout, showWithin or more after the list. A proxy that
 //     holds back frames passes them on with the end. So the watch has no change up to V, also none
 //     that was reverted before V.
 //   - No frame was read since the list began.
 //
-// The position is then V. A watch from there continues: nothing in between is missing. The scope was
-// observed up to the time at which the list began.
+// The position is then V. A watch from there continues: nothing in between is missing. The bus has
+// all that happened up to the time at which the list began.
 //
-// A watch that is cut, or that the agent ends, settles nothing: a proxy may have had frames of it.
-// Nor does one that an API server feeds with a delay of more than showWithin; then the list still
-// shows each change that was not reverted.
+// A watch that is cut, or that the agent ends, settles nothing: a proxy may have held frames. If an
+// API server shows a change on the watch more than showWithin later, the list finds it, unless the
+// change was reverted.
 
 const (
-	// settleEvery is the longest interval at which a quiet scope without bookmarks is settled. A watch
-	// of it lasts for that time, less settleJitter at most, so that not all of them end at once.
+	// settleEvery is the longest interval at which a quiet scope without bookmarks is settled. Its
+	// watch lasts for that time, less settleJitter at most, so that not all watches end at once.
 	settleEvery  = 10 * time.Minute
 	settleJitter = 30 * time.Second
 	// settleSlack is how much earlier than necessary the last list before the end of a watch begins.
@@ -65,7 +65,7 @@ func (f *follower) settle(ctx context.Context, s *stream) {
 	i := f.informer
 	c := s.compared.Load()
 	isProved := c != nil && s.whole && !s.suspect.Load() && s.frames.Load() == c.frames && time.Since(c.ended) >= showWithin
-	if !isProved || c.version <= f.rv {
+	if !isProved || c.version < f.rv {
 		return
 	}
 	if f.doubt.probe(ctx, f.rv, true); f.doubt.phase != certain {
