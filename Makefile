@@ -108,7 +108,7 @@ test-faults: export KUBECDC_KAFKA = require
 test-faults: control-plane kafka ## Do FAULTS (200) bad things in a row to an agent on NATS and one on Kafka, drawn from FAULT_SEED, and the long tests of resuming (half an hour)
 	go test -count=1 -timeout 1h -run '^TestMachine$$' ./internal/informers -rapid.checks=$$((10 * $(FAULTS)))
 	cd test && FAULTS=$(FAULTS) $(if $(FAULT_SEED),FAULT_SEED=$(FAULT_SEED)) go test -v -count=1 -timeout 3h \
-		-run '^Test(Faults|KafkaFaults|Restart|QuietAgent|KilledInsideSnapshot|APIServers|CompactedWhileDown|Snapshot(OnDemand|Every)|BlackholedWatch|BufferingProxy|Checkpoint|ReplacedWhileDown|Rewound|DefinitionChanged|ServedVersionChanged|SelectionChanged)$$' ./e2e
+		-run '^Test(Faults|KafkaFaults|Restart|QuietAgent|KilledInsideSnapshot|APIServers|CompactedWhileDown|Snapshot(OnDemand|Every)|BlackholedWatch|BufferingProxy|QuietEventsAreSettled|Checkpoint|ReplacedWhileDown|Rewound|DefinitionChanged|ServedVersionChanged|SelectionChanged)$$' ./e2e
 
 .PHONY: test-selection
 test-selection: control-plane ## Tell agents what to send in SELECTIONS (50) ways, drawn from SELECTION_SEED, and compare with what the rules say (ten minutes)

@@ -82,7 +82,10 @@ func NewChecks(election Election, probes ...Probe) *Checks {
 }
 
 // Look runs the checks.
-func (c *Checks) Look(now time.Time) Readiness {
+func (c *Checks) Look(now time.Time) Readiness { return c.look(now, true) }
+
+// look runs the checks. The checked parts are described if details is set, which may cost more.
+func (c *Checks) look(now time.Time, details bool) Readiness {
 	r := Readiness{Ready: true, Checks: make([]Check, 0, len(c.probes)+1)}
 	if c.election != nil {
 		status := c.election.Status()
@@ -96,7 +99,7 @@ func (c *Checks) Look(now time.Time) Readiness {
 			continue
 		}
 		err, detail := p.Ready(), ""
-		if err == nil && p.Detail != nil {
+		if details && err == nil && p.Detail != nil {
 			detail = p.Detail()
 		}
 		result := c.note(p.Name, err, detail, now)
@@ -131,7 +134,7 @@ func (c *Checks) run(ctx context.Context) {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
-		c.Look(time.Now())
+		c.look(time.Now(), false)
 		select {
 		case <-ctx.Done():
 			return
@@ -179,7 +182,7 @@ func (c *Checks) Collect(out chan<- prometheus.Metric) {
 		}
 		return 0
 	}
-	r := c.Look(time.Now())
+	r := c.look(time.Now(), false)
 	out <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, value(r.Ready))
 	for _, k := range r.Checks {
 		out <- prometheus.MustNewConstMetric(c.ok, prometheus.GaugeValue, value(k.OK), k.Name)

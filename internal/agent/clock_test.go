@@ -26,7 +26,7 @@ func TestTimesBeginAfterThoseOfTheLastRun(t *testing.T) {
 		a.beginTime(k)
 		if run == "first" {
 			a.clock.Begin(at)
-			k.Track("pods", func() (checkpoint.Position, bool) { return checkpoint.Position{}, true })
+			k.Track("pods", func() (checkpoint.Position, bool) { return checkpoint.Position{}, true }, nil)
 		} else if got := a.clock.Now(); !got.Equal(at) {
 			t.Errorf("the %s run begins at %v, want %v", run, got, at)
 		}

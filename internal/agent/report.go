@@ -64,7 +64,7 @@ func (r *reporter) probes() []admin.Probe {
 // acquireLocks acquires and releases the locks that all stages need.
 func (r *reporter) acquireLocks() {
 	r.agent.queue.Len()
-	r.agent.informers.Status()
+	r.agent.informers.AcquireLocks()
 }
 
 // scopes returns the number of scopes, and of those with problems.

@@ -60,7 +60,7 @@ func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
 		keeper.Track("pods", func() (checkpoint.Position, bool) {
 			at++
 			return checkpoint.Position{Scope: checkpoint.Scope{Resource: "pods", ResourceVersion: at}, Acked: at}, true
-		})
+		}, nil)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- keeper.Run(ctx) }()

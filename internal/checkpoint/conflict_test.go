@@ -62,7 +62,7 @@ func TestConflict(t *testing.T) {
 		"another agent": {
 			func(t *testing.T, s *apiServer, _ *informer) {
 				other := newKeeper(t, s.store(t))
-				other.Track("nodes", informerAt(1, 1).position)
+				other.Track("nodes", informerAt(1, 1).position, nil)
 				if err := errors.Join(other.Flush(t.Context()), other.Close(t.Context())); err != nil {
 					t.Fatal(err)
 				}
@@ -102,7 +102,7 @@ func TestConflict(t *testing.T) {
 			server := newAPIServer(t)
 			k := newKeeper(t, server.store(t))
 			pods := informerAt(1, 1)
-			k.Track("pods", pods.position)
+			k.Track("pods", pods.position, nil)
 			if err := k.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -149,11 +149,11 @@ func TestSaveOfUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(memory)
 		k := newKeeper(t, m)
-		k.Track("pods", informerAt(1, 1).position)
+		k.Track("pods", informerAt(1, 1).position, nil)
 		if err := k.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		k.Track("nodes", informerAt(2, 2).position)
+		k.Track("nodes", informerAt(2, 2).position, nil)
 		m.lose(errors.New("timeout"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -188,7 +188,7 @@ func TestConflictAtTheFirstSave(t *testing.T) {
 		}
 		return true
 	}
-	k.Track("pods", informerAt(1, 1).position)
+	k.Track("pods", informerAt(1, 1).position, nil)
 	if err := errors.Join(k.Flush(t.Context()), k.Close(t.Context())); err != nil {
 		t.Error(err)
 	}
@@ -239,7 +239,7 @@ func TestConfigMapBehindABadConnection(t *testing.T) {
 					t.Fatalf("seed %d: resumed at %d, want %d", seed, got, from)
 				}
 				pods := informerAt(from, 0)
-				k.Track("pods", pods.position)
+				k.Track("pods", pods.position, nil)
 				stop := run(t, k)
 				for n := range uint64(100) {
 					pods.set(from+n+1, n)

@@ -70,9 +70,14 @@ type Keeper struct {
 	failure   error               // no further save is possible
 }
 
-// track is the source of one scope's position.
+// track is the source of one scope's position. The holder of saving alone uses the last fields.
 type track struct {
 	position func() (Position, bool)
+	changes  func() uint64 // nil: it may always have changed
+
+	seen uint64 // changes before the last glance at the position
+	of   uint64 // the save that it was compared with
+	what change // what had changed since then
 }
 
 // version identifies a document. The zero version stands for none.
@@ -127,7 +132,7 @@ func (k *Keeper) load(ctx context.Context) (err error) {
 		return err
 	}
 	k.unlock = unlock
-	k.saver = saver{durable: map[string]Position{}, last: time.Now()}
+	k.saver = saver{durable: map[string]Position{}, last: time.Now(), saves: 1}
 	k.metrics.allSaved()
 	k.trouble.Store(nil)
 	if d == nil {
@@ -204,10 +209,13 @@ func (k *Keeper) pullTime() time.Time {
 // Track registers the source of a scope's position, which each save calls; ok is false while there is nothing to resume
 // from. position must not block, and its results must not change. A later Track of the same scope replaces an earlier one. A
 // scope of the last run keeps its loaded position until its source returns one, or Forget is called.
-func (k *Keeper) Track(scope string, position func() (p Position, ok bool)) {
+//
+// changes counts what may have changed the position, nil if nobody counts. It must not block. A change that is not counted is
+// saved within a minute.
+func (k *Keeper) Track(scope string, position func() (p Position, ok bool), changes func() uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.tracks[scope] = &track{position}
+	k.tracks[scope] = &track{position: position, changes: changes}
 }
 
 // Forget drops a scope.
@@ -301,12 +309,22 @@ func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 
 // attempt is one attempt of save.
 func (k *Keeper) attempt(ctx context.Context, least change) error {
-	number, positions := k.pull()
 	logs := k.pullLogs()
 	s := &k.saver
 	if time.Since(s.last) >= saveProgressEvery {
 		least = min(least, moved)
 	}
+	if least == news && sameLogs(s.logs, logs) {
+		what, known := k.glance()
+		switch {
+		case known && what == moved:
+			return nil // not saved: kept stays
+		case known && what < moved:
+			k.noteSaved()
+			return nil
+		}
+	}
+	number, positions := k.pull()
 	what := compare(s.durable, positions)
 	if !sameLogs(s.logs, logs) {
 		what = news
@@ -323,6 +341,7 @@ func (k *Keeper) attempt(ctx context.Context, least change) error {
 			return err
 		}
 		s.durable, s.logs, s.last = positions, logs, time.Now()
+		s.saves++
 		if !s.failing.IsZero() {
 			k.log.Info("the checkpoint is saved again", "where", k.store.String(), "after", time.Since(s.failing))
 			s.failing, s.warned = time.Time{}, time.Time{}
@@ -330,13 +349,62 @@ func (k *Keeper) attempt(ctx context.Context, least change) error {
 	case what >= moved:
 		return nil // not saved: kept stays
 	}
-	k.metrics.allSaved()
-	k.failing.Store(0)
-	k.trouble.Store(nil)
+	k.noteSaved()
 	k.mu.Lock()
 	k.kept = number
 	k.mu.Unlock()
 	return nil
+}
+
+// noteSaved notes that there is nothing to save.
+func (k *Keeper) noteSaved() {
+	k.metrics.allSaved()
+	k.failing.Store(0)
+	k.trouble.Store(nil)
+}
+
+// glance returns the greatest change of any scope since the last save, as pull and compare do, but asks only for positions
+// that may have changed. It returns false if that is not known.
+func (k *Keeper) glance() (what change, known bool) {
+	s := &k.saver
+	k.mu.Lock()
+	isSame := s.durable != nil && len(s.durable) == len(k.positions)
+	changed := map[string]*track{}
+	for name, t := range k.tracks {
+		if t.mayHaveChanged(s.saves) {
+			changed[name] = t
+		} else {
+			what = max(what, t.what)
+		}
+	}
+	k.mu.Unlock()
+	if !isSame {
+		return news, false
+	}
+	// Not under mu: see pull.
+	for name, t := range changed {
+		if t.changes != nil {
+			t.seen = t.changes() // before position: a later change counts again
+		}
+		p, ok := t.position()
+		was, saved := s.durable[name]
+		switch {
+		case !ok:
+			t.what = unchanged
+		case !saved:
+			t.what = news
+		default:
+			t.what = was.compare(p.clean())
+		}
+		t.of = s.saves
+		what = max(what, t.what)
+	}
+	return what, true
+}
+
+// mayHaveChanged reports whether the position may be another one than at the last glance, or that was before the last save.
+func (t *track) mayHaveChanged(saves uint64) bool {
+	return t.changes == nil || t.of != saves || t.seen != t.changes()
 }
 
 // pull collects the positions of all scopes, and numbers the collection.

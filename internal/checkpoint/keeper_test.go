@@ -21,11 +21,20 @@ import (
 
 // Acknowledged positions are saved after 5 s, positions that only moved after 60 s, and unchanged ones never.
 func TestRunSavesWhatChanged(t *testing.T) {
+	t.Run("nobody counts changes", func(t *testing.T) {
+		testSaves(t, func(*informer) func() uint64 { return nil })
+	})
+	t.Run("changes are counted", func(t *testing.T) {
+		testSaves(t, func(of *informer) func() uint64 { return of.count })
+	})
+}
+
+func testSaves(t *testing.T, counts func(of *informer) func() uint64) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(memory)
 		k := newKeeper(t, m)
 		pods := &informer{}
-		k.Track("pods", pods.position)
+		k.Track("pods", pods.position, counts(pods))
 		stop := run(t, k)
 		step := func(what string, d time.Duration, want int) {
 			t.Helper()
@@ -67,7 +76,7 @@ func TestRunSavesWhatChanged(t *testing.T) {
 		for rv := range uint64(100) {
 			pods.set(200+rv, 20+rv)
 			if rv == 0 {
-				k.Track("pods", pods.position)
+				k.Track("pods", pods.position, counts(pods))
 			}
 			<-time.After(100 * time.Millisecond)
 		}
@@ -85,6 +94,51 @@ func TestRunSavesWhatChanged(t *testing.T) {
 		}
 		if m.locked {
 			t.Error("still locked")
+		}
+	})
+}
+
+// A position is asked for once after each save, and after each change that is counted. One that is not counted is
+// saved within a minute.
+func TestUnchangedPositionsAreNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(memory)
+		k := newKeeper(t, m)
+		pods, nodes := informerAt(100, 1), informerAt(100, 1)
+		k.Track("pods", pods.position, pods.count)
+		k.Track("nodes", nodes.position, nodes.count)
+		stop := run(t, k)
+		<-time.After(10 * time.Second) // saved once
+		asked := func(i *informer) int {
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			return i.asked
+		}
+		before := asked(nodes)
+		for rv := range uint64(8) {
+			pods.set(101+rv, 1)
+			<-time.After(5 * time.Second)
+		}
+		if n := asked(nodes) - before; n > 1 {
+			t.Errorf("the unchanged position was asked for %d times", n)
+		}
+		if got := rvs(m.there(t))["pods"]; got != 100 {
+			t.Errorf("saved at %d", got)
+		}
+		nodes.mu.Lock()
+		nodes.p.Etcd = 2 // nobody has counted that
+		nodes.mu.Unlock()
+		<-time.After(time.Minute)
+		if got := m.there(t)["nodes"].Etcd; got != 2 {
+			t.Errorf("saved with etcd %d", got)
+		}
+		pods.set(200, 2)
+		<-time.After(5 * time.Second)
+		if got := rvs(m.there(t))["pods"]; got != 200 {
+			t.Errorf("saved at %d", got)
+		}
+		if err := errors.Join(stop(), k.Close(t.Context())); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -113,7 +167,7 @@ func TestResume(t *testing.T) {
 				s.Snapshot = &again
 			}
 			if name != "widgets.example.com" {
-				k.Track(name, func() (checkpoint.Position, bool) { return checkpoint.Position{Scope: s}, true })
+				k.Track(name, func() (checkpoint.Position, bool) { return checkpoint.Position{Scope: s}, true }, nil)
 			}
 		}
 		<-time.After(10 * time.Minute)
@@ -124,8 +178,8 @@ func TestResume(t *testing.T) {
 			t.Errorf("%d saves of what has not changed", saves)
 		}
 		// Until it reports a position, a scope keeps its old one; then the function that was tracked last counts.
-		k.Track("pods", func() (checkpoint.Position, bool) { return checkpoint.Position{}, false })
-		k.Track("nodes", informerAt(7, 0).position)
+		k.Track("pods", func() (checkpoint.Position, bool) { return checkpoint.Position{}, false }, nil)
+		k.Track("nodes", informerAt(7, 0).position, nil)
 		<-time.After(5 * time.Second)
 		synctest.Wait()
 		wantRVs := rvs(want.Scopes)
@@ -133,7 +187,7 @@ func TestResume(t *testing.T) {
 		if diff := cmp.Diff(wantRVs, rvs(m.there(t))); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		k.Track("pods", informerAt(90_000, 0).position)
+		k.Track("pods", informerAt(90_000, 0).position, nil)
 		k.Forget("widgets.example.com")
 		delete(wantRVs, "widgets.example.com")
 		wantRVs["pods"] = 90_000
@@ -157,7 +211,7 @@ func TestFlushIsShared(t *testing.T) {
 		var g sync.WaitGroup
 		flush := func(i int) {
 			scope := fmt.Sprintf("scope-%d", i)
-			k.Track(scope, informerAt(uint64(i), 0).position)
+			k.Track(scope, informerAt(uint64(i), 0).position, nil)
 			if err := k.Flush(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -197,7 +251,7 @@ func TestFlushLeavesTime(t *testing.T) {
 		for i := range n {
 			<-time.After(each)
 			scope := fmt.Sprintf("scope-%d", i)
-			k.Track(scope, informerAt(uint64(i+1), 0).position)
+			k.Track(scope, informerAt(uint64(i+1), 0).position, nil)
 			began := time.Now()
 			g.Go(func() {
 				if err := k.Flush(t.Context()); err != nil {
@@ -227,7 +281,7 @@ func TestFlushBesideRun(t *testing.T) {
 		m := new(memory)
 		k := newKeeper(t, m)
 		pods := informerAt(1, 0)
-		k.Track("pods", pods.position)
+		k.Track("pods", pods.position, nil)
 		stop := run(t, k)
 		for rv := range uint64(100) {
 			pods.set(rv+2, 0)
@@ -252,10 +306,10 @@ func TestPositionsAreAskedWithoutALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(t, new(memory))
 		k.Track("pods", func() (checkpoint.Position, bool) {
-			k.Track("nodes", informerAt(1, 0).position)
+			k.Track("nodes", informerAt(1, 0).position, nil)
 			k.Forget("nodes")
 			return at(5, 0), true
-		})
+		}, nil)
 		if err := errors.Join(k.Flush(t.Context()), k.Close(t.Context())); err != nil {
 			t.Error(err)
 		}
@@ -273,7 +327,7 @@ func TestSaveFailsForAWhile(t *testing.T) {
 		}
 		stop := run(t, k)
 		pods := informerAt(1, 1)
-		k.Track("pods", pods.position)
+		k.Track("pods", pods.position, nil)
 		if err := k.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +403,7 @@ func TestSaveIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.fail(refusal)
-		k.Track("pods", informerAt(1, 1).position)
+		k.Track("pods", informerAt(1, 1).position, nil)
 		stop := run(t, k)
 		if err := k.Flush(t.Context()); !errors.Is(err, checkpoint.ErrRefused) {
 			t.Errorf("Flush: %v", err)
@@ -365,7 +419,7 @@ func TestSaveIsRefused(t *testing.T) {
 		m := new(memory)
 		k := newKeeper(t, m)
 		pods := informerAt(1, 1)
-		k.Track("pods", pods.position)
+		k.Track("pods", pods.position, nil)
 		if err := k.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -458,7 +512,7 @@ func TestStateOfACheckpointThatCannotBeSaved(t *testing.T) {
 				k := newKeeper(t, m)
 				stop := run(t, k)
 				pods := informerAt(1, 1)
-				k.Track("pods", pods.position)
+				k.Track("pods", pods.position, nil)
 				<-time.After(10 * time.Second)
 				if s := k.State(); s.Failing != 0 || s.Trouble != nil {
 					t.Errorf("at first: %+v", s)

@@ -27,7 +27,7 @@ func TestLogs(t *testing.T) {
 	first.TrackLogs(func() []checkpoint.Log { return logs })
 	first.Track("pods", func() (checkpoint.Position, bool) {
 		return checkpoint.Position{Scope: checkpoint.Scope{Resource: "pods", ResourceVersion: 7, Log: 3}}, true
-	})
+	}, nil)
 	if err := first.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}

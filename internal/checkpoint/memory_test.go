@@ -95,10 +95,11 @@ func (m *memory) there(t *testing.T) map[string]checkpoint.Scope {
 
 // informer reports a position that a test sets.
 type informer struct {
-	mu    sync.Mutex
-	p     checkpoint.Position
-	ok    bool
-	asked int
+	mu      sync.Mutex
+	p       checkpoint.Position
+	ok      bool
+	asked   int
+	changes uint64
 }
 
 func at(rv, acked uint64) checkpoint.Position {
@@ -111,12 +112,14 @@ func (i *informer) set(rv, acked uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.p, i.ok = at(rv, acked), true
+	i.changes++
 }
 
 func (i *informer) change(f func(*checkpoint.Position)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	f(&i.p)
+	i.changes++
 }
 
 func (i *informer) position() (checkpoint.Position, bool) {
@@ -124,6 +127,13 @@ func (i *informer) position() (checkpoint.Position, bool) {
 	defer i.mu.Unlock()
 	i.asked++
 	return i.p, i.ok
+}
+
+// count counts the changes of the position.
+func (i *informer) count() uint64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.changes
 }
 
 func newKeeper(t *testing.T, s checkpoint.Store) *checkpoint.Keeper {

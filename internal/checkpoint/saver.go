@@ -6,6 +6,7 @@ import "time"
 type saver struct {
 	durable  map[string]Position // the stored positions; nil if unknown, because the outcome of the last attempt is
 	logs     []Log               // stored with durable
+	saves    uint64              // that have set durable, and one for the loaded positions
 	base     version             // the last known version of the stored document
 	attempts uint64
 	last     time.Time     // of the last save, or the last check that found nothing to save

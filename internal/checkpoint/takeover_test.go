@@ -37,7 +37,7 @@ func TestTakeOver(t *testing.T) {
 		t.Fatalf("before anything is published: %+v, %v", d, err)
 	}
 	pods := informerAt(10, 10)
-	first.Track("pods", pods.position)
+	first.Track("pods", pods.position, nil)
 	if err := first.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestTakeOver(t *testing.T) {
 	if d := cmp.Diff(map[string]uint64{"pods": 10}, rvs(there.Scopes)); there.Epoch != 3 || d != "" {
 		t.Errorf("epoch %d\n%s", there.Epoch, d)
 	}
-	second.Track("pods", pods.position)
+	second.Track("pods", pods.position, nil)
 	if err := second.Flush(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -72,7 +72,7 @@ func TestTakeOver(t *testing.T) {
 	// Election is turned off, and on again.
 	alone := newKeeper(t, s.store(t))
 	pods.set(30, 30)
-	alone.Track("pods", pods.position)
+	alone.Track("pods", pods.position, nil)
 	if err := alone.Flush(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -100,7 +100,7 @@ func TestTakeOverMeetsALateSave(t *testing.T) {
 	s := newAPIServer(t)
 	first, _ := takeOver(t, s.store(t), 1)
 	pods := informerAt(10, 10)
-	first.Track("pods", pods.position)
+	first.Track("pods", pods.position, nil)
 	if err := first.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestTakeOverByALeaderNoMore(t *testing.T) {
 	if epoch, err := first.TakeOver(t.Context(), 5, fence); !errors.Is(err, errLost) {
 		t.Errorf("epoch %d, %v", epoch, err)
 	}
-	second.Track("pods", informerAt(10, 10).position)
+	second.Track("pods", informerAt(10, 10).position, nil)
 	if err := second.Flush(t.Context()); err != nil {
 		t.Errorf("who leads saves: %v", err)
 	}
@@ -201,7 +201,7 @@ func TestShortLivedAgentsComeForward(t *testing.T) {
 			if got := k.Scopes()["pods"].ResourceVersion; i > 0 && got != i {
 				t.Fatalf("agent %d begins at %d, want %d, where the one before it was", i, got, i)
 			}
-			k.Track("pods", informerAt(i+1, 0).position)
+			k.Track("pods", informerAt(i+1, 0).position, nil)
 			<-time.After(2 * time.Second)
 			_ = stop() // and it is not closed: the agent was killed
 			m.locked = false

@@ -19,7 +19,7 @@ func TestTheLastTimeIsKept(t *testing.T) {
 	}
 	first.TrackTime(func() time.Time { return at })
 	pods := informerAt(10, 10)
-	first.Track("pods", pods.position)
+	first.Track("pods", pods.position, nil)
 	if err := first.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -158,7 +159,7 @@ func (s *Manager) enroll(spec *scope.Spec) *running {
 // track stores the position of an informer at each save. Until the tombstone of its scope has ended, the tombstone's position is stored.
 func (s *Manager) track(i *scope.Informer) {
 	if s.o.Memory != nil {
-		s.o.Memory.Track(i.Name(), i.Position)
+		s.o.Memory.Track(i.Name(), i.Position, i.Store().ChangeCount)
 	}
 }
 
@@ -175,7 +176,48 @@ func (s *Manager) scopesOf(sel *selection.Selection, c *selection.Choice) ([]sel
 	if names, split := s.namespaces.of(&c.Resource); split && c.SpansNamespaces() {
 		return sel.InNamespaces(c, names...)
 	}
-	return sel.Scopes(c)
+	return s.scopes.of(sel, c)
+}
+
+// scopes has the scopes of choices under one selection. Discovery asks for those of all resources
+// twice a minute, and they hardly ever change.
+type scopes struct {
+	sel *selection.Selection
+	all map[object.Resource]chosen
+}
+
+type chosen struct {
+	rules  []*selection.Rule
+	part   selection.Part
+	scopes []selection.Scope
+}
+
+// of returns the scopes of a choice, which must not be changed.
+func (s *scopes) of(sel *selection.Selection, c *selection.Choice) ([]selection.Scope, error) {
+	if s.sel != sel {
+		s.sel, s.all = sel, map[object.Resource]chosen{}
+	}
+	known, ok := s.all[c.Resource]
+	if ok && known.part == c.Part && slices.Equal(known.rules, c.Rules) {
+		return known.scopes, nil
+	}
+	found, err := sel.Scopes(c)
+	if err == nil {
+		s.all[c.Resource] = chosen{c.Rules, c.Part, found}
+	}
+	return found, err
+}
+
+// retain deletes the resources that are not among all.
+func (s *scopes) retain(all []selection.Choice) {
+	if len(s.all) <= len(all) {
+		return
+	}
+	names := map[object.Resource]bool{}
+	for n := range all {
+		names[all[n].Resource] = true
+	}
+	maps.DeleteFunc(s.all, func(r object.Resource, _ chosen) bool { return !names[r] })
 }
 
 // ownNames returns the names of the agent's own objects of a resource: the ConfigMap of its checkpoint, the Lease of its election. They are

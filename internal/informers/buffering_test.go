@@ -27,6 +27,8 @@ type bufferingProxy struct {
 	bytes  int           // that it holds at most; 0: any number
 	lasts  time.Duration // that it holds a byte at most; 0: until the response ends
 	dead   bool          // it does not pass on what it holds at the end of a response
+	drops  bool          // it drops that, and ends its own response
+	ends   time.Duration // after which it ends each response; 0: only with the API server's
 
 	mu      sync.Mutex
 	holding bool
@@ -46,7 +48,11 @@ func (p *bufferingProxy) behind(s *apiServer) {
 				fail(w, http.StatusBadRequest, "")
 				return true
 			}
-			ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds)*time.Second)
+			lasts := time.Duration(seconds) * time.Second
+			if p.ends > 0 {
+				lasts = min(lasts, p.ends)
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), lasts)
 			defer cancel()
 			body := &heldBody{ResponseWriter: w, of: p}
 			s.watch(body, r.WithContext(ctx))
@@ -120,6 +126,9 @@ func (b *heldBody) end(client context.Context) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.of.drops && b.of.holds(b.bytes.Len()) {
+		b.bytes.Reset()
+	}
 	if client.Err() == nil {
 		b.passLocked()
 	}

@@ -31,7 +31,7 @@ func TestOutdated(t *testing.T) {
 		{"its version cannot be told", []selection.APIResource{servedAs("example.com", "widgets", "Widget", false, "v1")}, []string{"example.com/v1beta1"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			now := &served{all: test.served, unknown: test.unknown}
+			now := &served{all: test.served, index: selection.NewIndex(test.served), unknown: test.unknown}
 			if got := now.outdates(old); got != test.outdated {
 				t.Errorf("outdated: %v, want %v", got, test.outdated)
 			}

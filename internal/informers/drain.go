@@ -189,7 +189,7 @@ func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*sc
 			continue // its informers are chosen after the drain, or it may be served
 		}
 		var t *scope.Tombstone
-		if current, ok := selection.Current(s.served.all, r); ok {
+		if current, ok := s.served.index.Current(r); ok {
 			t = s.tombstoneOf(ctx, current, name, &c.Scope)
 		} else {
 			t = s.tombstoneOfGone(r, name, &c.Scope)
@@ -281,7 +281,7 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.
 	}
 	if s.o.Memory != nil {
 		t.Forget = func() { s.o.Memory.Forget(was.Name) }
-		s.o.Memory.Track(was.Name, t.Position)
+		s.o.Memory.Track(was.Name, t.Position, nil)
 	}
 	t.Retire()
 	s.active.tombstones[was.Name] = t

@@ -28,7 +28,7 @@ func (s *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Sc
 	e := &ending{done: make(chan struct{})}
 	s.active.endings[name] = e
 	if s.o.Memory != nil {
-		s.o.Memory.Track(name, func() (checkpoint.Position, bool) { return checkpoint.Position{Scope: *c}, true })
+		s.o.Memory.Track(name, func() (checkpoint.Position, bool) { return checkpoint.Position{Scope: *c}, true }, nil)
 	}
 	event := &object.StreamEvent{
 		Kind: object.ScopeEnded, Scope: name, History: c.History, ResourceVersion: c.ResourceVersion,

@@ -187,9 +187,10 @@ func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err er
 
 func (s *Manager) askServed(ctx context.Context) (now served, err error) {
 	now.discovery = s.discoveries.Add(1)
-	found, err := discovery.Discover(ctx, s.client)
+	found, err := s.finder.Discover(ctx)
 	if err == nil {
 		now.all, now.unwatchable, now.unknown = found.Resources, found.Unwatchable, found.Unknown
+		now.index = selection.NewIndex(now.all)
 	}
 	return now, err
 }
@@ -201,8 +202,8 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 		return
 	}
 	s.kick(func(i *running) bool { // it was not served
-		current, ok := selection.Current(now.all, i.Resource())
-		return ok && *current == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) && i.Status().Reason == apiserver.ReasonNotFound
+		current, ok := now.index.Current(i.Resource())
+		return ok && *current == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) && i.FailsBecause(apiserver.ReasonNotFound)
 	})
 	s.drainOutdated(ctx, now)
 	chosen, missing := s.sel.Choose(now.all, now.unknown, s.taken(nil))
@@ -214,6 +215,7 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	s.served = *now
 	s.namespaces.forgetUnserved()
 	s.observeChosen(ctx, chosen, nil)
+	s.scopes.retain(chosen)
 	s.retireUndefined(ctx)
 }
 
@@ -249,7 +251,7 @@ func (s *Manager) drainOutdated(ctx context.Context, now *served) {
 
 // outdates reports whether a resource is served, but not in its version or as its kind. An undiscovered version may still be served.
 func (now *served) outdates(r *object.Resource) bool {
-	current, ok := selection.Current(now.all, r)
+	current, ok := now.index.Current(r)
 	return ok && *current != *r && !slices.Contains(now.unknown, r.APIVersion())
 }
 

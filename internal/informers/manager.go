@@ -42,6 +42,7 @@ type Manager struct {
 	deps   scope.Deps // of all informers
 	limits limits
 
+	finder     *discovery.Finder
 	extensions *discovery.Extensions // CustomResourceDefinitions and APIServices
 	namespaces *namespaces           // resources that may be read in some namespaces only
 	takeovers  *takeovers            // of deleted nodes; nil if another agent does that
@@ -62,6 +63,7 @@ type Manager struct {
 	sel    *selection.Selection
 	active active
 	served served
+	scopes scopes
 }
 
 // limits are the manager's time limits. Tests shorten them.
@@ -87,6 +89,7 @@ type active struct {
 type served struct {
 	discovery    uint64 // its number, 0 if there was none
 	all          []selection.APIResource
+	index        selection.Index // of all
 	unwatchable  []selection.Unwatchable
 	unknown      []string                 // group versions that could not be discovered
 	missing      []string                 // patterns of the selection that match no served resource
@@ -122,7 +125,7 @@ func New(o Options) (*Manager, error) {
 	}
 	s := &Manager{
 		o: o, client: c, sel: sel, limits: limits{scope.UnreadableFor, reloadWait},
-		extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
+		finder: discovery.NewFinder(c), extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
 		interrupted: interrupted{added: make(chan struct{}, 1)}, forms: make(chan struct{}, 1),
 		active: active{
 			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},
@@ -219,12 +222,24 @@ func (s *Manager) observing() []*running {
 }
 
 // Status returns the status of each scope, sorted by name.
-func (s *Manager) Status() []scope.Status {
+func (s *Manager) Status() []scope.Status { return s.statusOf(func(*running) bool { return true }) }
+
+// troubled returns the status of each scope that is not known to be well, sorted by name. It costs
+// little if all of them are.
+func (s *Manager) troubled() []scope.Status {
+	now := time.Now()
+	return s.statusOf(func(r *running) bool { return !r.IsWell(now) })
+}
+
+// statusOf returns the status of the informers that is selects, and of each scope without an
+// informer, sorted by name.
+func (s *Manager) statusOf(is func(*running) bool) (out []scope.Status) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := make([]scope.Status, 0, len(s.active.informers)+len(s.served.missing)+len(s.served.uncapturable))
 	for _, i := range s.active.informers {
-		out = append(out, i.Status())
+		if is(i) {
+			out = append(out, i.Status())
+		}
 	}
 	for name, t := range s.active.tombstones {
 		if !t.HasEnded() && s.active.informers[name] == nil { // otherwise the informer that waits for it shows
@@ -264,7 +279,7 @@ func (s *Manager) Ready() error {
 		return fmt.Errorf("new resources are not captured: %w", err)
 	}
 	var waiting, stale []string
-	for _, st := range s.Status() {
+	for _, st := range s.troubled() {
 		if st.Health == scope.HealthStale {
 			stale = append(stale, st.Scope)
 		}
@@ -279,6 +294,13 @@ func (s *Manager) Ready() error {
 		return fmt.Errorf("first list not loaded yet: %s", scope.Few(waiting))
 	}
 	return nil
+}
+
+// AcquireLocks acquires and releases the locks of the manager and of its informers.
+func (s *Manager) AcquireLocks() {
+	for _, i := range s.observing() {
+		i.AcquireLocks()
+	}
 }
 
 // Options are the parameters of New.
@@ -323,7 +345,8 @@ type Memory interface {
 	// Scopes returns the positions of the last run, by scope.
 	Scopes() map[string]checkpoint.Scope
 	// Track registers or replaces position, which each save calls, and which must not block. ok: there is a position to resume from.
-	Track(scope string, position func() (p checkpoint.Position, ok bool))
+	// changes counts what may have changed the position; nil: nobody counts.
+	Track(scope string, position func() (p checkpoint.Position, ok bool), changes func() uint64)
 	// Forget drops a scope.
 	Forget(scope string)
 	// Flush returns nil once the positions at the time of the call are saved. It retries after temporary errors until ctx ends.

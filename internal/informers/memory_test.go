@@ -39,7 +39,7 @@ func (m *memory) Scopes() map[string]checkpoint.Scope {
 	return maps.Clone(m.scopes)
 }
 
-func (m *memory) Track(scope string, position func() (checkpoint.Position, bool)) {
+func (m *memory) Track(scope string, position func() (checkpoint.Position, bool), _ func() uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tracked[scope] = position

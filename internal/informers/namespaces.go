@@ -125,9 +125,9 @@ func (n *namespaces) rulesChanged() {
 // forgetUnserved drops resources that are not served and have no informer. It must be called with mu held.
 func (n *namespaces) forgetUnserved() {
 	s := n.set
-	known := s.withObserved(s.served.all)
+	known := selection.NewIndex(s.withObserved(&s.served))
 	for gr, t := range n.resources {
-		if _, ok := selection.Current(known, &t.resource); !ok && selection.GroupKnown(s.served.unknown, gr.Group) {
+		if _, ok := known.Current(&t.resource); !ok && selection.GroupKnown(s.served.unknown, gr.Group) {
 			delete(n.resources, gr)
 			delete(n.undecided, gr)
 		}
@@ -186,6 +186,6 @@ func (n *namespaces) statuses() (out []scope.Status) {
 
 // chosenOf returns the served resources that the rules take and for which keep returns true. It must be called with mu held.
 func (s *Manager) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
-	out, _ := s.sel.Choose(s.withObserved(now.all), now.unknown, s.taken(s.sel))
+	out, _ := s.sel.Choose(s.withObserved(now), now.unknown, s.taken(s.sel))
 	return slices.DeleteFunc(out, func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -143,7 +144,8 @@ func (s *Manager) reports(since time.Time) []scopeReport {
 		all = append(all, scopeReport{ScopeReport: object.ScopeReport{Resource: resource, Scope: name}})
 	}
 	slices.SortFunc(all, func(a, b scopeReport) int {
-		return cmp.Or(cmp.Compare(a.Resource.String(), b.Resource.String()), cmp.Compare(a.Scope, b.Scope))
+		r, o := a.Resource, b.Resource
+		return cmp.Or(strings.Compare(r.Name, o.Name), strings.Compare(r.Group, o.Group), strings.Compare(a.Scope, b.Scope))
 	})
 	return all
 }

@@ -94,7 +94,7 @@ func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, n
 	for _, gr := range whole {
 		delete(s.namespaces.resources, gr)
 	}
-	chosen, missing := sel.Choose(s.withObserved(now.all), now.unknown, s.taken(sel))
+	chosen, missing := sel.Choose(s.withObserved(now), now.unknown, s.taken(sel))
 	want, err := s.want(sel, chosen)
 	if err != nil {
 		s.namespaces.resources = split
@@ -158,12 +158,14 @@ func (s *Manager) taken(sel *selection.Selection) map[schema.GroupResource]bool 
 	return out
 }
 
-// withObserved returns all, and the unserved resources with an informer, which retries. It must be called with mu held.
-func (s *Manager) withObserved(all []selection.APIResource) []selection.APIResource {
-	out := slices.Clone(all)
+// withObserved returns what is served, and the unserved resources with an informer, which retries. It must be called with mu held.
+func (s *Manager) withObserved(now *served) []selection.APIResource {
+	out := slices.Clone(now.all)
+	added := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
 		r := i.Resource()
-		if !slices.ContainsFunc(out, func(o selection.APIResource) bool { return o.Group == r.Group && o.Name == r.Name }) {
+		if gr := groupResource(r); !now.index.Has(r) && !added[gr] {
+			added[gr] = true
 			out = append(out, selection.APIResource{Group: r.Group, Name: r.Name, Versions: []object.Resource{*r}})
 		}
 	}

@@ -23,7 +23,7 @@ import (
 // retireUndefined retires informers that started after the definition of their resource was deleted. It must be called with mu held.
 func (s *Manager) retireUndefined(ctx context.Context) {
 	for _, r := range s.active.informers {
-		_, ok := selection.Current(s.served.all, r.Resource())
+		_, ok := s.served.index.Current(r.Resource())
 		if ok || r.Spec().Internal || r.RemovedAt() != 0 || !selection.GroupKnown(s.served.unknown, r.Resource().Group) || r.IsAggregated() {
 			continue
 		}

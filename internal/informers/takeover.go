@@ -143,7 +143,7 @@ func createdAt(o *object.Object) time.Time {
 func (s *Manager) followNodes() []*running {
 	d := s.takeovers
 	if d.resource == nil {
-		r, ok := selection.Current(s.served.all, &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
+		r, ok := s.served.index.Current(&object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
 		if !ok || len(s.partlyObserved()) == 0 {
 			return nil
 		}

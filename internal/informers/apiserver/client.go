@@ -79,7 +79,7 @@ func New(config *rest.Config) (*Client, error) {
 	}
 	// The connections are those of lists. Package discovery sets a limit only in a client of its
 	// own.
-	limited := &http.Client{Transport: c.lists.Client.Transport, Timeout: answerWithin}
+	limited := &http.Client{Transport: tagged{c.lists.Client.Transport}, Timeout: answerWithin}
 	if c.asks, err = rest.UnversionedRESTClientForConfigAndClient(lists, limited); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}

@@ -170,6 +170,9 @@ func (c *Client) Stream(ctx context.Context, r *object.Resource, namespace strin
 // Ready reports whether Next will return a frame without reading from the connection.
 func (s *Stream) Ready() bool { return s.frames.Ready() }
 
+// EndsAt returns when the server is to end the watch because of its timeout.
+func (s *Stream) EndsAt() time.Time { return s.Opened.Add(s.timeout) }
+
 // EndsInTime reports whether the server may end the watch now because of its timeout.
 func (s *Stream) EndsInTime() bool { return time.Since(s.Opened) > s.timeout-watchEarly }
 

@@ -8,8 +8,12 @@ import (
 
 // Signal wakes waiters after a change. The zero value is ready for use.
 type Signal struct {
-	next atomic.Pointer[chan struct{}] // closed by the next Notify; nil if nothing waits
+	next     atomic.Pointer[chan struct{}] // closed by the next Notify; nil if nothing waits
+	notified atomic.Uint64
 }
+
+// Changes returns how often Notify was called.
+func (s *Signal) Changes() uint64 { return s.notified.Load() }
 
 // Next returns a channel that is closed by the next Notify.
 func (s *Signal) Next() <-chan struct{} {
@@ -26,6 +30,7 @@ func (s *Signal) Next() <-chan struct{} {
 
 // Notify wakes all waiters. It must be called after the change.
 func (s *Signal) Notify() {
+	s.notified.Add(1)
 	if s.next.Load() == nil {
 		return
 	}

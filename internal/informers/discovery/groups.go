@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,44 @@ type Served struct {
 	Resources   []selection.APIResource // those that can be listed and watched
 	Unwatchable []selection.Unwatchable // the others
 	Unknown     []string                // group versions that could not be read: their resources may be served
+}
+
+// Finder discovers what an API server serves, again and again. It is safe for concurrent use.
+type Finder struct {
+	client *apiserver.Client
+
+	mu   sync.Mutex
+	last found // of the last discovery
+}
+
+// found is the result of a discovery, with the documents that it is from.
+type found struct {
+	served    *Served
+	documents *apiserver.Documents
+}
+
+// NewFinder returns a Finder that has discovered nothing.
+func NewFinder(c *apiserver.Client) *Finder { return &Finder{client: c} }
+
+// Discover does what the function of that name does. While the API server says that nothing has
+// changed, it returns the last result, which must not be changed.
+func (f *Finder) Discover(ctx context.Context) (*Served, error) {
+	f.mu.Lock()
+	last := f.last
+	f.mu.Unlock()
+	if last.served != nil && f.client.HasSame(ctx, last.documents) {
+		return last.served, nil
+	}
+	now := found{documents: new(apiserver.Documents)}
+	var err error
+	now.served, err = Discover(apiserver.WithDocuments(ctx, now.documents), f.client)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = now
+	return now.served, nil
 }
 
 // Discover returns the served resources. A group version that is not answered within the limit of a

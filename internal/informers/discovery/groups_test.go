@@ -3,6 +3,8 @@ package discovery_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -55,6 +60,60 @@ func TestDiscover(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("served (-want +got):\n%s", diff)
+	}
+}
+
+// taggedServer serves two documents with entity tags.
+type taggedServer struct {
+	*server
+	groups string // the tag of the second one
+	same   int    // answers without a document
+}
+
+func (s *taggedServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	tag, group := "\"core\"", ""
+	if r.URL.Path == "/apis" {
+		tag, group = "\""+s.groups+"\"", s.groups
+	}
+	if r.Header.Get("If-None-Match") == tag {
+		s.same++
+		return response(http.StatusNotModified, http.NoBody), nil
+	}
+	s.counts[r.URL.Path]++
+	answer := response(http.StatusOK, io.NopCloser(strings.NewReader(fmt.Sprintf(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2",`+
+		`"items":[{"metadata":{"name":%q},"versions":[{"version":"v1","resources":[{"resource":"things","scope":"Cluster",`+
+		`"responseKind":{"group":%[1]q,"version":"v1","kind":"Thing"},"verbs":["list","watch"]}]}]}]}`, group))))
+	answer.Header = http.Header{"Content-Type": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}, "Etag": {tag}}
+	return answer, nil
+}
+
+// While the documents of the API server are the same, they are not read again.
+func TestFinderReadsWhatHasChanged(t *testing.T) {
+	s := &taggedServer{server: newServer(), groups: "a.test"}
+	c, err := apiserver.New(&rest.Config{Host: "http://api", Transport: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := discovery.NewFinder(c)
+	for n, step := range []struct {
+		group string
+		read  int // documents, so far
+	}{{"a.test", 2}, {"a.test", 2}, {"a.test", 2}, {"b.test", 4}, {"b.test", 4}, {"a.test", 6}} {
+		s.groups = step.group
+		got, err := f.Discover(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Resources) != 2 || got.Resources[1].Group != step.group {
+			t.Errorf("step %d: %+v, want a resource of %s", n, got, step.group)
+		}
+		// A changed document is asked for twice.
+		if read := s.counts["/api"] + s.counts["/apis"]; read < step.read || read > step.read+n {
+			t.Errorf("step %d: %d documents were read, want %d", n, read, step.read)
+		}
+	}
+	if s.same < 6 {
+		t.Errorf("%d documents were the same", s.same)
 	}
 }
 

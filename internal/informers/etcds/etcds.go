@@ -18,6 +18,9 @@ const (
 	wanted = 3
 	// maxFilling is how many resources one sandwich has between its two lists of a representative.
 	maxFilling = 16
+	// maxCompared is how many resources one round compares. A cluster with more needs more rounds,
+	// and no minute costs more than others.
+	maxCompared = 128
 	// maxEtcds bounds the etcds that resources are compared with.
 	maxEtcds = 16
 	// most is how many lists in a row may fail: those of a representative that is alone in its etcd,
@@ -44,6 +47,7 @@ type Etcds struct {
 	wait   time.Duration // after that, until the next time
 	// moved has the version of the representative of each etcd in the last round.
 	moved map[int]uint64
+	left  int // how many resources the round may still compare
 }
 
 type resource struct {
@@ -53,6 +57,7 @@ type resource struct {
 	apart   map[int]bool // the numbers of etcds that it is proved not to be in
 	fails   int          // failed lists in a row
 	rests   int          // how many rounds leave it out
+	isDue   bool         // the known etcd is to be compared again
 }
 
 // streak is a run of sandwiches without one outside.
@@ -106,7 +111,10 @@ func (e *Etcds) Observe(now []Resource) (isValid bool) {
 	return isValid
 }
 
-func (r *resource) forget() { r.etcd, r.streaks, r.apart = 0, nil, nil }
+func (r *resource) forget() {
+	r.etcd, r.streaks, r.apart = 0, nil, nil
+	r.isDue = false
+}
 
 // found makes a resource the first one of an etcd.
 func (e *Etcds) found(r *resource) {
@@ -160,17 +168,31 @@ type Lister func(resource string) (uint64, error)
 // Round compares what is to be compared now. It calls list for one resource after the other. It
 // must not be called more often than Every.
 func (e *Etcds) Round(now time.Time, list Lister) {
-	isAgain := !now.Before(e.again)
-	if isAgain {
+	if !now.Before(e.again) {
 		e.again = now.Add(e.wait)
 		e.wait = min(2*e.wait, AgainEvery)
+		for _, r := range e.all {
+			r.isDue = r.etcd != 0
+		}
 	}
+	e.left = maxCompared
 	known := e.representatives()
 	for _, r := range e.all {
 		r.rests = max(0, r.rests-1)
 		maps.DeleteFunc(r.streaks, func(number int, _ streak) bool { return known[number] == nil })
 	}
 	done := map[int]bool{}
+	e.compareOpen(now, done, list)
+	// Known etcds come last, as far as the round goes.
+	all := e.representatives()
+	for _, number := range slices.Sorted(maps.Keys(all)) {
+		e.compare(now, number, all[number], e.due(number, all[number]), list)
+	}
+	e.compareOpen(now, done, list) // with etcds that were found just now
+}
+
+// compareOpen compares the resources of which nothing is known with each etcd that is not done.
+func (e *Etcds) compareOpen(now time.Time, done map[int]bool, list Lister) {
 	for {
 		e.begin()
 		number, bread := e.next(done)
@@ -178,7 +200,7 @@ func (e *Etcds) Round(now time.Time, list Lister) {
 			return
 		}
 		done[number] = true
-		e.compare(now, number, bread, isAgain, list)
+		e.compare(now, number, bread, e.open(number, bread), list)
 	}
 }
 
@@ -216,11 +238,13 @@ func (e *Etcds) next(done map[int]bool) (number int, bread *resource) {
 }
 
 // compare makes the sandwiches of one etcd.
-func (e *Etcds) compare(now time.Time, number int, bread *resource, isAgain bool, list Lister) {
-	filling, isWaiting := e.filling(number, bread, isAgain)
+func (e *Etcds) compare(now time.Time, number int, bread *resource, filling []*resource, list Lister) {
+	filling = filling[:min(len(filling), e.left)]
 	if len(filling) == 0 {
 		return
 	}
+	// No sandwich of these can count before the version of the representative has risen.
+	isWaiting := !slices.ContainsFunc(filling, func(r *resource) bool { return r.streaks[number].n == 0 })
 	first, ok := e.ask(bread, list)
 	if !ok {
 		if bread.fails >= most && e.isAlone(bread) {
@@ -231,6 +255,7 @@ func (e *Etcds) compare(now time.Time, number int, bread *resource, isAgain bool
 	if isWaiting && first <= e.moved[number] {
 		return
 	}
+	e.left -= len(filling)
 	for part := range slices.Chunk(filling, maxFilling) {
 		if first, ok = e.sandwich(now, number, bread, first, part, list); !ok {
 			return
@@ -239,23 +264,27 @@ func (e *Etcds) compare(now time.Time, number int, bread *resource, isAgain bool
 	e.moved[number] = first
 }
 
-// filling returns the resources that are compared with the representative of an etcd. isWaiting: no
-// sandwich of them can count before the version of the representative has risen.
-func (e *Etcds) filling(number int, bread *resource, isAgain bool) (all []*resource, isWaiting bool) {
-	isWaiting = true
+// open returns the resources that may be in the etcd of a representative, as far as is known: first
+// those of which most is known.
+func (e *Etcds) open(number int, bread *resource) (all []*resource) {
 	for _, r := range e.sorted() {
-		if r == bread || r.Aggregated || r.rests > 0 {
-			continue
-		}
-		n := r.streaks[number].n
-		isElsewhere := len(r.streaks) > 0 && n == 0 // as far as is known
-		isOpen := r.etcd == 0 && !r.apart[number] && !isElsewhere
-		if isOpen || r.etcd == number && isAgain {
+		isElsewhere := len(r.streaks) > 0 && r.streaks[number].n == 0
+		if r != bread && !r.Aggregated && r.rests == 0 && r.etcd == 0 && !r.apart[number] && !isElsewhere {
 			all = append(all, r)
-			isWaiting = isWaiting && isOpen && n > 0
 		}
 	}
-	return all, isWaiting
+	slices.SortStableFunc(all, func(a, b *resource) int { return b.streaks[number].n - a.streaks[number].n })
+	return all
+}
+
+// due returns the resources of an etcd that are to be compared again with its representative.
+func (e *Etcds) due(number int, bread *resource) (all []*resource) {
+	for _, r := range e.sorted() {
+		if r != bread && !r.Aggregated && r.rests == 0 && r.etcd == number && r.isDue {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // sandwich makes one sandwich. first is the version of its first list of the representative. It
@@ -311,6 +340,7 @@ type sandwich struct {
 
 // take takes a sandwich of the resource in the representative of an etcd.
 func (r *resource) take(number int, s sandwich) {
+	r.isDue = false
 	if s.filling < s.first || s.filling > s.last {
 		r.etcd = 0
 		delete(r.streaks, number)

@@ -240,15 +240,21 @@ func TestAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// The number of lists grows with the resources, not with their pairs.
+// The number of lists grows with the resources, not with their pairs. No minute has more than some.
 func TestCost(t *testing.T) {
-	for _, c := range []struct{ resources, first, later int }{{64, 220, 280}, {200, 670, 870}, {1000, 3300, 4300}} {
+	for _, c := range []struct{ resources, rounds, first, later int }{{64, 3, 220, 280}, {200, 6, 850, 500}, {1000, 27, 3900, 1500}} {
 		w := newWorld(t, 1000, 50)
 		for k := range c.resources {
 			w.put(k%10/9, fmt.Sprintf("resource%d.shop.test", k))
 		}
-		for range wanted {
+		most := 0
+		round := func() {
+			before := w.lists
 			w.round()
+			most = max(most, w.lists-before)
+		}
+		for range c.rounds {
+			round()
 		}
 		for name, etcd := range w.of {
 			if got := w.etcds.Of(name); got != etcd+1 {
@@ -256,11 +262,12 @@ func TestCost(t *testing.T) {
 			}
 		}
 		first := w.lists
-		for range 60 - wanted {
-			w.round()
+		for range 60 - c.rounds {
+			round()
 		}
-		t.Logf("%d resources: %d lists, and %d more in the first hour", c.resources, first, w.lists-first)
-		if first > c.first || w.lists-first > c.later {
+		t.Logf("%d resources: %d lists in %d minutes, and %d more in the first hour, %d in a minute at most",
+			c.resources, first, c.rounds, w.lists-first, most)
+		if first > c.first || w.lists-first > c.later || most > 160 {
 			t.Errorf("%d resources: %d lists and %d, want at most %d and %d", c.resources, first, w.lists-first, c.first, c.later)
 		}
 	}

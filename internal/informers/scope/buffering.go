@@ -27,8 +27,8 @@ import (
 // proxy passes on what it holds when the response ends. So are those that follow, until one shows
 // frames before its end, or none at all. The next one is as long as ever, and is asked about again.
 //
-// A list that finds nothing doubles the pause before the next one, up to maxAskPause. askPages bounds
-// the pages of all scopes.
+// A list that finds nothing doubles the pause before the next one, up to maxAskPause. AskPages bounds
+// the pages of all scopes. The last list before the end of a watch settles the scope (settle.go).
 
 const (
 	askAfter    = 90 * time.Second // without a frame; a bookmark comes each minute
@@ -66,6 +66,7 @@ var errHeldBack = errors.New("the watch holds back changes")
 type buffering struct {
 	pause time.Duration // from the last list to the next one
 	asked time.Time     // the end of the last list
+	took  time.Duration // the last list, with its waits
 	row   int           // watches in a row that have held back changes
 	brief bool          // the next watch is, or the one that is open
 }
@@ -76,10 +77,17 @@ func (b *buffering) asksAt(s *stream) time.Time {
 	if b.isShownSince(s) {
 		return at
 	}
-	if next := b.asked.Add(b.pause); next.After(at) {
-		return next
+	next := b.asked.Add(b.pause)
+	if at.After(next) {
+		next = at
 	}
-	return at
+	settles := b.settlesAt(s)
+	isNearby := next.After(settles.Add(-b.pause / 2))
+	isFresh := settles.Before(b.asked.Add(askAfter)) // the last list settles the scope as well
+	if isNearby && !isFresh && !settles.Before(at) {
+		return settles
+	}
+	return next
 }
 
 // isShownSince reports whether a watch has shown a frame since the last list.
@@ -87,8 +95,9 @@ func (b *buffering) isShownSince(s *stream) bool {
 	return s.frames.Load() > 0 && s.lastFrame().After(b.asked)
 }
 
-// noteList notes the end of a list. found: it has a change that the watch has not shown.
-func (b *buffering) noteList(found bool, s *stream) {
+// noteList notes the end of a list that began at began. found: it has a change that the watch has
+// not shown.
+func (b *buffering) noteList(found bool, s *stream, began time.Time) {
 	if found || b.isShownSince(s) {
 		b.pause = askAfter
 	}
@@ -96,6 +105,7 @@ func (b *buffering) noteList(found bool, s *stream) {
 		b.pause = min(2*b.pause, maxAskPause)
 	}
 	b.asked = time.Now()
+	b.took = b.asked.Sub(began)
 }
 
 // noteEnd notes the end of a watch, and returns why it has held back changes, nil if it has not. A
@@ -131,7 +141,7 @@ func (b *buffering) noteEnd(got *watched, err error) (heldBack error) {
 func (i *Informer) askAbout(s *stream) {
 	b := &i.buffering
 	// A frame that comes meanwhile may make the next list earlier, but not by more than askAfter.
-	for retry.Sleep(s.ctx, min(time.Until(b.asksAt(s)), askAfter)) {
+	for s.waitQuiet(min(time.Until(b.asksAt(s)), askAfter)) {
 		switch {
 		case time.Now().Before(b.asksAt(s)):
 			continue
@@ -139,8 +149,9 @@ func (i *Informer) askAbout(s *stream) {
 			b.asked = time.Now()
 			continue
 		}
+		began := time.Now()
 		found, err := i.findMissing(s)
-		b.noteList(found != nil, s)
+		b.noteList(found != nil, s, began)
 		s.suspect.Store(found != nil)
 		switch {
 		case s.ctx.Err() != nil:
@@ -155,6 +166,18 @@ func (i *Informer) askAbout(s *stream) {
 		default:
 			s.suspect.Store(false)
 		}
+	}
+}
+
+// waitQuiet waits for d, or until askAfter after a frame that comes meanwhile. It returns false if
+// the watch has ended. So a watch with bookmarks does not wake the goroutine that asks about it.
+func (s *stream) waitQuiet(d time.Duration) bool {
+	s.quiet.Reset(d)
+	select {
+	case <-s.quiet.C:
+		return s.ctx.Err() == nil
+	case <-s.ctx.Done():
+		return false
 	}
 }
 
@@ -187,9 +210,10 @@ func (m *missing) isShown(s *stream) bool {
 var errFound = errors.New("a change was found")
 
 // findMissing lists the metadata of the scope, and returns a change that the watch has not shown, nil
-// if there is none.
+// if there is none. If the list and the watch show the same, it notes the list for settle.
 func (i *Informer) findMissing(s *stream) (*missing, error) {
 	m := &missing{frames: s.frames.Load()}
+	c := &compared{began: i.deps.Now(), frames: m.frames, round: i.coverage.openRound()}
 	view := i.store.View()
 	known := 0
 	scanner := object.NewScanner(nil)
@@ -223,9 +247,13 @@ func (i *Informer) findMissing(s *stream) (*missing, error) {
 	// A list that is older than the position shows nothing. Nor does the absence of an object that
 	// frames, or a list before, may have deleted meanwhile.
 	m.listed, m.absent = at, view.Objects-known
-	isComparable := at > s.shown.Load() && view.Pending == 0 && s.frames.Load() == m.frames
-	if isComparable && m.absent > 0 {
+	isComparable := view.Pending == 0 && s.frames.Load() == m.frames
+	if isComparable && at > s.shown.Load() && m.absent > 0 {
 		return m, nil
+	}
+	if isComparable && at >= s.shown.Load() && m.absent == 0 {
+		c.version, c.ended = at, time.Now()
+		s.compared.Store(c)
 	}
 	return nil, nil //nolint:nilnil // nothing is missing
 }

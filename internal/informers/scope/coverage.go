@@ -207,6 +207,35 @@ func (c *coverage) show(lowest, highest uint64, bookmark bool, at time.Time) {
 	c.endLocked(at)
 }
 
+// openRound returns the round of the interruption that is not over, 0 if there is none.
+func (c *coverage) openRound() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		return 0
+	}
+	return c.open.round
+}
+
+// settle notes that the watch has shown everything up to the version of a list. began is when the
+// list began, and round the one of that time.
+func (c *coverage) settle(version uint64, round int, began, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if began.After(c.last) {
+		c.last = began
+	}
+	o := c.open
+	if o == nil {
+		return
+	}
+	if o.proof == 0 && o.round == round {
+		o.proof = version
+	}
+	o.shown = max(o.shown, version)
+	c.endLocked(now)
+}
+
 // prove notes that an API server was at a version after the beginning of a round.
 func (c *coverage) prove(round int, version uint64, at time.Time) {
 	c.mu.Lock()

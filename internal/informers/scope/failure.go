@@ -250,3 +250,10 @@ func (i *Informer) IsFailing() bool {
 	err := i.state.lastError()
 	return err != nil && !apierrors.IsForbidden(err) && !apierrors.IsTooManyRequests(err)
 }
+
+// FailsBecause reports whether the last request has failed for a reason, of the classes of package
+// apiserver.
+func (i *Informer) FailsBecause(reason string) bool {
+	err := i.state.lastError()
+	return err != nil && apiserver.Reason(err) == reason
+}

@@ -306,6 +306,9 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		f.generation = got.generation
 	}
 	got.whole = s.whole
+	if s.err == nil {
+		f.settle(ctx, s)
+	}
 	return got, s.err
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -61,8 +62,10 @@ type stream struct {
 	applied  atomic.Int64  // those of them that the store has
 	began    time.Time
 	lastRead atomic.Int64 // when the last frame was read, or the watch was opened, in nanoseconds since began
+	quiet    *time.Timer  // fires after askAfter without a frame, or earlier: askAbout waits for it
 	suspect  atomic.Bool  // a list has a change that was not shown
 	passed   atomic.Bool  // the path holds back nothing: see pass
+	compared atomic.Pointer[compared]
 	applying atomic.Int64 // when the owner began to apply an event, in nanoseconds since the opening of the watch; 0: no event
 
 	// The reader owns these until it has closed batches.
@@ -74,6 +77,7 @@ type stream struct {
 // newStream prepares an HTTP watch. The caller must close it.
 func newStream(ctx context.Context, i *Informer, r *reader) *stream {
 	s := &stream{informer: i, reader: r, batches: make(chan *batch), brief: i.buffering.brief, began: time.Now()}
+	s.quiet = time.NewTimer(askAfter)
 	s.owner, s.stop = context.WithCancel(ctx)
 	s.ctx, s.end = context.WithCancelCause(s.owner)
 	return s
@@ -83,6 +87,7 @@ func newStream(ctx context.Context, i *Informer, r *reader) *stream {
 func (s *stream) close() {
 	s.stop()
 	s.done.Wait()
+	s.quiet.Stop()
 	if s.watch != nil {
 		s.watch.Close()
 	}
@@ -95,8 +100,11 @@ func (s *stream) open(rv uint64, alone bool) (err error) {
 	o := metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(rv), LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector,
 	}
-	if s.brief {
+	switch {
+	case s.brief:
 		o.TimeoutSeconds = new(int64(briefWatch.Seconds()))
+	case !i.state.marks.Load() && i.buffering.isQuiet():
+		o.TimeoutSeconds = new(int64((settleEvery - rand.N(settleJitter)).Seconds()))
 	}
 	s.shown.Store(rv)
 	s.watch, err = i.deps.Client.Stream(s.ctx, i.resource, i.selection.Namespace, o, i.state.marks.Load(), alone)
@@ -143,6 +151,7 @@ func (s *stream) fill(b *batch) error {
 		if len(b.events) == 0 {
 			b.read = time.Now()
 			b.observed = s.informer.deps.Now()
+			s.quiet.Reset(askAfter) // nothing is due earlier: see asksAt
 			if s.first.IsZero() {
 				s.first = b.read
 			}
@@ -211,14 +220,16 @@ func (s *stream) isApplied() bool { return s.applied.Load() == s.frames.Load() }
 // add appends the event of a frame.
 func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 	if typ == watch.Bookmark {
-		var m metav1.PartialObjectMetadata
+		var m struct {
+			Metadata struct{ ResourceVersion string }
+		} // a whole one costs three times as much
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return fmt.Errorf("bookmark: %w", err)
 		}
-		rv, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
+		rv, err := strconv.ParseUint(m.Metadata.ResourceVersion, 10, 64)
 		if err != nil || rv == 0 {
 			// No watch can resume from there.
-			return fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, m.ResourceVersion)
+			return fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, m.Metadata.ResourceVersion)
 		}
 		s.informer.state.marks.Store(true)
 		b.events = append(b.events, store.Event{Type: typ, Version: rv})

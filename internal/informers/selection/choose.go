@@ -182,17 +182,36 @@ func (u *Unwatchable) why() string {
 	return fmt.Sprintf("it is served without %s (its verbs: %s)", strings.Join(lacks, " and "), strings.Join(u.Verbs, ", "))
 }
 
-// Current returns r if its version and kind are served, otherwise the preferred version. It returns false if r is not served.
-func Current(served []APIResource, r *object.Resource) (*object.Resource, bool) {
-	for n := range served {
-		if a := &served[n]; a.Group == r.Group && a.Name == r.Name {
-			if slices.Contains(a.Versions, *r) {
-				return r, true
-			}
-			return &a.Versions[0], true
+// Index finds served resources by their names.
+type Index map[schema.GroupResource]*APIResource
+
+// NewIndex returns the index of all, which must not be changed afterwards.
+func NewIndex(all []APIResource) Index {
+	x := make(Index, len(all))
+	for n := range all {
+		name := schema.GroupResource{Group: all[n].Group, Resource: all[n].Name}
+		if x[name] == nil {
+			x[name] = &all[n]
 		}
 	}
-	return nil, false
+	return x
+}
+
+// Has reports whether a resource is served, in any version.
+func (x Index) Has(r *object.Resource) bool {
+	return x[schema.GroupResource{Group: r.Group, Resource: r.Name}] != nil
+}
+
+// Current returns r if its version and kind are served, otherwise the preferred version. It returns false if r is not served.
+func (x Index) Current(r *object.Resource) (*object.Resource, bool) {
+	a := x[schema.GroupResource{Group: r.Group, Resource: r.Name}]
+	switch {
+	case a == nil:
+		return nil, false
+	case slices.Contains(a.Versions, *r):
+		return r, true
+	}
+	return &a.Versions[0], true
 }
 
 // aliases maps resources to the canonical name of the same objects, if the API server serves them under two groups.

@@ -132,14 +132,14 @@ func TestChooseByOtherName(t *testing.T) {
 
 // Current finds the version to observe: the one that is asked for, or else the preferred one.
 func TestCurrent(t *testing.T) {
-	all := []selection.APIResource{servedAs("", "pods", "Pod", true, "v1"), servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1")}
+	all := selection.NewIndex([]selection.APIResource{servedAs("", "pods", "Pod", true, "v1"), servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1")})
 	for version, want := range map[string]string{"v1": "v1", "v1beta1": "v1beta1", "v0": "v1"} {
-		got, ok := selection.Current(all, &object.Resource{Group: "apps", Version: version, Name: "deployments", Kind: "Deployment", Namespaced: true})
+		got, ok := all.Current(&object.Resource{Group: "apps", Version: version, Name: "deployments", Kind: "Deployment", Namespaced: true})
 		if !ok || got.Version != want {
 			t.Errorf("%s: %v, want %s", version, got, want)
 		}
 	}
-	if got, ok := selection.Current(all, &object.Resource{Version: "v1", Name: "deployments"}); ok {
+	if got, ok := all.Current(&object.Resource{Version: "v1", Name: "deployments"}); ok {
 		t.Errorf("not served: %v", got)
 	}
 }

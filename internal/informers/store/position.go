@@ -50,8 +50,8 @@ func newCount() *checkpoint.Ledger[struct{}] {
 // Position returns where a restart resumes, or false if it starts over. Resource and selection are set only in the position of Continue.
 // LastSeen is the time of the oldest change that the bus has not acknowledged, zero if there is none.
 func (s *Store) Position() (checkpoint.Position, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock() // what it changes, nobody waits for
+	defer s.mu.RUnlock()
 	if p := s.pos.previous; !s.pos.own && p != nil {
 		return *p, true
 	} else if !s.pos.own {

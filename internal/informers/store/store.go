@@ -246,8 +246,18 @@ func (s *Store) isRestingLocked(inFlight int) bool {
 	return len(s.gate.notices) == 0 && s.pos.ledger.Outstanding() == 0
 }
 
+// IsCaughtUp reports whether the bus has everything that the first list made pending.
+func (s *Store) IsCaughtUp() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.caughtUp
+}
+
 // Changed returns a channel that is closed by the next change.
 func (s *Store) Changed() <-chan struct{} { return s.mu.Next() }
+
+// ChangeCount returns a number that is greater after each change.
+func (s *Store) ChangeCount() uint64 { return s.mu.Changes() }
 
 // Notify wakes waiters for the store, or for anything that depends on it.
 func (s *Store) Notify() { s.mu.Notify() }

@@ -21,6 +21,9 @@ const (
 	maxAckTimeout = 30 * time.Second // limit for each later attempt
 	flushTimeout  = 10 * time.Second // of a write to the socket; less than the agent's grace period
 	sweepInterval = 100 * time.Millisecond
+	// idleSweepInterval is the interval while nothing is in flight. It is less than ackTimeout, so that the first attempt that is
+	// overdue is found in time.
+	idleSweepInterval = time.Second
 )
 
 const defaultInbox = "_INBOX" // nats.InboxPrefix without its dot

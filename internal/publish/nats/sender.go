@@ -139,12 +139,21 @@ func (b *Bus) sweep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
+			tick.Reset(b.sweepAgain())
 			if n, id, subject, attempt := b.table.overdue(now); n > 0 {
 				b.metrics.Retries.WithLabelValues(publish.ReasonTimeout).Add(float64(n))
 				b.logRetry(publish.ReasonTimeout, "no acknowledgement in time", id, subject, attempt)
 			}
 		}
 	}
+}
+
+// sweepAgain returns when to sweep again.
+func (b *Bus) sweepAgain() time.Duration {
+	if b.table.isEmpty() {
+		return idleSweepInterval
+	}
+	return sweepInterval
 }
 
 // done reports the result to the event.

@@ -235,6 +235,13 @@ func (t *table) reset(cut bool) (isolated []ending, retried int) {
 	return isolated, retried
 }
 
+// isEmpty reports whether nothing is in flight.
+func (t *table) isEmpty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.free) == len(t.flights)
+}
+
 // overdue queues events again whose acknowledgement is overdue. It returns their number, and the data of one of them for the log.
 func (t *table) overdue(now time.Time) (n int, id, subject string, attempt uint64) {
 	t.mu.Lock()
