@@ -24,18 +24,22 @@ type certainty struct {
 	Only       string             `json:"only,omitempty"`       // what the reader may read, if that is not all that is asked for
 	Since      *certainty         `json:"since,omitempty"`      // of a history: at the beginning of its span
 
+	outside int // of Unreadable: those that can be about none of the scopes
+
 	time time.Time // of the moment; for a resourceVersion, the time of the last event up to it
 	upTo time.Time // if the moment is now: the last time at which the record was known to be complete
 }
 
 func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading) certainty {
-	c := certainty{Moment: m.String(), Scopes: scopes, Unreadable: r.Unreadable, Incomplete: r.Incomplete, Only: r.Only}
-	if r.Only != "" {
-		for i := range scopes {
+	c := certainty{Moment: m.String(), Scopes: scopes, Unreadable: r.Unreadable.Total(), Incomplete: r.Incomplete, Only: r.Only}
+	for i := range scopes {
+		lower(&scopes[i], r)
+		if r.Only != "" {
 			confine(&scopes[i])
 		}
 	}
 	c.Certainty = timeline.Worst(scopes)
+	c.outside = r.Unreadable.Outside(scopes)
 	if (c.Unreadable > 0 || len(c.Incomplete) > 0) && c.Certainty < timeline.Uncertain {
 		c.Certainty = timeline.Uncertain
 	}
@@ -60,6 +64,14 @@ func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading
 func confine(s *timeline.Scope) {
 	s.Certainty, s.Confined = timeline.Unknown, true
 	s.From, s.To = timeline.Bound{}, timeline.Bound{}
+}
+
+// lower makes a scope uncertain if records cannot be read that may be about its objects.
+func lower(s *timeline.Scope, r *history.Reading) {
+	if s.Unreadable = r.Unreadable.Of(s); s.Unreadable > 0 && s.Certainty < timeline.Uncertain {
+		s.Certainty = timeline.Uncertain
+		s.From, s.To, s.Why = timeline.Bound{}, timeline.Bound{}, ""
+	}
 }
 
 // Judge prints how certain an answer is on standard error. It returns an error if the record has none of the requested resources, or if the
@@ -111,6 +123,9 @@ func (q *Question) say(c *certainty) {
 		if s.Certainty != timeline.Exact {
 			add(uncertainty(s), s)
 		}
+		if s.Unreadable > 0 && !isOnlyUnreadable(s) {
+			add(unreadable(s.Unreadable), s)
+		}
 		if s.Ended != nil {
 			add(ending(s.Ended), s)
 		}
@@ -132,8 +147,8 @@ func (q *Question) say(c *certainty) {
 		}
 		fmt.Fprintf(q.Stderr, "  %s: %s\n", strings.Join(names, ", "), text)
 	}
-	if c.Unreadable > 0 {
-		fmt.Fprintf(q.Stderr, "  records that cannot be read, and may belong to the answer: %d ('kubecdc tail' shows them)\n", c.Unreadable)
+	if c.outside > 0 {
+		fmt.Fprintf(q.Stderr, "  %s\n", unreadable(c.outside))
 	}
 	if c.Only != "" {
 		fmt.Fprintf(q.Stderr, "  the answer has no other objects: %s\n", c.Only)
@@ -157,6 +172,9 @@ func uncertainty(s *timeline.Scope) string {
 		}
 		return text + "; changes in between were observed late; ask for a moment before or after, or for a resourceVersion (rv:N)"
 	case timeline.Uncertain:
+		if isOnlyUnreadable(s) {
+			return "uncertain: " + unreadable(s.Unreadable)
+		}
 		if s.Reason == timeline.ReasonHidden {
 			return hidden(from, to)
 		}
@@ -201,6 +219,16 @@ func uncertainty(s *timeline.Scope) string {
 		return "unknown: the record has no complete snapshot of the resource by then: check that the agent captures it ('kubecdc status')"
 	}
 	return s.Certainty.String()
+}
+
+// isOnlyUnreadable reports whether records that cannot be read are the only reason why a scope is
+// uncertain.
+func isOnlyUnreadable(s *timeline.Scope) bool {
+	return s.Certainty == timeline.Uncertain && s.Reason == "" && s.Unreadable > 0
+}
+
+func unreadable(n int) string {
+	return fmt.Sprintf("records that cannot be read, and may belong to the answer: %d ('kubecdc tail' shows them)", n)
 }
 
 // hidden describes a span in which filters withheld versions.

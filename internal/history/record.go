@@ -48,7 +48,7 @@ func (r *Record) Events() int64 { return r.events.Load() }
 // Reading reports the data that a record did not provide.
 type Reading struct {
 	Only       string           // what the source has, if it does not have all objects of the selection; "": it has all
-	Unreadable int              // records
+	Unreadable Unreadable       // records that may be about objects of the selection
 	Latest     time.Time        // time of the latest event at or before the first moment of States
 	Incomplete []string         // objects whose event lacks a part that could not be fetched: "pods shop/web-0: …"
 	Begin      []timeline.Scope // of Versions: the certainty of each scope at the beginning of the span
@@ -162,7 +162,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 func (r *Record) Has(ctx context.Context, s *Selection) (bool, error) {
 	found := false
 	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
-	_, err := r.read(ctx, q, nil, s.Takes, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, nil, s.taken(), func(e *consume.Event) (bool, error) {
 		found = found || e.Data != nil
 		return found, nil
 	})
@@ -173,7 +173,7 @@ func (r *Record) Has(ctx context.Context, s *Selection) (bool, error) {
 // beginning of the record to its end.
 func (r *Record) StreamEvents(ctx context.Context, f func(*consume.Event)) (*Reading, error) {
 	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning()}
-	all := func(*consume.Event) bool { return true }
+	all := taken{func(*consume.Event) bool { return true }, func(consume.About) bool { return true }}
 	return r.read(ctx, q, nil, all, func(e *consume.Event) (bool, error) {
 		f(e)
 		return false, nil
@@ -183,10 +183,18 @@ func (r *Record) StreamEvents(ctx context.Context, f func(*consume.Event)) (*Rea
 // errEnough ends a read.
 var errEnough = errors.New("enough")
 
+// taken is what a question takes of what is read.
+type taken struct {
+	event      func(*consume.Event) bool
+	unreadable func(consume.About) bool // may a record be such an event that cannot be read?
+}
+
+func (s *Selection) taken() taken { return taken{s.Takes, s.MayTake} }
+
 // read calls f for each event that takes accepts, until it returns true or an error, or the record ends. w, unless nil, is the
 // progress that q asks for.
 func (r *Record) read(
-	ctx context.Context, q consume.Query, w *window, takes func(*consume.Event) bool, f func(*consume.Event) (enough bool, err error),
+	ctx context.Context, q consume.Query, w *window, takes taken, f func(*consume.Event) (enough bool, err error),
 ) (*Reading, error) {
 	var earlier []*consume.Event
 	if w != nil && !w.since.IsZero() {
@@ -196,7 +204,7 @@ func (r *Record) read(
 		var due []*consume.Event
 		due, earlier = before(earlier, at)
 		for _, e := range due {
-			if !takes(e) {
+			if !takes.event(e) {
 				continue
 			}
 			if enough, err = f(e); enough || err != nil {
@@ -260,13 +268,15 @@ func (r *Record) read(
 }
 
 // next reads an event, and calls f if takes accepts it.
-func (r *Record) next(ctx context.Context, reader consume.Reader, takes func(*consume.Event) bool, reading *Reading, f func(*consume.Event) (bool, error)) error {
+func (r *Record) next(ctx context.Context, reader consume.Reader, takes taken, reading *Reading, f func(*consume.Event) (bool, error)) error {
 	e, err := reader.Next(ctx)
 	var unreadable *consume.RecordError
 	var missed *consume.MissedError
 	switch {
 	case errors.As(err, &unreadable):
-		reading.Unreadable++
+		if takes.unreadable(unreadable.About) {
+			reading.Unreadable.Add(unreadable.About, 1)
+		}
 		return nil
 	case errors.As(err, &missed):
 		return fmt.Errorf("%w; the answer is incomplete: repeat the command", err)
@@ -274,7 +284,7 @@ func (r *Record) next(ctx context.Context, reader consume.Reader, takes func(*co
 		return err
 	}
 	r.events.Add(1)
-	if !takes(e) {
+	if !takes.event(e) {
 		return nil
 	}
 	if e.DataRef != "" && e.Data != nil && slices.Contains(e.Data.Truncated, "after") {

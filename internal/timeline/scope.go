@@ -99,6 +99,10 @@ type Scope struct {
 	// Joined: events before To were not read, see Options.
 	Joined bool `json:"-"`
 
+	// Unreadable counts the records that cannot be read, and may be about objects of the scope. A
+	// reader of the record sets it.
+	Unreadable int `json:"unreadable,omitempty"`
+
 	// Skipped counts the versions that filters withheld, as far as events say so. An event counts those since the object's previous
 	// event, so some may be later than the moment.
 	Skipped int `json:"skipped,omitempty"`

@@ -45,4 +45,5 @@ var (
 	WidestFilter  = widestFilter
 	MatchesFilter = matchesFilter
 	FromKafka     = fromKafka
+	AboutKey      = aboutKey
 )

@@ -350,7 +350,9 @@ func (r *kafkaReader) take() (*Event, error) {
 	}
 	e, err := fromKafka(&m)
 	if err != nil {
-		return nil, &RecordError{Position: at, Where: fmt.Sprintf("topic %s, partition %d, offset %d", m.Topic, m.Partition, m.Offset), Err: err}
+		return nil, &RecordError{
+			Position: at, Where: fmt.Sprintf("topic %s, partition %d, offset %d", m.Topic, m.Partition, m.Offset), About: aboutKey(m.Key), Err: err,
+		}
 	}
 	e.Position = at
 	return e, nil

@@ -128,7 +128,11 @@ func (f *kafkaFetcher) record(from kafka.RecordReader) (kafka.Message, error) {
 	}
 	m := kafka.Message{Topic: f.log.Name, Partition: f.log.Partition, Offset: rec.Offset, Time: rec.Time, Headers: rec.Headers}
 	if rec.Key != nil {
-		_ = rec.Key.Close() // it is in the event
+		m.Key, err = kafka.ReadAll(rec.Key)
+		_ = rec.Key.Close() // it has been copied
+		if err != nil {
+			return m, err
+		}
 	}
 	if rec.Value != nil {
 		m.Value, err = kafka.ReadAll(rec.Value)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -375,7 +376,12 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	if err != nil {
 		return nil, nil, err
 	}
-	choose, err := subjectfilter.Choose(c.Subject, nil)
+	var isOther atomic.Bool // the stream has subjects that the template does not make
+	choose, err := subjectfilter.Choose(c.Subject, func(error) { isOther.Store(true) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
+	}
+	about, err := subjectfilter.About(c.Subject)
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
 	}
@@ -393,7 +399,15 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 		}
 		return err
 	}
-	bus := consume.JetStream{URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name}
+	bus := consume.JetStream{
+		URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name,
+		About: func(of string) consume.About {
+			if isOther.Load() {
+				return consume.About{}
+			}
+			return about(of)
+		},
+	}
 	if c.Reader != nil {
 		confined, err := c.confine(bus, c.Reader.Consumers)
 		return confined, explain, err
