@@ -93,14 +93,15 @@ func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, seek := source.(*consume.JetStream)
+	seeking, ok := source.(driver.Seeking)
+	seek := ok && seeking.Seeks()
 	kafka, partitioned := source.(*consume.Kafka)
 	if partitioned {
 		kafka.Cluster = cmp.Or(f.cluster, kafka.Cluster) // keys start with the cluster
 	}
 	record := &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}
 	if confined, ok := source.(driver.Confined); ok {
-		record.Reads, record.Only = confined.Reads, confined.Only()
+		record.Reads, record.Only = confined.Reads, confined.Only
 	}
 	return record, nil
 }

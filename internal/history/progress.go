@@ -71,7 +71,7 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 			w.first = at
 		}
 	}
-	if !r.Seek || r.Reads != nil {
+	if !r.Seek {
 		return w, nil
 	}
 	last := map[writerKey]*consume.Event{}

@@ -26,9 +26,9 @@ type Record struct {
 	Partitioned bool
 
 	// Reads reports whether the source may have some of the events of objects, and whether it has all of them, as driver.Confined. nil: it
-	// has all. Only says in words what it has.
+	// has all. Only says in words what it has. Both may be known only after the first read.
 	Reads func(objects []consume.Objects, events consume.Events, cluster string) (some, all bool)
-	Only  string
+	Only  func() string
 
 	// Since is the moment before which Versions may omit versions and gaps; zero: it omits none. A source that cannot send
 	// the events of one object alone is read from MaxLag before Since. There, copies and snapshots of an earlier
@@ -58,7 +58,7 @@ type Reading struct {
 func (r *Record) Lacks(s *Selection) string {
 	if r.Reads != nil {
 		if _, all := r.Reads(s.objects(), consume.AllEvents, s.Cluster); !all {
-			return r.Only
+			return r.Only()
 		}
 	}
 	return ""

@@ -40,6 +40,9 @@ type JetStream struct {
 	// be read.
 	About func(subject string) About
 
+	// OnOpen is called by Read with the stream, as its leader describes it. nil: nobody needs to know.
+	OnOpen func(*jetstream.StreamInfo)
+
 	// Consumers is the prefix of fixed names: the consumer of the first subject is <Consumers>-0,
 	// that of the next <Consumers>-1. Permissions that have these names and subjects confine a user
 	// to them. One reader at a time can use the names. Another one gets an *InUseError. "" stands
@@ -182,6 +185,9 @@ func (r *jetStreamReader) open(ctx context.Context, s *JetStream) error {
 		return err
 	}
 	r.at = place{id: streamID(info), end: info.State.LastSeq}
+	if s.OnOpen != nil {
+		s.OnOpen(info)
+	}
 	if s.Choose != nil {
 		stream, err := r.js.Stream(ctx, r.stream)
 		if err != nil {
