@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,9 +94,9 @@ func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	}
 	seeking, ok := source.(driver.Seeking)
 	seek := ok && seeking.Seeks()
-	kafka, partitioned := source.(*consume.Kafka)
+	keyed, partitioned := source.(driver.Keyed)
 	if partitioned {
-		kafka.Cluster = cmp.Or(f.cluster, kafka.Cluster) // keys start with the cluster
+		keyed.KeyedBy(f.cluster)
 	}
 	record := &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}
 	if confined, ok := source.(driver.Confined); ok {
