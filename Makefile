@@ -142,7 +142,7 @@ test-full-stream: ## Fill a stream of three replicas again and again for FULL_ST
 	FULL_STREAM=$(FULL_STREAM) $(if $(FULL_STREAM_SEED),FULL_STREAM_SEED=$(FULL_STREAM_SEED)) go test -v -count=1 -timeout 2h -run '^TestFullStream$$' ./internal/publish/nats
 
 .PHONY: test-lag
-test-lag: ## Read a stream of three replicas to its end LAG_READS (1000) times by way of a replica that lags, while writers go on (two minutes)
+test-lag: ## Read a stream of three replicas to its end LAG_READS (1000) times by way of a replica that lags, while a writer continues (two minutes)
 	LAG_READS=$(LAG_READS) go test -v -count=1 -timeout 30m -run '^TestReadsOfALaggingReplica$$' ./pkg/consume
 
 .PHONY: test-kafka

@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// copyOf is the tenant's stream of what a tenant's user is told.
+// copyOf is what answers from the tenant's stream say.
 const copyOf = "stream KUBECDC copies only kubecdc.*.object.*.*.shop.*, kubecdc.*.stream.*.*, kubecdc.*.progress.* (nats stream info)"
 
 // startTenant starts a bus with the account and the stream that the guide gives a tenant, whose

@@ -183,7 +183,7 @@ func (r *Record) StreamEvents(ctx context.Context, f func(*consume.Event)) (*Rea
 // errEnough ends a read.
 var errEnough = errors.New("enough")
 
-// taken is what a question takes of what is read.
+// taken selects the events of a question.
 type taken struct {
 	event      func(*consume.Event) bool
 	unreadable func(consume.About) bool // may a record be such an event that cannot be read?

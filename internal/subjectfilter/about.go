@@ -8,8 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// About returns a function that says what a subject says of its records: about an object if template
-// makes the subject, about a resource if it is that of stream events, and about an agent. template is
+// About returns a function that reads the subject of a record. Template makes those of objects.
+// Others are those of a resource's stream events, or of the progress of an agent. template is
 // bus.nats.subject; "" is the default.
 func About(template string) (func(of string) consume.About, error) {
 	f, err := parse(template)

@@ -35,7 +35,7 @@ func (c *cluster) far(which int, delay time.Duration) {
 		delayed = append(delayed, &url.URL{Scheme: "nats", Host: delayTo(c.tb, direct, delay)})
 	}
 	for i, o := range c.options {
-		o.Cluster.Advertise = delayed[i].Host // what others learn of it
+		o.Cluster.Advertise = delayed[i].Host // for the other servers
 		for k := range c.options {
 			switch {
 			case k == i:
@@ -125,7 +125,7 @@ type replicaRead struct {
 }
 
 // Three servers have a stream of three replicas. One of them lags for the whole test: it was away,
-// and is far from the others. Readers are connected to it alone. A writer goes on. Each read has all
+// and is far from the others. Readers are connected to it alone. A writer continues. Each read has all
 // records up to the end that the stream's leader gave, or returns an error that names a server.
 func TestReadsOfALaggingReplica(t *testing.T) {
 	if testing.Short() {

@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
-// A user who may read one namespace's topic gets exact answers about that namespace. About others,
-// whose topics the brokers hide, it is told that they are not known.
+// A user who may read one namespace's topic gets exact answers about that namespace. Answers
+// about others, whose topics the brokers hide, are not exact.
 func TestConfinedUserIsNotCertainOfOtherTopics(t *testing.T) {
 	t.Parallel()
 	c := kafka.Start(t, kafka.Options{Secure: true, Properties: map[string]string{
