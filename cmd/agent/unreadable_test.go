@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -128,6 +129,24 @@ func TestUnreadableRecordIsSaid(t *testing.T) {
 		warnings := strings.Join(r.Header.Values("Warning"), "\n")
 		if r.StatusCode != http.StatusOK || strings.Contains(warnings, "records that cannot be read") != isLowered {
 			t.Errorf("%s: warnings %q", path, warnings)
+		}
+	}
+}
+
+// A question for many objects reads one wildcard. A record of another object that matches the
+// wildcard, and that cannot be read, lowers nothing.
+func TestUnreadableRecordOfAWiderWildcard(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, t.TempDir(), -1)
+	fillAround(t, connect(t, s.ClientURL()), "kubecdc.prod.object.core.configmaps.shop.other", unreadableBodies["garbage"])
+	for asked, want := range map[string]int{"another": exitOK, "other": exitNotExact} {
+		args := []string{"get", "cm", "settings", asked}
+		for n := range 70 {
+			args = append(args, fmt.Sprint("none-", n))
+		}
+		got := answerOf(t, append(args, "-n", "shop", "--at", withinRecord, "--exact", "--bus", s.ClientURL())...)
+		if got.Code != want || !strings.Contains(got.Out, "settings") {
+			t.Errorf("asked for %s: %+v", asked, got)
 		}
 	}
 }
