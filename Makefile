@@ -61,8 +61,11 @@ RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$
 FULL_STREAM      ?= 30m
 FULL_STREAM_SEED ?=
 
+# test-lag: how often a replica that lags is read
+LAG_READS ?= 1000
+
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-lag test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25
@@ -137,6 +140,10 @@ test-log-identity: control-plane kafka ## Delete and create the stream and the t
 .PHONY: test-full-stream
 test-full-stream: ## Fill a stream of three replicas again and again for FULL_STREAM (30m), make room as the documentation advises, and read all records back
 	FULL_STREAM=$(FULL_STREAM) $(if $(FULL_STREAM_SEED),FULL_STREAM_SEED=$(FULL_STREAM_SEED)) go test -v -count=1 -timeout 2h -run '^TestFullStream$$' ./internal/publish/nats
+
+.PHONY: test-lag
+test-lag: ## Read a stream of three replicas to its end LAG_READS (1000) times by way of a replica that lags, while a writer continues (two minutes)
+	LAG_READS=$(LAG_READS) go test -v -count=1 -timeout 30m -run '^TestReadsOfALaggingReplica$$' ./pkg/consume
 
 .PHONY: test-kafka
 test-kafka: export KUBECDC_KAFKA = require

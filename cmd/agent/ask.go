@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,14 +92,15 @@ func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, seek := source.(*consume.JetStream)
-	kafka, partitioned := source.(*consume.Kafka)
+	seeking, ok := source.(driver.Seeking)
+	seek := ok && seeking.Seeks()
+	keyed, partitioned := source.(driver.Keyed)
 	if partitioned {
-		kafka.Cluster = cmp.Or(f.cluster, kafka.Cluster) // keys start with the cluster
+		keyed.KeyedBy(f.cluster)
 	}
 	record := &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}
 	if confined, ok := source.(driver.Confined); ok {
-		record.Reads, record.Only = confined.Reads, confined.Only()
+		record.Reads, record.Only = confined.Reads, confined.Only
 	}
 	return record, nil
 }

@@ -206,8 +206,8 @@ func (c *recordEnd) read(ctx context.Context, record *agent.WritableRecord) (*wr
 	if err != nil {
 		return nil, err
 	}
-	if reading.Unreadable > 0 {
-		fmt.Fprintf(out, "kubecdc: %d records cannot be read\n", reading.Unreadable)
+	if n := reading.Unreadable.Total(); n > 0 {
+		fmt.Fprintf(out, "kubecdc: %d records cannot be read\n", n)
 	}
 	return c.Choose(fold.Writers(), time.Now())
 }

@@ -186,13 +186,13 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 	if err != nil {
 		return nil, false, err
 	}
-	if confined, ok := source.(driver.Confined); ok {
-		if some, all := confined.Reads(q.Objects, q.Events, ""); some && !all {
-			fmt.Fprintf(stderr, "kubecdc: not all of these objects are shown: %s\n", confined.Only())
-		}
-	}
 	if r, err = source.Read(ctx, q); err != nil && ctx.Err() == nil {
 		err = explain(err)
+	}
+	if confined, ok := source.(driver.Confined); ok && err == nil {
+		if _, all := confined.Reads(q.Objects, q.Events, ""); !all {
+			fmt.Fprintf(stderr, "kubecdc: not all of these objects are shown: %s\n", confined.Only())
+		}
 	}
 	return r, false, err
 }

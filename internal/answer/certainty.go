@@ -24,8 +24,12 @@ type assessment struct {
 
 // assess joins the certainty of scopes with what the reading has left out.
 func assess(m timeline.Moment, scopes []certainty.Scope, r *history.Reading) assessment {
+	scopes = slices.Clone(scopes)
+	for i := range scopes {
+		lower(&scopes[i], r)
+	}
 	a := assessment{Answer: certainty.New(m.String(), scopes, r.Only), isNow: m.IsNow(), time: m.Time()}
-	a.AddUnreadable(r.Unreadable)
+	a.AddUnreadable(r.Unreadable.Total(), r.Unreadable.Outside(scopes))
 	for _, object := range r.Incomplete {
 		a.AddIncomplete(object.Name, object.Err.Error())
 	}
@@ -36,6 +40,13 @@ func assess(m timeline.Moment, scopes []certainty.Scope, r *history.Reading) ass
 		a.time = r.Latest
 	}
 	return a
+}
+
+// lower adds what lowers the certainty of a scope beside what the record shows.
+func lower(s *certainty.Scope, r *history.Reading) {
+	if n := r.Unreadable.Of(s); n > 0 {
+		s.Lower(certainty.Cause{Kind: certainty.Unreadable, Records: n})
+	}
 }
 
 // Judge prints how certain an answer is on standard error. It returns an error if the record has none of the requested resources, or if the

@@ -55,7 +55,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	}
 	var begin assessment
 	if s.Since != nil {
-		begin = assess(*s.Since, reading.Begin, &history.Reading{Only: reading.Only})
+		begin = assess(*s.Since, reading.Begin, &history.Reading{Only: reading.Only, Unreadable: reading.Unreadable})
 		sure.Since = &begin.Answer
 	}
 	if err := h.close(&sure); err != nil {
@@ -73,7 +73,10 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	}
 	if h.shown == 0 {
 		if h.versions == 0 {
-			return q.explainNone(ctx, s.Until)
+			if err := q.explainNone(ctx, s.Until); err != nil {
+				return err
+			}
+			return q.judge(&sure)
 		}
 		fmt.Fprintf(q.Stderr, "No versions found in this span; the record has %d others of these objects.\n", h.versions)
 	}

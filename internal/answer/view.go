@@ -34,7 +34,9 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 		}
 		q.say(&sure)
 		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *certainty.Scope) []string {
-			out := warnings(at, s)
+			lowered := *s
+			lower(&lowered, reading)
+			out := warnings(at, &lowered)
 			if sure.Only != "" {
 				out = append(out, fmt.Sprintf("%s at %s: unknown: %s", s.Name, at, sure.Only))
 			}

@@ -20,6 +20,8 @@ type Answer struct {
 	Incomplete []string `json:"incomplete,omitempty"` // objects of which the record lacks a part
 	Only       string   `json:"only,omitempty"`       // what the reader may read, if not all that is asked for
 	Since      *Answer  `json:"since,omitempty"`      // of a history: at the beginning of its span
+
+	outside int // of Unreadable: those that can be about none of the scopes
 }
 
 // New returns the certainty of an answer about scopes at a moment. only is what the reader may read,
@@ -36,9 +38,11 @@ func New(moment string, scopes []Scope, only string) Answer {
 	return a
 }
 
-// AddUnreadable adds records that cannot be read, and may belong to the answer.
-func (a *Answer) AddUnreadable(records int) {
-	if a.Unreadable += records; a.Unreadable > 0 {
+// AddUnreadable adds records that cannot be read, and may belong to the answer. outside are those of
+// them that can be about none of the scopes.
+func (a *Answer) AddUnreadable(records, outside int) {
+	a.Unreadable, a.outside = a.Unreadable+records, a.outside+outside
+	if a.Unreadable > 0 {
 		a.Certainty = max(a.Certainty, Uncertain)
 	}
 }
@@ -94,10 +98,8 @@ func (a *Answer) Lines(name func(*Scope) string) []string {
 		}
 		out = append(out, strings.Join(names, ", ")+": "+text)
 	}
-	if a.Unreadable > 0 {
-		out = append(out,
-			"records that cannot be read, and may belong to the answer: "+terminal.Count(a.Unreadable)+
-				" ('kubecdc tail' shows them)")
+	if a.outside > 0 {
+		out = append(out, unreadableWords(a.outside))
 	}
 	if a.Only != "" {
 		out = append(out, "the answer has no other objects: "+a.Only)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -30,6 +31,9 @@ const (
 	// Filtered: from From to To, filters withheld the last version of at least one object, or its
 	// deletion. To is zero: they still do.
 	Filtered Kind = "filtered"
+
+	// Unreadable: Records that cannot be read may be about objects of the scope.
+	Unreadable Kind = "unreadable"
 
 	// BeforeRecord: the record of the scope begins at To.
 	BeforeRecord Kind = "before-record"
@@ -59,7 +63,7 @@ func (k Kind) Level() Level {
 	switch k {
 	case Interrupted:
 		return Late
-	case Gap, RecoveredGap, DeadLetter, Filtered:
+	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable:
 		return Uncertain
 	}
 	return Unknown
@@ -80,6 +84,7 @@ type Cause struct {
 	Reason      consume.GapReason          `json:"reason,omitempty"`
 	Why         consume.InterruptionReason `json:"why,omitempty"`
 	DeadLetters []string                   `json:"deadLetters,omitempty"` // ids of events
+	Records     int                        `json:"records,omitempty"`
 	AskAgain    time.Time                  `json:"askAgain,omitzero"`
 }
 
@@ -105,6 +110,8 @@ func (c *Cause) words() string {
 			"or after the next event of each of their objects: %s", from, to, strings.Join(c.DeadLetters, ", "))
 	case Filtered:
 		return filteredWords(from, to)
+	case Unreadable:
+		return unreadableWords(c.Records)
 	case BeforeRecord:
 		return "the record begins later, at " + to + ": ask for a later moment"
 	case AfterRecord:
@@ -164,6 +171,11 @@ func filteredWords(from, to string) string {
 		return text + "; ask for a moment before it, or after the next snapshot"
 	}
 	return text + ", until " + to + "; ask for a moment before or after it"
+}
+
+func unreadableWords(records int) string {
+	return "records that cannot be read, and may belong to the answer: " + terminal.Count(records) +
+		" ('kubecdc tail' shows them)"
 }
 
 // whyWords describes why a scope was not observed.

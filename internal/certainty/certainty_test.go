@@ -20,6 +20,7 @@ var kinds = map[certainty.Kind]certainty.Level{
 	certainty.RecoveredGap:    certainty.Uncertain,
 	certainty.DeadLetter:      certainty.Uncertain,
 	certainty.Filtered:        certainty.Uncertain,
+	certainty.Unreadable:      certainty.Uncertain,
 	certainty.BeforeRecord:    certainty.Unknown,
 	certainty.AfterRecord:     certainty.Unknown,
 	certainty.NoSnapshot:      certainty.Unknown,

@@ -2,6 +2,7 @@ package certainty
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,7 +102,7 @@ func (s *Scope) isSelected() bool { return strings.Contains(s.Name, "?") }
 // Lower adds a cause. The scope is not more certain than it allows.
 func (s *Scope) Lower(c Cause) {
 	s.Certainty = max(s.Certainty, c.Kind.Level())
-	s.Causes = append(s.Causes, c)
+	s.Causes = append(slices.Clip(s.Causes), c) // copies of s keep theirs
 	s.From, s.To = Bound{}, Bound{}
 }
 

@@ -30,7 +30,7 @@ func (r *Record) histories(ctx context.Context, s *Selection, moments ...timelin
 		events consume.Events
 	}{{all, consume.StreamEvents}, {services, consume.ObjectEvents}} {
 		query := consume.Query{Objects: q.of.objects(), Events: q.events, Start: consume.Beginning()}
-		if _, err := r.read(ctx, query, nil, q.of.Takes, func(e *consume.Event) (bool, error) {
+		if _, err := r.read(ctx, query, nil, q.of.taken(), func(e *consume.Event) (bool, error) {
 			h.Note(e)
 			return false, nil
 		}); err != nil {
@@ -40,15 +40,15 @@ func (r *Record) histories(ctx context.Context, s *Selection, moments ...timelin
 	return h, nil
 }
 
-// noting returns s.Takes. The function also notes the events that histories needs, as far as they
-// are read.
-func (r *Record) noting(h *timeline.Histories, s *Selection) func(*consume.Event) bool {
-	return func(e *consume.Event) bool {
+// noting returns what a selection takes. It also notes the events that histories needs, as far as
+// they are read.
+func (r *Record) noting(h *timeline.Histories, s *Selection) taken {
+	return taken{unreadable: s.MayTake, event: func(e *consume.Event) bool {
 		if s.takesCluster(e) {
 			h.Note(e)
 		}
 		return s.Takes(e)
-	}
+	}}
 }
 
 func asksHistories(s *Selection, moments []timeline.Moment) bool {

@@ -29,7 +29,7 @@ func (r *Record) CustomNames(ctx context.Context) ([]string, error) {
 func (r *Record) ObjectNames(ctx context.Context, s *Selection) []string {
 	all := map[string]bool{}
 	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning(), LastOfEach: true}
-	_, _ = r.read(ctx, q, nil, s.Takes, func(e *consume.Event) (bool, error) { // no names, or some: completion has no place for an error
+	_, _ = r.read(ctx, q, nil, s.taken(), func(e *consume.Event) (bool, error) { // no names, or some: completion has no place for an error
 		if e.Data != nil {
 			all[e.Name] = true
 		}

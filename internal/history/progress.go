@@ -71,12 +71,12 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 			w.first = at
 		}
 	}
-	if !r.Seek || r.Reads != nil {
+	if !r.Seek {
 		return w, nil
 	}
 	last := map[writerKey]*consume.Event{}
 	q := consume.Query{Events: consume.ProgressEvents, Start: consume.Beginning(), LastOfEach: true}
-	_, err := r.read(ctx, q, nil, s.Takes, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, nil, s.taken(), func(e *consume.Event) (bool, error) {
 		if e.Progress != nil {
 			last[writerKey{e.ClusterKey(), e.Progress.Writer}] = e
 		}

@@ -27,9 +27,9 @@ type Record struct {
 	Partitioned bool
 
 	// Reads reports whether the source may have some of the events of objects, and whether it has all of them, as driver.Confined. nil: it
-	// has all. Only says in words what it has.
+	// has all. Only says in words what it has. Both may be known only after the first read.
 	Reads func(objects []consume.Objects, events consume.Events, cluster string) (some, all bool)
-	Only  string
+	Only  func() string
 
 	// Since is the moment before which Versions may omit versions and gaps; zero: it omits none. A source that cannot send
 	// the events of one object alone is read from MaxLag before Since. There, copies and snapshots of an earlier
@@ -49,7 +49,7 @@ func (r *Record) Events() int64 { return r.events.Load() }
 // Reading reports the data that a record did not provide.
 type Reading struct {
 	Only       string            // what the source has, if it does not have all objects of the selection; "": it has all
-	Unreadable int               // records
+	Unreadable Unreadable        // records that may be about objects of the selection
 	Latest     time.Time         // time of the latest event at or before the first moment of States
 	Incomplete []Incomplete      // objects whose event lacks a part that could not be fetched
 	Begin      []certainty.Scope // of Versions: the certainty of each scope at the beginning of the span
@@ -65,7 +65,7 @@ type Incomplete struct {
 func (r *Record) Lacks(s *Selection) string {
 	if r.Reads != nil {
 		if _, all := r.Reads(s.objects(), consume.AllEvents, s.Cluster); !all {
-			return r.Only
+			return r.Only()
 		}
 	}
 	return ""
@@ -169,7 +169,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 func (r *Record) Has(ctx context.Context, s *Selection) (bool, error) {
 	found := false
 	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
-	_, err := r.read(ctx, q, nil, s.Takes, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, nil, s.taken(), func(e *consume.Event) (bool, error) {
 		found = found || e.Data != nil
 		return found, nil
 	})
@@ -180,7 +180,7 @@ func (r *Record) Has(ctx context.Context, s *Selection) (bool, error) {
 // beginning of the record to its end.
 func (r *Record) StreamEvents(ctx context.Context, f func(*consume.Event)) (*Reading, error) {
 	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning()}
-	all := func(*consume.Event) bool { return true }
+	all := taken{func(*consume.Event) bool { return true }, func(consume.About) bool { return true }}
 	return r.read(ctx, q, nil, all, func(e *consume.Event) (bool, error) {
 		f(e)
 		return false, nil
@@ -190,10 +190,18 @@ func (r *Record) StreamEvents(ctx context.Context, f func(*consume.Event)) (*Rea
 // errEnough ends a read.
 var errEnough = errors.New("enough")
 
+// taken selects the events of a question.
+type taken struct {
+	event      func(*consume.Event) bool
+	unreadable func(consume.About) bool // may a record be such an event that cannot be read?
+}
+
+func (s *Selection) taken() taken { return taken{s.Takes, s.MayTake} }
+
 // read calls f for each event that takes accepts, until it returns true or an error, or the record ends. w, unless nil, is the
 // progress that q asks for.
 func (r *Record) read(
-	ctx context.Context, q consume.Query, w *window, takes func(*consume.Event) bool, f func(*consume.Event) (enough bool, err error),
+	ctx context.Context, q consume.Query, w *window, takes taken, f func(*consume.Event) (enough bool, err error),
 ) (*Reading, error) {
 	var earlier []*consume.Event
 	if w != nil && !w.since.IsZero() {
@@ -203,7 +211,7 @@ func (r *Record) read(
 		var due []*consume.Event
 		due, earlier = before(earlier, at)
 		for _, e := range due {
-			if !takes(e) {
+			if !takes.event(e) {
 				continue
 			}
 			if enough, err = f(e); enough || err != nil {
@@ -267,13 +275,15 @@ func (r *Record) read(
 }
 
 // next reads an event, and calls f if takes accepts it.
-func (r *Record) next(ctx context.Context, reader consume.Reader, takes func(*consume.Event) bool, reading *Reading, f func(*consume.Event) (bool, error)) error {
+func (r *Record) next(ctx context.Context, reader consume.Reader, takes taken, reading *Reading, f func(*consume.Event) (bool, error)) error {
 	e, err := reader.Next(ctx)
 	var unreadable *consume.RecordError
 	var missed *consume.MissedError
 	switch {
 	case errors.As(err, &unreadable):
-		reading.Unreadable++
+		if takes.unreadable(unreadable.About) {
+			reading.Unreadable.Add(unreadable.About, 1)
+		}
 		return nil
 	case errors.As(err, &missed):
 		return fmt.Errorf("%w; the answer is incomplete: repeat the command", err)
@@ -281,7 +291,7 @@ func (r *Record) next(ctx context.Context, reader consume.Reader, takes func(*co
 		return err
 	}
 	r.events.Add(1)
-	if !takes(e) {
+	if !takes.event(e) {
 		return nil
 	}
 	if e.DataRef != "" && e.Data != nil && slices.Contains(e.Data.Truncated, "after") {

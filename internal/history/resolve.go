@@ -142,7 +142,7 @@ func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
 			return []crd{}, nil
 		}
 	}
-	_, err := r.read(ctx, q, nil, definitions.Takes, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, nil, definitions.taken(), func(e *consume.Event) (bool, error) {
 		var c crd
 		if e.Data != nil && json.Unmarshal(e.Data.After, &c) == nil && c.Spec.Names.Plural != "" {
 			last[key{e.ClusterKey(), e.Name}] = c
@@ -163,7 +163,7 @@ func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
 func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
 	seen := map[string]Resource{}
 	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning(), LastOfEach: true} // each resource and each writer have a subject
-	_, err := r.read(ctx, q, nil, (&Selection{}).Takes, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, nil, (&Selection{}).taken(), func(e *consume.Event) (bool, error) {
 		if e.Resource != "" {
 			seen[e.GroupResource()] = Resource{Group: e.Group(), Plural: e.Resource}
 		}

@@ -21,8 +21,9 @@ import (
 type storedRecord struct {
 	events []*consume.Event
 	stored []time.Time
-	spares bool // leaves out what a query does not ask for
-	read   int  // progress events
+	spares bool                    // leaves out what a query does not ask for
+	lost   map[*consume.Event]bool // cannot be read
+	read   int                     // progress events
 }
 
 func (s *storedRecord) add(stored time.Time, e consume.Event) {
@@ -55,6 +56,9 @@ func (r *storedReader) Next(context.Context) (*consume.Event, error) {
 			r.at++
 			if isProgress {
 				r.s.read++
+			}
+			if r.s.lost[e] {
+				return nil, &consume.RecordError{Position: e.Position, About: consume.About{Cluster: "x", Progress: isProgress}}
 			}
 			return e, nil
 		}
@@ -165,32 +169,39 @@ func (w *writerOfDay) report(s *storedRecord, at, stored time.Time, ends bool) {
 	s.add(stored, consume.Event{Type: consume.TypeProgress, Time: at, Progress: p})
 }
 
+// drawDay draws the record of some agents. They are killed and start again, their clocks differ from
+// that of the bus, and the bus is away.
+func drawDay(t *rapid.T) (s *storedRecord, begin time.Time, minutes int) {
+	begin = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	s = &storedRecord{}
+	var all []*writerOfDay
+	for n, resource := range []string{"pods", "nodes", "services"} {
+		skew := time.Duration(rapid.SampledFrom([]int{0, 0, 1, -1, -40, 40, 200}).Draw(t, "skew")) * time.Minute
+		all = append(all, &writerOfDay{name: fmt.Sprint("w", n), resource: resource, skew: skew})
+	}
+	minutes = rapid.IntRange(10, 600).Draw(t, "minutes")
+	back := begin // when the bus is back
+	for m := range minutes {
+		now := begin.Add(time.Duration(m) * time.Minute)
+		if now.After(back) && rapid.IntRange(0, 100).Draw(t, "bus") == 0 {
+			back = now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "away")) * time.Minute)
+		}
+		stored := now
+		if back.After(now) {
+			stored = back
+		}
+		for _, w := range all {
+			w.minute(t, s, now, stored)
+		}
+	}
+	return s, begin, minutes
+}
+
 // An answer from the progress around a moment is as certain as one from all of it. Agents are killed
 // and start again, their clocks differ from that of the bus, and the bus is away.
 func TestProgressAroundAMomentIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-		s := &storedRecord{}
-		var all []*writerOfDay
-		for n, resource := range []string{"pods", "nodes", "services"} {
-			skew := time.Duration(rapid.SampledFrom([]int{0, 0, 1, -1, -40, 40, 200}).Draw(t, "skew")) * time.Minute
-			all = append(all, &writerOfDay{name: fmt.Sprint("w", n), resource: resource, skew: skew})
-		}
-		minutes := rapid.IntRange(10, 600).Draw(t, "minutes")
-		back := begin // when the bus is back
-		for m := range minutes {
-			now := begin.Add(time.Duration(m) * time.Minute)
-			if now.After(back) && rapid.IntRange(0, 100).Draw(t, "bus") == 0 {
-				back = now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "away")) * time.Minute)
-			}
-			stored := now
-			if back.After(now) {
-				stored = back
-			}
-			for _, w := range all {
-				w.minute(t, s, now, stored)
-			}
-		}
+		s, begin, minutes := drawDay(t)
 		end := begin.Add(time.Duration(minutes) * time.Minute)
 		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, minutes*60+4*3600).Draw(t, "second")) * time.Second))
 		switch rapid.IntRange(0, 9).Draw(t, "kind") {
@@ -224,6 +235,49 @@ func TestProgressAroundAMomentIsEnough(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A progress that cannot be read is missing. An answer without it is never more certain, so it need
+// not be said.
+func TestMissingProgressMakesNoAnswerMoreCertain(t *testing.T) {
+	lowered := 0
+	rapid.Check(t, func(t *rapid.T) {
+		s, begin, minutes := drawDay(t)
+		s.spares = rapid.Bool().Draw(t, "spares")
+		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(0, minutes*60+600).Draw(t, "second")) * time.Second))
+		ask := func() []certainty.Scope {
+			r := &history.Record{Source: s, Seek: true}
+			states, reading, err := r.States(t.Context(), &history.Selection{}, moment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := reading.Unreadable.Total(); n > 0 {
+				t.Fatalf("%d records are counted", n)
+			}
+			return states[0].Scopes()
+		}
+		want := map[string]certainty.Level{}
+		for _, scope := range ask() {
+			want[scope.Name] = scope.Certainty
+		}
+		s.lost = map[*consume.Event]bool{}
+		often := rapid.IntRange(1, 10).Draw(t, "often")
+		for _, e := range s.events {
+			if e.Progress != nil && rapid.IntRange(0, often).Draw(t, "lost") == 0 {
+				s.lost[e] = true
+			}
+		}
+		for _, scope := range ask() {
+			if was, isKnown := want[scope.Name]; isKnown && scope.Certainty < was {
+				t.Fatalf("%s at %s: %v, and %v if all progress can be read", scope.Name, moment, scope.Certainty, was)
+			} else if scope.Certainty > was {
+				lowered++
+			}
+		}
+	})
+	if lowered == 0 {
+		t.Error("no answer was less certain")
+	}
 }
 
 // A day of a calm cluster: only the progress around the moment is read.

@@ -30,7 +30,9 @@ func (in *input) next(ctx context.Context) (*consume.Event, error) {
 		var missed *consume.MissedError
 		switch {
 		case errors.As(err, &unreadable):
-			in.of.bad[unreadable.Position] = true
+			if in.of.o.Selection.MayTake(unreadable.About) {
+				in.of.bad[unreadable.Position] = unreadable.About
+			}
 		case errors.As(err, &missed):
 			return nil, fmt.Errorf("%w; the replay cannot continue, because events would be missing", missed)
 		case err != nil:

@@ -64,7 +64,7 @@ type Replay struct {
 	fold    *timeline.Fold
 	// histories says which resources are of another etcd, as far as was read.
 	histories *timeline.Histories
-	bad       map[consume.Position]bool // records that cannot be read
+	bad       map[consume.Position]consume.About // records that cannot be read, and may belong to the selection
 
 	sent atomic.Int64
 	at   atomic.Pointer[time.Time] // of the last event of the record that was sent; nil during the snapshot
@@ -97,7 +97,7 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 	judged := timeline.Options{Etcd: histories.Etcd, Asked: o.Selection.Asks}
 	r := &Replay{
 		o: o, id: snapshotID(o.From, o.Asked), state: timeline.NewState(o.From, judged), scopes: map[scopeKey]*scope{}, fold: timeline.NewFold(o.To, judged),
-		bad: map[consume.Position]bool{}, histories: histories,
+		bad: map[consume.Position]consume.About{}, histories: histories,
 	}
 	in, err := r.open(ctx, q)
 	if err != nil {
@@ -180,13 +180,21 @@ func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bo
 
 // Start says how certain the state at From is, and what the record did not give.
 func (r *Replay) Start() ([]certainty.Scope, *history.Reading) {
-	r.reading.Unreadable, r.reading.Only = len(r.bad), r.o.Record.Lacks(r.o.Selection)
+	r.reading.Unreadable, r.reading.Only = r.unreadable(), r.o.Record.Lacks(r.o.Selection)
 	return r.state.Scopes(), &r.reading
 }
 
 // End says how certain the state is that a consumer has at the end, and what the record did not give, after Run.
 func (r *Replay) End() ([]certainty.Scope, *history.Reading) {
-	return r.fold.Scopes(), &history.Reading{Only: r.o.Record.Lacks(r.o.Selection), Unreadable: len(r.bad), Latest: r.reading.Latest}
+	return r.fold.Scopes(), &history.Reading{Only: r.o.Record.Lacks(r.o.Selection), Unreadable: r.unreadable(), Latest: r.reading.Latest}
+}
+
+func (r *Replay) unreadable() history.Unreadable {
+	var all history.Unreadable
+	for _, about := range r.bad {
+		all.Add(about, 1)
+	}
+	return all
 }
 
 // Logs returns the logs of the record.

@@ -19,7 +19,9 @@ var (
 type RecordError struct {
 	Position Position // after the record; zero if it was not read from a Source
 	Where    string   // "stream KUBECDC, record 48211 (kubecdc.prod.x)", "line 7"
-	Err      error    // what is wrong with it, as Parse returns it
+	// About is what the subject or the key of the record says of its content.
+	About About
+	Err   error // what is wrong with it, as Parse returns it
 }
 
 func (e *RecordError) Error() string { return e.Where + ": " + e.Err.Error() }

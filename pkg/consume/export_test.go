@@ -34,6 +34,9 @@ func Consumers(r Reader) []Consumer {
 	return out
 }
 
+// End returns the sequence up to which a reader reads.
+func End(r Reader) uint64 { return r.(*jetStreamReader).at.end }
+
 // ErrTaken reports that another reader has taken a consumer with a fixed name.
 var ErrTaken = errTaken
 
@@ -42,4 +45,5 @@ var (
 	WidestFilter  = widestFilter
 	MatchesFilter = matchesFilter
 	FromKafka     = fromKafka
+	AboutKey      = aboutKey
 )

@@ -36,6 +36,12 @@ type JetStream struct {
 	// Choose, if set, returns the Subjects of a query. Read calls it once. The subjects must include those of all events that the query asks
 	// for. Choose may clear LastOfEach: then Read requests all records of the subjects.
 	Choose func(ctx context.Context, stream jetstream.Stream, q *Query) []string
+	// About, if set, returns what a subject says of its records. It is called for those that cannot
+	// be read.
+	About func(subject string) About
+
+	// OnOpen is called by Read with the stream, as its leader describes it. nil: nobody needs to know.
+	OnOpen func(*jetstream.StreamInfo)
 
 	// Consumers is the prefix of fixed names: the consumer of the first subject is <Consumers>-0,
 	// that of the next <Consumers>-1. Permissions that have these names and subjects confine a user
@@ -51,8 +57,9 @@ type jetStreamReader struct {
 	stream   string
 	requests string // prefix of the subjects of requests for records
 	filters  []string
-	nameOf   func(k int) string // of the k-th consumer; nil: random
-	id       string             // of the reader, for its consumers with fixed names
+	about    func(subject string) About // nil: nothing is known
+	nameOf   func(k int) string         // of the k-th consumer; nil: random
+	id       string                     // of the reader, for its consumers with fixed names
 	link     *link
 	js       jetstream.JetStream
 
@@ -134,6 +141,7 @@ func (s *JetStream) read(ctx context.Context, q Query) (*jetStreamReader, error)
 		stream:   s.name(),
 		requests: s.apiPrefix() + "CONSUMER.MSG.NEXT.",
 		filters:  s.Subjects,
+		about:    s.About,
 		link:     l,
 		wake:     make(chan struct{}, 1),
 		called:   time.Now(),
@@ -177,6 +185,9 @@ func (r *jetStreamReader) open(ctx context.Context, s *JetStream) error {
 		return err
 	}
 	r.at = place{id: streamID(info), end: info.State.LastSeq}
+	if s.OnOpen != nil {
+		s.OnOpen(info)
+	}
 	if s.Choose != nil {
 		stream, err := r.js.Stream(ctx, r.stream)
 		if err != nil {
@@ -251,7 +262,11 @@ func (r *jetStreamReader) Next(ctx context.Context) (*Event, error) {
 	at := r.position(record.seq + 1)
 	e, err := FromMessage(record.Header, record.Data)
 	if err != nil {
-		return nil, recordError(at, record.Subject, err)
+		invalid := recordError(at, record.Subject, err)
+		if r.about != nil {
+			invalid.About = r.about(record.Subject)
+		}
+		return nil, invalid
 	}
 	e.Position = at
 	return e, nil
@@ -344,7 +359,7 @@ func (r *jetStreamReader) finish() {
 	r.ended, r.caughtUp = true, true
 }
 
-func recordError(at Position, subject string, err error) error {
+func recordError(at Position, subject string, err error) *RecordError {
 	return &RecordError{Position: at, Where: fmt.Sprintf("stream %s, record %d (%s)", at.Name, at.Next-1, subject), Err: err}
 }
 

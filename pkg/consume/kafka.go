@@ -16,6 +16,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/kubecdc/kubecdc/internal/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/kafkanet"
 )
 
@@ -35,6 +36,10 @@ type Kafka struct {
 	// group, a resource, a namespace and a name, only the partitions of these keys are read. Records that are older than the topic's last
 	// increase of partitions may be in other partitions.
 	Cluster string
+
+	// OnOpen is called by Read with the topics that are read. errorOf asks for another one, and
+	// returns the error that the brokers have for it. nil: nobody needs to know.
+	OnOpen func(ctx context.Context, topics []string, errorOf func(ctx context.Context, topic string) error)
 
 	// OnThrottle is called when a broker requires a pause because of a quota, or extends it by some
 	// time. The reader sends nothing to the broker until then. It must not block; nil: nobody needs
@@ -200,10 +205,27 @@ func (r *kafkaReader) open(ctx context.Context) error {
 	if len(r.topics) == 0 {
 		return fmt.Errorf("%w: none of the topics to read is at %s: check their names, or start the agent, which creates them if bus.kafka.create is set", ErrNoStream, r.brokers())
 	}
+	if r.s.OnOpen != nil {
+		r.s.OnOpen(ctx, slices.Collect(maps.Keys(r.topics)), r.errorOf)
+	}
 	if r.s.Group != "" {
 		return r.join(ctx)
 	}
 	return r.begin(ctx, r.q.Start)
+}
+
+// errorOf returns the error that the brokers have for a topic.
+func (r *kafkaReader) errorOf(ctx context.Context, topic string) error {
+	meta, err := r.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+	if err != nil {
+		return kafkaid.Cause(err)
+	}
+	for i := range meta.Topics {
+		if meta.Topics[i].Name == topic {
+			return meta.Topics[i].Error
+		}
+	}
+	return errors.New("the broker's answer lacks it")
 }
 
 func (r *kafkaReader) brokers() string { return strings.Join(r.s.Brokers, ",") }
@@ -350,7 +372,9 @@ func (r *kafkaReader) take() (*Event, error) {
 	}
 	e, err := fromKafka(&m)
 	if err != nil {
-		return nil, &RecordError{Position: at, Where: fmt.Sprintf("topic %s, partition %d, offset %d", m.Topic, m.Partition, m.Offset), Err: err}
+		return nil, &RecordError{
+			Position: at, Where: fmt.Sprintf("topic %s, partition %d, offset %d", m.Topic, m.Partition, m.Offset), About: aboutKey(m.Key), Err: err,
+		}
 	}
 	e.Position = at
 	return e, nil

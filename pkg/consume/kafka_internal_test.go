@@ -27,9 +27,12 @@ import (
 
 // startingBroker leads two topics, "a" and "b", of two partitions with one record each. It has just started.
 type startingBroker struct {
-	unknown atomic.Int64 // answers to ListOffsets for partition 1 of b that remain UNKNOWN_TOPIC_OR_PARTITION
-	absent  atomic.Int64 // answers to Metadata that remain without b
-	holds   atomic.Bool  // no records of b are returned
+	unknown  atomic.Int64 // answers to ListOffsets for partition 1 of b that remain UNKNOWN_TOPIC_OR_PARTITION
+	absent   atomic.Int64 // answers to Metadata that remain without b
+	holds    atomic.Bool  // no records of b are returned
+	failing  atomic.Int64 // answers to Metadata that remain with an error in place of b's partitions
+	fewer    atomic.Bool  // b has partition 0 alone
+	headless atomic.Bool  // partition 1 of b has no leader
 }
 
 func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Request) (kafka.Response, error) {
@@ -37,11 +40,22 @@ func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Re
 	case *metadata.Request:
 		res := &metadata.Response{Brokers: []metadata.ResponseBroker{{NodeID: 1, Host: "b", Port: 9092}}}
 		for _, name := range []string{"a", "b"} {
-			if name == "a" || b.absent.Add(-1) < 0 {
+			switch {
+			case name == "a":
+			case b.absent.Add(-1) >= 0:
+				continue
+			case b.failing.Add(-1) >= 0:
+				res.Topics = append(res.Topics, metadata.ResponseTopic{Name: name, ErrorCode: int16(kafka.LeaderNotAvailable)})
+				continue
+			case b.fewer.Load():
 				res.Topics = append(res.Topics, metadata.ResponseTopic{
-					Name: name, Partitions: []metadata.ResponsePartition{{PartitionIndex: 0, LeaderID: 1}, {PartitionIndex: 1, LeaderID: 1}},
+					Name: name, Partitions: []metadata.ResponsePartition{{PartitionIndex: 0, LeaderID: 1}},
 				})
+				continue
 			}
+			res.Topics = append(res.Topics, metadata.ResponseTopic{
+				Name: name, Partitions: []metadata.ResponsePartition{{PartitionIndex: 0, LeaderID: 1}, {PartitionIndex: 1, LeaderID: 1}},
+			})
 		}
 		return res, nil
 	case *apiversions.Request:
@@ -55,6 +69,9 @@ func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Re
 				a := listoffsets.ResponsePartition{Partition: p.Partition, Timestamp: p.Timestamp}
 				if p.Timestamp == kafka.LastOffset {
 					a.Offset = 1
+				}
+				if t.Topic == "b" && p.Partition == 1 && b.headless.Load() {
+					a.ErrorCode, a.Offset = int16(kafka.LeaderNotAvailable), -1
 				}
 				if p.Partition == 1 && unknown {
 					a.ErrorCode, a.Offset = int16(kafka.UnknownTopicOrPartition), -1
@@ -178,4 +195,56 @@ func TestKafkaTopicAbsentFromMetadata(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A topic that the metadata names with an error is not left out: its records would be missing, and
+// nothing would say so.
+func TestKafkaTopicWithAnErrorIsNotLeftOut(t *testing.T) {
+	t.Parallel()
+	for _, failing := range []int64{3, math.MaxInt64} {
+		synctest.Test(t, func(t *testing.T) {
+			var b startingBroker
+			b.failing.Store(failing)
+			r, err := b.read(t)
+			if failing == math.MaxInt64 {
+				if !errors.Is(err, kafka.LeaderNotAvailable) || !strings.Contains(err.Error(), "topic b") {
+					t.Errorf("opened with error %v, want that of topic b", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"a/0", "a/1", "b/0", "b/1"}, rest(t, r)); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// A read to the end fails if a partition has no leader, or if the topic is created again with fewer
+// partitions before all records were returned.
+func TestKafkaPartitionThatIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var b startingBroker
+		b.headless.Store(true)
+		if _, err := b.read(t); err == nil || !strings.Contains(err.Error(), "topic b, partition 1") {
+			t.Errorf("opened with error %v, want that partition 1 of topic b has no leader", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var b startingBroker
+		b.holds.Store(true)
+		r, err := b.read(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.fewer.Store(true)
+		r.lookAgain(t.Context())
+		got, end := restOrError(t, r)
+		if !errors.Is(end, errDeleted) || !strings.Contains(end.Error(), "topic b, partition 1") || slices.Contains(got, "b/1") {
+			t.Errorf("after %q the read ended with %v", got, end)
+		}
+	})
 }

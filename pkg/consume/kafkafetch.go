@@ -128,7 +128,11 @@ func (f *kafkaFetcher) record(from kafka.RecordReader) (kafka.Message, error) {
 	}
 	m := kafka.Message{Topic: f.log.Name, Partition: f.log.Partition, Offset: rec.Offset, Time: rec.Time, Headers: rec.Headers}
 	if rec.Key != nil {
-		_ = rec.Key.Close() // it is in the event
+		m.Key, err = kafka.ReadAll(rec.Key)
+		_ = rec.Key.Close() // it has been copied
+		if err != nil {
+			return m, err
+		}
 	}
 	if rec.Value != nil {
 		m.Value, err = kafka.ReadAll(rec.Value)
@@ -200,19 +204,38 @@ func (f *kafkaFetcher) check(id string, o kafkaOffsets) {
 // kafkaOffsets are the oldest record of a partition, and the next one.
 type kafkaOffsets struct{ first, last int64 }
 
-// find looks up the topics to read, with their partitions.
+// find looks up the topics to read, with their partitions. A read to the end must not leave out a
+// topic that has an error at present.
 func (r *kafkaReader) find(ctx context.Context) (map[string]int, error) {
+	for {
+		found, failing, err := r.findOnce(ctx)
+		if err != nil || failing == nil || !r.q.StopAtEnd {
+			return found, err
+		}
+		if e := kafka.Error(0); !errors.As(failing, &e) || !e.Temporary() || sleep(ctx, retryFirst) != nil {
+			return nil, failing
+		}
+	}
+}
+
+// findOnce returns the topics without an error, and the error of one that has one.
+func (r *kafkaReader) findOnce(ctx context.Context) (found map[string]int, failing, err error) {
 	meta, err := r.client.Metadata(ctx, &kafka.MetadataRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("look up topics at %s: %w", r.brokers(), kafkaid.Cause(err))
+		return nil, nil, fmt.Errorf("look up topics at %s: %w", r.brokers(), kafkaid.Cause(err))
 	}
-	found := map[string]int{}
+	found = map[string]int{}
 	for i := range meta.Topics {
-		if t := &meta.Topics[i]; t.Error == nil && len(t.Partitions) > 0 && r.s.reads(t.Name, t.Internal) {
+		t := &meta.Topics[i]
+		switch {
+		case !r.s.reads(t.Name, t.Internal), errors.Is(t.Error, kafka.UnknownTopicOrPartition):
+		case t.Error != nil:
+			failing = fmt.Errorf("look up topic %s at %s: %w", t.Name, r.brokers(), t.Error)
+		case len(t.Partitions) > 0:
 			found[t.Name] = len(t.Partitions)
 		}
 	}
-	return found, nil
+	return found, failing, nil
 }
 
 // offsets requests the beginnings and ends of logs. It omits partitions of deleted topics.

@@ -26,7 +26,8 @@ type cluster struct {
 	servers [3]*server.Server
 }
 
-func startCluster(tb testing.TB) *cluster {
+// startCluster starts the servers. prepare changes their options; nil: they are near each other.
+func startCluster(tb testing.TB, prepare func(*cluster)) *cluster {
 	tb.Helper()
 	c := &cluster{tb: tb}
 	var routes []*url.URL
@@ -39,8 +40,13 @@ func startCluster(tb testing.TB) *cluster {
 			JetStreamMaxCatchup: 64 << 10, // a server that was away lags for seconds
 		}
 	}
+	if prepare != nil {
+		prepare(c)
+	}
 	for i := range c.options {
-		c.options[i].Routes = routes
+		if prepare == nil {
+			c.options[i].Routes = routes
+		}
 		c.start(i)
 		tb.Cleanup(func() { c.stop(i) })
 	}
@@ -129,7 +135,7 @@ func TestLaggingServerEndsNoRead(t *testing.T) {
 	}
 	t.Parallel()
 	const records, wanted, away, reads, eachOf = 150_000, 1_000, 2, 1_000, 40
-	c := startCluster(t)
+	c := startCluster(t, nil)
 	nc, err := nats.Connect(c.url(away), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)

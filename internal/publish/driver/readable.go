@@ -31,11 +31,24 @@ type Readable interface {
 // Reads reports whether it may have some of the events of objects, and whether it has all of them. For events of both kinds, some is that
 // of the events of objects. cluster is the only one of the events; "": any. Read returns an error if it has none.
 //
-// Only says in words what it has.
+// Only says in words what it has. Both may be known only after the first Read: until then, it has all.
 type Confined interface {
 	consume.Source
 	Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool)
 	Only() string
+}
+
+// Seeking is a Source that sends only what a query asks for, if Seeks is true.
+type Seeking interface {
+	consume.Source
+	Seeks() bool
+}
+
+// Keyed is a Source of several logs, in which the keys of records begin with the name of their
+// cluster. KeyedBy sets it, unless it is ""; it must be called before Read.
+type Keyed interface {
+	consume.Source
+	KeyedBy(cluster string)
 }
 
 // Partitioned is the Config of a bus with several logs. CopiesOf returns how many of the logs have a copy of an event about the stream.

@@ -95,9 +95,10 @@ func (e *OutsideError) Error() string {
 
 // confined is the stream of a reader that has fixed names and subjects. It does not filter.
 type confined struct {
-	bus   consume.JetStream
-	limit *subjectfilter.Limit
-	only  string
+	bus    consume.JetStream
+	limit  *subjectfilter.Limit
+	only   string
+	copies *copies // of the stream, which may copy less
 }
 
 // confine returns the stream for a reader with the consumers of a prefix.
@@ -107,16 +108,25 @@ func (c *Config) confine(bus consume.JetStream, consumers string) (*confined, er
 		return nil, fmt.Errorf("bus.nats.subject: %w", err)
 	}
 	bus.Consumers, bus.Subjects = consumers, c.Reader.Subjects
-	return &confined{bus, limit, c.Reader.only()}, nil
+	s := &confined{bus: bus, limit: limit, only: c.Reader.only(), copies: &copies{template: c.Subject}}
+	s.bus.OnOpen = s.copies.note
+	return s, nil
 }
 
 // Reads implements driver.Confined.
 func (s *confined) Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool) {
-	return s.limit.Reads(objects, events, cluster)
+	some, all = s.limit.Reads(objects, events, cluster)
+	_, copied := s.copies.reads(objects, events, cluster)
+	return some, all && copied
 }
 
 // Only implements driver.Confined.
-func (s *confined) Only() string { return s.only }
+func (s *confined) Only() string {
+	if copied := s.copies.only(); copied != "" {
+		return s.only + "; " + copied
+	}
+	return s.only
+}
 
 // Read implements consume.Source.
 func (s *confined) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,12 +42,15 @@ type relaySource struct {
 	choose func(context.Context, jetstream.Stream, *consume.Query) []string
 	// confined is the stream, without its connection, if the relay may read only a part of it; nil: choose selects the subjects.
 	confined *confined
+	copies   *copies // of the stream
 	dialer   *dialer
 }
 
 // Relay implements driver.Readable.
 func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
-	s := &relaySource{cfg: c, relay: *r, log: r.Log.With("relay", r.Name), dialer: c.dialer(context.Background(), nil)}
+	s := &relaySource{
+		cfg: c, relay: *r, log: r.Log.With("relay", r.Name), copies: &copies{template: c.Subject}, dialer: c.dialer(context.Background(), nil),
+	}
 	var err error
 	if s.options, _, err = c.options("bus.nats", func(error) {}); err != nil {
 		return nil, err
@@ -209,7 +213,7 @@ func (s *relaySource) bus(filtered *bool) consume.Source {
 		return &confined
 	}
 	return &consume.JetStream{
-		Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name,
+		Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name, OnOpen: s.copies.note,
 		Choose: func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
 			chosen := s.choose(ctx, stream, q)
 			*filtered = len(chosen) > 0
@@ -247,10 +251,11 @@ func (s *relaySource) SetNote(note []byte) { s.memo = note }
 
 // HasAll implements driver.Partial.
 func (s *relaySource) HasAll(o *consume.Objects) bool {
-	if s.confined == nil {
-		return true
+	objects := []consume.Objects{*o}
+	if _, all := s.copies.reads(objects, consume.AllEvents, s.relay.Cluster); !all || s.confined == nil {
+		return all
 	}
-	_, all := s.confined.Reads([]consume.Objects{*o}, consume.AllEvents, s.relay.Cluster)
+	_, all := s.confined.Reads(objects, consume.AllEvents, s.relay.Cluster)
 	return all
 }
 
@@ -375,7 +380,12 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	if err != nil {
 		return nil, nil, err
 	}
-	choose, err := subjectfilter.Choose(c.Subject, nil)
+	var isOther atomic.Bool // the stream has subjects that the template does not make
+	choose, err := subjectfilter.Choose(c.Subject, func(error) { isOther.Store(true) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
+	}
+	about, err := subjectfilter.About(c.Subject)
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
 	}
@@ -393,13 +403,22 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 		}
 		return err
 	}
-	bus := consume.JetStream{URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name}
+	bus := consume.JetStream{
+		URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name,
+		About: func(of string) consume.About {
+			if isOther.Load() {
+				return consume.About{}
+			}
+			return about(of)
+		},
+	}
 	if c.Reader != nil {
 		confined, err := c.confine(bus, c.Reader.Consumers)
 		return confined, explain, err
 	}
-	bus.Choose = choose
-	return &bus, explain, nil
+	s := &stream{bus, &copies{template: c.Subject}}
+	s.Choose, s.OnOpen = choose, s.copies.note
+	return s, explain, nil
 }
 
 func refusesCredentials(err error) bool {

@@ -1,0 +1,100 @@
+package kafka_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/test/build"
+	"github.com/kubecdc/kubecdc/test/kafka"
+)
+
+// A user who may read one namespace's topic gets exact answers about that namespace. Answers
+// about others, whose topics the brokers hide, are not exact.
+func TestConfinedUserIsNotCertainOfOtherTopics(t *testing.T) {
+	t.Parallel()
+	c := kafka.Start(t, kafka.Options{Secure: true, Properties: map[string]string{
+		"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"super.users":           "User:ANONYMOUS",
+	}})
+	binary := build.SharedAgent(t)
+	for _, topic := range []string{"cdc.prod.shop", "cdc.prod.bank", "cdc.prod._"} {
+		if err := c.CreateTopic(t.Context(), topic, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		body := "" // a tombstone, which readers skip
+		putAround(t, c, topic, 1, "prod/core/configmaps/shop/gone", []byte(body))
+	}
+	transport := &kafkago.Transport{ClientID: "kubecdc-test"}
+	defer transport.CloseIdleConnections()
+	client := &kafkago.Client{Addr: kafkago.TCP(c.Inside()...), Timeout: 30 * time.Second, Transport: transport}
+	var rules []kafkago.ACLEntry
+	for _, operation := range []kafkago.ACLOperationType{kafkago.ACLOperationTypeDescribe, kafkago.ACLOperationTypeRead} {
+		rules = append(rules, kafkago.ACLEntry{
+			ResourceType: kafkago.ResourceTypeTopic, ResourceName: "cdc.prod.shop", ResourcePatternType: kafkago.PatternTypeLiteral,
+			Principal: "User:" + c.Security().User, Host: "*", Operation: operation, PermissionType: kafkago.ACLPermissionTypeAllow,
+		})
+	}
+	res, err := client.CreateACLs(t.Context(), &kafkago.CreateACLsRequest{ACLs: rules})
+	if err = errors.Join(append([]error{err}, res.Errors...)...); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	password := filepath.Join(dir, "password")
+	write1(t, password, c.Security().Password+"\n")
+	config := func(name, brokers, sasl string) string {
+		file := filepath.Join(dir, name)
+		text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\ncluster: prod\nbus: {kafka: {brokers: [%q], topic: \"cdc.{cluster}.{namespace}\"%s}}\n", brokers, sasl)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	confined := config("confined.yaml", c.BrokersAt(kafka.SASL)[0],
+		fmt.Sprintf(", sasl: {mechanism: PLAIN, user: %q, passwordFile: %q}", c.Security().User, password))
+	whole := config("whole.yaml", c.Inside()[0], "")
+	const exact, notExact = 0, 3
+	for _, tc := range []struct {
+		file string
+		code int
+		args []string
+	}{
+		{confined, exact, []string{"get", "cm", "-n", "shop", "--at"}},
+		{confined, exact, []string{"get", "cm/settings", "-n", "shop", "--at"}},
+		{confined, exact, []string{"history", "deploy/web", "-n", "shop", "--until"}},
+		{confined, exact, []string{"diff", "2026-11-20T14:02:00Z", "-n", "shop"}},
+		{confined, notExact, []string{"get", "cm", "-n", "bank", "--at"}},
+		{confined, notExact, []string{"get", "cm", "-n", "none", "--at"}},
+		{confined, notExact, []string{"get", "cm", "-A", "--at"}},
+		{confined, notExact, []string{"get", "crd", "--at"}},
+		{confined, notExact, []string{"history", "cm", "--until"}},
+		{confined, notExact, []string{"diff", "2026-11-20T14:02:00Z", "-A"}},
+		{whole, exact, []string{"get", "cm", "-A", "--at"}},
+		{whole, exact, []string{"get", "cm", "-n", "none", "--at"}},
+	} {
+		args := append(tc.args, "2026-11-20T14:05:00Z", "--exact", "--config", tc.file)
+		var said bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), binary, args...)
+		cmd.Stderr = &said
+		began := time.Now()
+		err := cmd.Run()
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%q took %s", args, took)
+		}
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != tc.code {
+			t.Errorf("%q: %v, want the exit code %d: %s", args, err, tc.code, &said)
+		}
+		const only = "the reader sees only the topics cdc.prod.shop"
+		if isSaid := strings.Contains(said.String(), only); isSaid != (tc.code == notExact) {
+			t.Errorf("%q: it says %s", args, &said)
+		}
+	}
+}
