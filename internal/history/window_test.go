@@ -198,28 +198,41 @@ func TestProgressAroundAMomentIsEnough(t *testing.T) {
 		case 1:
 			moment = timeline.Now(end)
 		}
-		ask := func(spares bool) map[string]timeline.Scope {
-			s.spares, s.read = spares, 0
-			r := &history.Record{Source: s, Seek: true}
+		type question func(r *history.Record) ([]timeline.Scope, error)
+		state := func(r *history.Record) ([]timeline.Scope, error) {
 			states, _, err := r.States(t.Context(), &history.Selection{}, moment)
+			if err != nil {
+				return nil, err
+			}
+			return states[0].Scopes(), nil
+		}
+		versions := func(r *history.Record) ([]timeline.Scope, error) {
+			scopes, _, err := r.Versions(t.Context(), &history.Selection{}, nil, moment, func(*timeline.Version, *consume.Event) error { return nil })
+			return scopes, err
+		}
+		ask := func(q question, spares bool) map[string]timeline.Scope {
+			s.spares, s.read = spares, 0
+			scopes, err := q(&history.Record{Source: s, Seek: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			out := map[string]timeline.Scope{}
-			for _, scope := range states[0].Scopes() {
+			for _, scope := range scopes {
 				out[scope.Name] = scope
 			}
 			return out
 		}
-		want, got := ask(false), ask(true)
-		for name := range want {
-			if got[name].Certainty != want[name].Certainty {
-				t.Fatalf("%s at %s: %v, and from all progress %v\n%+v\n%+v", name, moment, got[name].Certainty, want[name].Certainty, got[name], want[name])
+		for _, q := range []question{state, versions} {
+			want, got := ask(q, false), ask(q, true)
+			for name := range want {
+				if got[name].Certainty != want[name].Certainty {
+					t.Fatalf("%s at %s: %v, and from all progress %v\n%+v\n%+v", name, moment, got[name].Certainty, want[name].Certainty, got[name], want[name])
+				}
 			}
-		}
-		for name, scope := range got { // it may read a little further, and find scopes that start after the moment
-			if _, isWanted := want[name]; !isWanted && scope.Certainty != timeline.Unknown {
-				t.Fatalf("%s at %s: %v, and all progress does not show it", name, moment, scope.Certainty)
+			for name, scope := range got { // it may read a little further, and find scopes that start after the moment
+				if _, isWanted := want[name]; !isWanted && scope.Certainty != timeline.Unknown {
+					t.Fatalf("%s at %s: %v, and all progress does not show it", name, moment, scope.Certainty)
+				}
 			}
 		}
 	})
@@ -243,18 +256,24 @@ func TestEarlierProgressIsNotRead(t *testing.T) {
 		}
 	}
 	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
+	moment := timeline.At(begin.Add(20 * time.Hour))
 	for _, asked := range []*history.Selection{{}, pods} {
-		s.read = 0
 		r := &history.Record{Source: s, Seek: true}
-		states, _, err := r.States(t.Context(), asked, timeline.At(begin.Add(20*time.Hour)))
-		if err != nil {
-			t.Fatal(err)
+		judge := func(what string, scopes []timeline.Scope, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if worst := timeline.Worst(scopes); worst != timeline.Exact {
+				t.Errorf("the %s is %v", what, worst)
+			}
+			if s.read > 100 {
+				t.Errorf("the %s reads %d progress events", what, s.read)
+			}
+			s.read = 0
 		}
-		if worst := timeline.Worst(states[0].Scopes()); worst != timeline.Exact {
-			t.Errorf("the state is %v", worst)
-		}
-		if s.read > 100 {
-			t.Errorf("%d progress events are read", s.read)
-		}
+		states, _, err := r.States(t.Context(), asked, moment)
+		judge("state", states[0].Scopes(), err)
+		scopes, _, err := r.Versions(t.Context(), asked, nil, moment, func(*timeline.Version, *consume.Event) error { return nil })
+		judge("history", scopes, err)
 	}
 }
