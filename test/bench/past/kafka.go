@@ -55,15 +55,34 @@ func (t *topic) send(ctx context.Context, i int, p *partition) error {
 			if !ok {
 				return nil
 			}
-			answer, err := t.client.Produce(ctx, &kafkago.ProduceRequest{
-				Topic: t.name, Partition: i, RequiredAcks: kafkago.RequireAll, Compression: t.codec, Records: kafkago.NewRecordReader(batch...),
-			})
-			if err == nil {
-				err = answer.Error
-			}
-			if err != nil {
+			if err := t.produce(ctx, i, batch); err != nil {
 				return fmt.Errorf("produce to %s/%d: %w", t.name, i, err)
 			}
+		}
+	}
+}
+
+// produce sends a batch until the broker has it. On a busy machine, a broker may lose its lead for
+// a moment.
+func (t *topic) produce(ctx context.Context, i int, batch []kafkago.Record) error {
+	const (
+		pause = time.Second
+		tries = 60
+	)
+	for try := 1; ; try++ {
+		answer, err := t.client.Produce(ctx, &kafkago.ProduceRequest{
+			Topic: t.name, Partition: i, RequiredAcks: kafkago.RequireAll, Compression: t.codec, Records: kafkago.NewRecordReader(batch...),
+		})
+		if err == nil {
+			err = answer.Error
+		}
+		if !errors.Is(err, kafkago.NotLeaderForPartition) || try == tries {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
