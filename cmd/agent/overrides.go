@@ -21,13 +21,16 @@ func addLogLevel(cmd *cobra.Command, o *agent.Overrides) {
 	completeWords(cmd, "log-level", levels...)
 }
 
-// completeKeys completes a flag with the keys of the configuration.
+// completeKeys completes a flag with the keys of the configuration. They are listed when they are
+// asked for: that takes longer than the start of a command.
 func completeKeys(cmd *cobra.Command, flag string) {
-	keys := make([]cobra.Completion, 0, len(config.Keys()))
-	for _, key := range config.Keys() {
-		if !strings.Contains(key, "[]") {
-			keys = append(keys, key+"=")
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var keys []cobra.Completion
+		for _, key := range config.Keys() {
+			if !strings.Contains(key, "[]") {
+				keys = append(keys, key+"=")
+			}
 		}
-	}
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(keys, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)) // fails for flags that do not exist
+		return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}) // fails for flags that do not exist
 }

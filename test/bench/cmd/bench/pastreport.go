@@ -131,7 +131,7 @@ func (r *PastReport) judge() {
 		r.goal(name+", certainty", "exact", fmt.Sprintf("%d of %d are not", a.Inexact, 2*a.Runs), a.Inexact == 0, true)
 		for k, name := range lengthNames {
 			if c := a.of(k).Cold; c != nil {
-				const soon = 1.5 // s; then it must be shown
+				const soon = 3 // s; then it must be shown
 				r.goal(fmt.Sprintf("%s: %s, cold, %s", a.Bus, a.Question, name), "progress is shown",
 					fmt.Sprintf("%.1f s, shown: %t", c.Seconds, c.Shown), c.Shown || c.Seconds < soon, true)
 			}
