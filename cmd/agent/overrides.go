@@ -24,13 +24,13 @@ func addLogLevel(cmd *cobra.Command, o *agent.Overrides) {
 // completeKeys completes a flag with the keys of the configuration. They are listed when they are
 // asked for: that takes longer than the start of a command.
 func completeKeys(cmd *cobra.Command, flag string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		var keys []cobra.Completion
+	complete := func(*cobra.Command, []string, string) (keys []cobra.Completion, _ cobra.ShellCompDirective) {
 		for _, key := range config.Keys() {
 			if !strings.Contains(key, "[]") {
 				keys = append(keys, key+"=")
 			}
 		}
 		return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	}) // fails for flags that do not exist
+	}
+	_ = cmd.RegisterFlagCompletionFunc(flag, complete) // fails for flags that do not exist
 }

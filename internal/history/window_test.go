@@ -164,6 +164,8 @@ func (w *writerOfDay) report(s *storedRecord, at, stored time.Time, ends bool) {
 	s.add(stored, consume.Event{Type: consume.TypeProgress, Time: at, Progress: p})
 }
 
+func ignore(*timeline.Version, *consume.Event) error { return nil }
+
 // An answer from the progress around a moment is as certain as one from all of it. Agents are killed
 // and start again, their clocks differ from that of the bus, and the bus is away.
 func TestProgressAroundAMomentIsEnough(t *testing.T) {
@@ -207,7 +209,7 @@ func TestProgressAroundAMomentIsEnough(t *testing.T) {
 			return states[0].Scopes(), nil
 		}
 		versions := func(r *history.Record) ([]timeline.Scope, error) {
-			scopes, _, err := r.Versions(t.Context(), &history.Selection{}, nil, moment, func(*timeline.Version, *consume.Event) error { return nil })
+			scopes, _, err := r.Versions(t.Context(), &history.Selection{}, nil, moment, ignore)
 			return scopes, err
 		}
 		ask := func(q question, spares bool) map[string]timeline.Scope {
@@ -226,7 +228,8 @@ func TestProgressAroundAMomentIsEnough(t *testing.T) {
 			want, got := ask(q, false), ask(q, true)
 			for name := range want {
 				if got[name].Certainty != want[name].Certainty {
-					t.Fatalf("%s at %s: %v, and from all progress %v\n%+v\n%+v", name, moment, got[name].Certainty, want[name].Certainty, got[name], want[name])
+					t.Fatalf("%s at %s: %v, and from all progress %v\n%+v\n%+v", name, moment,
+						got[name].Certainty, want[name].Certainty, got[name], want[name])
 				}
 			}
 			for name, scope := range got { // it may read a little further, and find scopes that start after the moment
@@ -273,7 +276,7 @@ func TestEarlierProgressIsNotRead(t *testing.T) {
 		}
 		states, _, err := r.States(t.Context(), asked, moment)
 		judge("state", states[0].Scopes(), err)
-		scopes, _, err := r.Versions(t.Context(), asked, nil, moment, func(*timeline.Version, *consume.Event) error { return nil })
+		scopes, _, err := r.Versions(t.Context(), asked, nil, moment, ignore)
 		judge("history", scopes, err)
 	}
 }

@@ -251,7 +251,7 @@ func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
 	for n, e := range w.log {
 		if s.Done() {
 			if !isDone(n) || isDone(n-1) {
-				w.t.Fatalf("at %s: done after %d records; asked once, after %d: %t, and one before: %t", m, n, n, isDone(n), isDone(n-1))
+				w.t.Fatalf("at %s: done after %d records; asked once, then: %t, and one record before: %t", m, n, isDone(n), isDone(n-1))
 			}
 			if slices.ContainsFunc(s.Scopes(), func(s timeline.Scope) bool { return len(s.DeadLetters) > 0 }) {
 				return // a later snapshot may show their objects

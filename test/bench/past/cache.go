@@ -55,8 +55,11 @@ func (c *Count) add(e Event) {
 	}
 }
 
+// Say tells a person how far the work is. The arguments are those of fmt.Printf.
+type Say func(format string, args ...any)
+
 // fill writes a record with put, and says every few seconds how far it is.
-func fill(ctx context.Context, o Options, say func(format string, args ...any), put func(Event) error) (*Contents, error) {
+func fill(ctx context.Context, o Options, say Say, put func(Event) error) (*Contents, error) {
 	r, err := New(o)
 	if err != nil {
 		return nil, err
@@ -73,7 +76,8 @@ func fill(ctx context.Context, o Options, say func(format string, args ...any), 
 		}
 		if time.Since(told) > 5*time.Second {
 			told = time.Now()
-			say("writing the record: day %d of %d", int(e.Time.Sub(o.Begin)/(24*time.Hour))+1, int(o.End.Sub(o.Begin)/(24*time.Hour))+1)
+			day := func(t time.Time) int { return int(t.Sub(o.Begin)/(24*time.Hour)) + 1 }
+			say("writing the record: day %d of %d", day(e.Time), day(o.End))
 		}
 		return errors.Join(put(e), context.Cause(ctx))
 	})
@@ -97,7 +101,7 @@ type Cached struct {
 // Open opens the record of a bus in the cache. write makes it in an empty directory, unless it is
 // there. Another process that has opened it is waited for.
 func Open(
-	ctx context.Context, bus string, o Options, say func(format string, args ...any), write func(dir string) (*Contents, error),
+	ctx context.Context, bus string, o Options, say Say, write func(dir string) (*Contents, error),
 ) (_ *Cached, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

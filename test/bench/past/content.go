@@ -17,11 +17,15 @@ func content(ref *object.Ref, rv uint64, born time.Time) []byte {
 	if ref.Namespace() != "" {
 		namespace = fmt.Sprintf(`"namespace":%q,`, ref.Namespace())
 	}
-	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,%s"uid":%q,"resourceVersion":"%d","generation":%d,`+
-		`"creationTimestamp":%q,"labels":{"app.kubernetes.io/name":%q,"app.kubernetes.io/managed-by":"Helm","team":"payments","tier":"backend"},`+
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,%s"uid":%q,"resourceVersion":"%d",`+
+		`"generation":%d,`+
+		`"creationTimestamp":%q,"labels":{"app.kubernetes.io/name":%q,"app.kubernetes.io/managed-by":"Helm",`+
+		`"team":"payments","tier":"backend"},`+
 		`"annotations":{"meta.helm.sh/release-name":"web","meta.helm.sh/release-namespace":"shop"}},"spec":{"replicas":%d,`+
-		`"selector":{"matchLabels":{"app.kubernetes.io/name":%q}},"template":{"spec":{"serviceAccountName":"web","containers":[{"name":"web",`+
-		`"image":"registry.example.com/shop/web@sha256:%016x%016x%016x%016x","ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],`+
+		`"selector":{"matchLabels":{"app.kubernetes.io/name":%q}},`+
+		`"template":{"spec":{"serviceAccountName":"web","containers":[{"name":"web",`+
+		`"image":"registry.example.com/shop/web@sha256:%016x%016x%016x%016x",`+
+		`"ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],`+
 		`"resources":{"requests":{"cpu":"100m","memory":"128Mi"},"limits":{"memory":"256Mi"}}}]}}},`+
 		`"status":{"observedGeneration":%d,"replicas":%d,"readyReplicas":%d,`+
 		`"conditions":[{"type":"Available","status":"True","reason":"MinimumReplicasAvailable"}]}}`,

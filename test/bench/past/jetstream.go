@@ -35,7 +35,14 @@ type jetStream struct {
 // the server would remove what is older.
 func newJetStream(dir string) (_ *jetStream, err error) {
 	s, err := server.NewServer(&server.Options{
-		ServerName: "past", DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true, JetStreamMaxStore: maxStore,
+		ServerName: "past",
+		DontListen: true,
+		NoSigs:     true,
+		NoLog:      true,
+
+		JetStream:         true,
+		JetStreamMaxStore: maxStore,
+		StoreDir:          dir,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store of a JetStream: %w", err)
@@ -51,8 +58,16 @@ func newJetStream(dir string) (_ *jetStream, err error) {
 		return nil, errors.New("store of a JetStream: not ready after 30 s")
 	}
 	c := server.StreamConfig{
-		Name: streamName, Subjects: []string{"kubecdc." + Cluster + ".>"}, Storage: server.FileStorage, Replicas: 1,
-		Discard: server.DiscardNew, AllowDirect: true, Duplicates: 2 * time.Minute, MaxMsgs: -1, MaxBytes: -1, MaxMsgsPer: -1,
+		Name:        streamName,
+		Subjects:    []string{"kubecdc." + Cluster + ".>"},
+		Storage:     server.FileStorage,
+		Replicas:    1,
+		Discard:     server.DiscardNew,
+		AllowDirect: true,
+		Duplicates:  2 * time.Minute,
+		MaxMsgs:     -1,
+		MaxBytes:    -1,
+		MaxMsgsPer:  -1,
 	}
 	empty, err := emptyStream(c)
 	if err != nil {
@@ -104,7 +119,7 @@ func (j *jetStream) close() {
 }
 
 // FillJetStream writes a record to the directories of two servers: whole, and from o.Short on.
-func FillJetStream(ctx context.Context, whole, short string, o Options, say func(format string, args ...any)) (_ *Contents, err error) {
+func FillJetStream(ctx context.Context, whole, short string, o Options, say Say) (*Contents, error) {
 	var all []*jetStream
 	defer func() {
 		for _, j := range all {

@@ -35,9 +35,9 @@ type partition struct {
 	batches chan []kafkago.Record // holds one; closed by topic.close
 }
 
-// newTopic starts a goroutine for each partition, which ends with ctx or close.
-func newTopic(ctx context.Context, g *errgroup.Group, name string, client *kafkago.Client, partitions int, codec kafkago.Compression) *topic {
-	t := &topic{name: name, client: client, codec: codec}
+// newTopic gives a topic its partitions, and starts a goroutine for each, which ends with ctx or
+// close.
+func newTopic(ctx context.Context, g *errgroup.Group, t *topic, partitions int) *topic {
 	for i := range partitions {
 		p := &partition{batches: make(chan []kafkago.Record, 1)}
 		t.partitions = append(t.partitions, p)
@@ -71,7 +71,11 @@ func (t *topic) produce(ctx context.Context, i int, batch []kafkago.Record) erro
 	)
 	for try := 1; ; try++ {
 		answer, err := t.client.Produce(ctx, &kafkago.ProduceRequest{
-			Topic: t.name, Partition: i, RequiredAcks: kafkago.RequireAll, Compression: t.codec, Records: kafkago.NewRecordReader(batch...),
+			Topic:        t.name,
+			Partition:    i,
+			RequiredAcks: kafkago.RequireAll,
+			Compression:  t.codec,
+			Records:      kafkago.NewRecordReader(batch...),
 		})
 		if err == nil {
 			err = answer.Error
@@ -117,7 +121,9 @@ func (t *topic) putTo(ctx context.Context, i int, e Event, key []byte) error {
 	}
 	p.size += len(key) + len(e.Body)
 	p.records = append(p.records, kafkago.Record{
-		Time: e.Time, Key: kafkago.NewBytes(key), Value: kafkago.NewBytes(e.Body),
+		Time:    e.Time,
+		Key:     kafkago.NewBytes(key),
+		Value:   kafkago.NewBytes(e.Body),
 		Headers: []kafkago.Header{{Key: "content-type", Value: []byte(contentType)}},
 	})
 	return nil
@@ -159,7 +165,7 @@ type Kafka struct {
 }
 
 // Fill writes a record to the topics.
-func (k *Kafka) Fill(ctx context.Context, o Options, say func(format string, args ...any)) (*Contents, error) {
+func (k *Kafka) Fill(ctx context.Context, o Options, say Say) (*Contents, error) {
 	transport := &kafkago.Transport{}
 	defer transport.CloseIdleConnections()
 	client := &kafkago.Client{Addr: kafkago.TCP(k.Brokers...), Transport: transport, Timeout: time.Minute}
@@ -170,10 +176,10 @@ func (k *Kafka) Fill(ctx context.Context, o Options, say func(format string, arg
 	g, ctx := errgroup.WithContext(ctx)
 	var whole, short *topic
 	if k.Whole != "" {
-		whole = newTopic(ctx, g, k.Whole, client, k.Partitions, codec)
+		whole = newTopic(ctx, g, &topic{name: k.Whole, client: client, codec: codec}, k.Partitions)
 	}
 	if k.Short != "" {
-		short = newTopic(ctx, g, k.Short, client, k.Partitions, codec)
+		short = newTopic(ctx, g, &topic{name: k.Short, client: client, codec: codec}, k.Partitions)
 	}
 	var contents *Contents
 	g.Go(func() (err error) {

@@ -26,7 +26,13 @@ import (
 func options() past.Options {
 	end := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	return past.Options{
-		Changes: 4_000, Objects: 400, Namespaces: 10, Resources: 20, Begin: end.Add(-130 * time.Hour), Short: end.Add(-40 * time.Hour), End: end,
+		Changes:    4_000,
+		Objects:    400,
+		Namespaces: 10,
+		Resources:  20,
+		Begin:      end.Add(-130 * time.Hour),
+		Short:      end.Add(-40 * time.Hour),
+		End:        end,
 	}
 }
 
@@ -99,7 +105,8 @@ func TestProgressIsThatOfAnAgent(t *testing.T) {
 				t.Errorf("%s, %s: %q", rec.ID, e.Subject, rec.Problems)
 			}
 		case rec.Stream == "" && rec.Op != oracle.Read: // Each change is observed at once.
-			want[rec.Key] = append(want[rec.Key], oracle.Expectation{ID: rec.ID, Op: rec.Op, Key: rec.Key, Rev: rec.Rev, Seen: rec.Time})
+			x := oracle.Expectation{ID: rec.ID, Op: rec.Op, Key: rec.Key, Rev: rec.Rev, Seen: rec.Time}
+			want[rec.Key] = append(want[rec.Key], x)
 		}
 		return nil
 	})
@@ -187,7 +194,7 @@ func judgeTimes(t *testing.T, url string, want int) {
 			t.Fatal(err)
 		}
 		if late := meta.Timestamp.Sub(e.Time); late < 0 || late > time.Second || meta.Sequence.Stream != uint64(n) {
-			t.Fatalf("record %d of %s is the one with sequence %d, and was stored at %s", n, e.Time, meta.Sequence.Stream, meta.Timestamp)
+			t.Fatalf("record %d of %s has sequence %d, and was stored at %s", n, e.Time, meta.Sequence.Stream, meta.Timestamp)
 		}
 		if meta.NumPending == 0 {
 			if n != want {
@@ -281,7 +288,8 @@ func TestJetStreamSendsWhatIsAskedFor(t *testing.T) {
 		if got, most := w.Taken(), 3*(object+streams)+around+rest; got > most {
 			t.Errorf("%v: history took %d bytes, want %d at most", of, got, most)
 		}
-		kubecdc(t, "tail", of.Resource+"/"+of.Name, "-n", of.Namespace, "--since", "all", "--no-follow", "-o", "json", "--bus", via)
+		kubecdc(t, "tail", of.Resource+"/"+of.Name, "-n", of.Namespace, "--since", "all", "--no-follow", "-o", "json",
+			"--bus", via)
 		if got, most := w.Taken(), object+streams+r.progress+rest; got > most {
 			t.Errorf("%v: tail took %d bytes, want %d at most", of, got, most)
 		}
@@ -309,7 +317,8 @@ func TestJetStreamSendsWhatIsAskedFor(t *testing.T) {
 	if least := o.Objects / o.Namespaces / 2; namespaced < least {
 		t.Errorf("the namespace has %d objects, want %d at least", namespaced, least)
 	}
-	hour := versions(t, kubecdc(t, "history", "all", "-n", "team-3", "--since", o.End.Add(-time.Hour).Format(time.RFC3339), "-o", "json", "--bus", bus))
+	since := o.End.Add(-time.Hour).Format(time.RFC3339)
+	hour := versions(t, kubecdc(t, "history", "all", "-n", "team-3", "--since", since, "-o", "json", "--bus", bus))
 	if want := contents.LastHour["team-3"]; hour != want {
 		t.Errorf("the last hour of the namespace has %d versions, want %d", hour, want)
 	}
@@ -322,7 +331,8 @@ func TestKafkaSendsWhatIsAskedFor(t *testing.T) {
 	}
 	const partitions = 12
 	o := options()
-	o.Changes, o.Begin = 30_000, o.End.Add(-12*time.Hour) // enough that requests other than those for records do not matter
+	// Enough that requests other than those for records do not matter.
+	o.Changes, o.Begin = 30_000, o.End.Add(-12*time.Hour)
 	o.Short = o.Begin
 	var w *Wire
 	c := kafka.Start(t, kafka.Options{Advertise: func(_ int, _ kafka.Listener, addr string) (string, error) {
@@ -334,13 +344,14 @@ func TestKafkaSendsWhatIsAskedFor(t *testing.T) {
 	}
 	since := o.End.Add(-5 * time.Hour)
 	sizes := make([]int64, partitions) // since then
-	k := past.Kafka{Brokers: c.Inside(), Whole: "kubecdc", Partitions: partitions, Plain: true, OnPut: func(e past.Event, to []int) {
+	k := past.Kafka{Brokers: c.Inside(), Whole: "kubecdc", Partitions: partitions, Plain: true}
+	k.OnPut = func(e past.Event, to []int) {
 		for _, i := range to {
 			if !e.Time.Before(since) {
 				sizes[i] += int64(len(e.PartitionKey) + len(e.Body))
 			}
 		}
-	}}
+	}
 	if _, err := k.Fill(t.Context(), o, t.Logf); err != nil {
 		t.Fatal(err)
 	}

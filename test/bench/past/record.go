@@ -220,7 +220,11 @@ func (r *Record) begin(away object.Interruption) error {
 	isFirst := away.From.IsZero()
 	for _, k := range r.kinds {
 		s := &object.StreamEvent{
-			Kind: object.ScopeStarted, ResourceVersion: r.rv, Initial: isFirst, Continued: !isFirst, Observation: r.observation(),
+			Kind:            object.ScopeStarted,
+			ResourceVersion: r.rv,
+			Initial:         isFirst,
+			Continued:       !isFirst,
+			Observation:     r.observation(),
 		}
 		if err := r.stream(k, s); err != nil {
 			return err
@@ -261,19 +265,29 @@ func (r *Record) snapshot() error {
 		id := fmt.Sprintf("%s-%d", r.now.UTC().Format("20060102T150405.000Z"), r.rv)
 		at := r.rv
 		started := &object.StreamEvent{
-			Kind: object.SnapshotStarted, Snapshot: id, ResourceVersion: at, Objects: len(of[k]), Initial: isFirst, Observation: r.observation(),
+			Kind:            object.SnapshotStarted,
+			Snapshot:        id,
+			ResourceVersion: at,
+			Objects:         len(of[k]),
+			Initial:         isFirst,
+			Observation:     r.observation(),
 		}
 		if err := r.stream(k, started); err != nil {
 			return err
 		}
 		for _, t := range of[k] {
 			r.advance(r.now.Add(readTakes))
-			d := &object.Delta{Op: object.Read, Ref: t.ref, After: r.version(t), ResourceVersion: t.rv, Snapshot: id, Scope: k.String()}
-			if err := r.write(d); err != nil {
+			d := &object.Delta{Op: object.Read, After: r.version(t), ResourceVersion: t.rv, Snapshot: id}
+			if err := r.object(t, d); err != nil {
 				return err
 			}
 		}
-		completed := &object.StreamEvent{Kind: object.SnapshotCompleted, Snapshot: id, ResourceVersion: at, Objects: len(of[k])}
+		completed := &object.StreamEvent{
+			Kind:            object.SnapshotCompleted,
+			Snapshot:        id,
+			ResourceVersion: at,
+			Objects:         len(of[k]),
+		}
 		if err := r.stream(k, completed); err != nil {
 			return err
 		}
@@ -289,21 +303,25 @@ func (r *Record) change() error {
 	r.rv += 1 + r.rng.Uint64N(3) // others write, too
 	before, previous := r.version(t), t.rv
 	if r.rng.IntN(replacedOf) == 0 {
-		gone := &object.Delta{Op: object.Deleted, Ref: t.ref, Before: before, ResourceVersion: r.rv, Previous: previous, Scope: t.kind.String()}
-		if err := r.write(gone); err != nil {
+		gone := &object.Delta{Op: object.Deleted, Before: before, ResourceVersion: r.rv, Previous: previous}
+		if err := r.object(t, gone); err != nil {
 			return err
 		}
 		t.replaced++
 		r.create(i)
-		return r.write(&object.Delta{Op: object.Created, Ref: t.ref, After: r.version(t), ResourceVersion: t.rv, Scope: t.kind.String()})
+		return r.object(t, &object.Delta{Op: object.Created, After: r.version(t), ResourceVersion: t.rv})
 	}
 	t.rv = r.rv
 	t.versions++
 	r.last[t.kind] = r.rv
-	by := fmt.Appendf(nil, `[{"manager":"kube-controller-manager","operation":"Update","time":%q}]`, r.now.UTC().Format(time.RFC3339))
-	return r.write(&object.Delta{
-		Op: object.Updated, Ref: t.ref, Before: before, After: r.version(t), ResourceVersion: t.rv, Previous: previous,
-		ChangedBy: by, Scope: t.kind.String(),
+	at := r.now.UTC().Format(time.RFC3339)
+	return r.object(t, &object.Delta{
+		Op:              object.Updated,
+		Before:          before,
+		After:           r.version(t),
+		ResourceVersion: t.rv,
+		Previous:        previous,
+		ChangedBy:       fmt.Appendf(nil, `[{"manager":"kube-controller-manager","operation":"Update","time":%q}]`, at),
 	})
 }
 
@@ -316,7 +334,13 @@ func (r *Record) version(t *thing) *object.Object {
 // change.
 func (r *Record) progress(ends bool) error {
 	r.run.reports++
-	p := &object.Report{Number: r.run.reports, Since: r.run.began, Ends: ends, To: r.run.shownAt, SnapshotBegan: r.snapshotBegan}
+	p := &object.Report{
+		Number:        r.run.reports,
+		Since:         r.run.began,
+		Ends:          ends,
+		To:            r.run.shownAt,
+		SnapshotBegan: r.snapshotBegan,
+	}
 	if since := r.now.Add(-repeatsFor); since.After(p.Since) {
 		p.Since = since
 	}
@@ -338,6 +362,12 @@ func (r *Record) progress(ends bool) error {
 	}
 	r.run.shown, r.run.shownAt = r.rv, r.now
 	return nil
+}
+
+// object writes a delta of an object.
+func (r *Record) object(t *thing, d *object.Delta) error {
+	d.Ref, d.Scope = t.ref, t.kind.String()
+	return r.write(d)
 }
 
 func (r *Record) stream(k *kind, s *object.StreamEvent) error {

@@ -19,28 +19,30 @@ type kind struct {
 // resources returns the first n resources, of which the first one is deployments. Those of
 // Kubernetes have most of the objects, and custom resources follow.
 func resources(n int) []*kind {
+	in := func(group, version, name, singular string, weight int) *kind {
+		r := object.Resource{Group: group, Version: version, Name: name, Kind: singular, Namespaced: true}
+		return &kind{r, weight}
+	}
 	all := []*kind{
-		{object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}, 60},
-		{object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}, 220},
-		{object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}, 120},
-		{object.Resource{Version: "v1", Name: "services", Kind: "Service", Namespaced: true}, 60},
-		{object.Resource{Group: "apps", Version: "v1", Name: "replicasets", Kind: "ReplicaSet", Namespaced: true}, 180},
-		{object.Resource{Group: "discovery.k8s.io", Version: "v1", Name: "endpointslices", Kind: "EndpointSlice", Namespaced: true}, 60},
-		{object.Resource{Group: "batch", Version: "v1", Name: "jobs", Kind: "Job", Namespaced: true}, 40},
-		{object.Resource{Version: "v1", Name: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}, 40},
-		{object.Resource{Version: "v1", Name: "persistentvolumeclaims", Kind: "PersistentVolumeClaim", Namespaced: true}, 20},
-		{object.Resource{Group: "autoscaling", Version: "v2", Name: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true}, 20},
-		{object.Resource{Group: "policy", Version: "v1", Name: "poddisruptionbudgets", Kind: "PodDisruptionBudget", Namespaced: true}, 20},
-		{object.Resource{Group: "networking.k8s.io", Version: "v1", Name: "ingresses", Kind: "Ingress", Namespaced: true}, 20},
+		in("apps", "v1", "deployments", "Deployment", 60),
+		in("", "v1", "pods", "Pod", 220),
+		in("", "v1", "configmaps", "ConfigMap", 120),
+		in("", "v1", "services", "Service", 60),
+		in("apps", "v1", "replicasets", "ReplicaSet", 180),
+		in("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", 60),
+		in("batch", "v1", "jobs", "Job", 40),
+		in("", "v1", "serviceaccounts", "ServiceAccount", 40),
+		in("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", 20),
+		in("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", 20),
+		in("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", 20),
+		in("networking.k8s.io", "v1", "ingresses", "Ingress", 20),
 		{object.Resource{Version: "v1", Name: "nodes", Kind: "Node"}, 5},
 		{object.Resource{Version: "v1", Name: "persistentvolumes", Kind: "PersistentVolume"}, 20},
 		{object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}, 5},
 	}
 	for k := len(all); k < n; k++ {
 		name := fmt.Sprintf("widget%02d", k)
-		all = append(all, &kind{object.Resource{
-			Group: "shop.example.com", Version: "v1", Name: name + "s", Kind: "W" + name[1:], Namespaced: true,
-		}, 2})
+		all = append(all, in("shop.example.com", "v1", name+"s", "W"+name[1:], 2))
 	}
 	return all[:n]
 }

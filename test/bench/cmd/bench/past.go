@@ -175,7 +175,8 @@ func (w *pastWorld) questions(since *time.Time) []question {
 			return []string{"get", "all", "-n", namespace(i), "--at", noon}
 		}},
 		question{name: "history of a namespace, last hour", most: 300 * time.Millisecond, argv: func(i int) []string {
-			return []string{"history", "all", "-n", namespace(i), "--since", format(w.o.End.Add(-pastRest - time.Hour)), "--until", until}
+			hourBefore := format(w.o.End.Add(-pastRest - time.Hour))
+			return []string{"history", "all", "-n", namespace(i), "--since", hourBefore, "--until", until}
 		}},
 		question{name: "state of everything at a noon", most: 3 * time.Second, argv: func(int) []string {
 			return []string{"get", "all", "--at", noon}
@@ -224,7 +225,8 @@ func (w *pastWorld) warm(ctx context.Context, q *question, a *Asked) error {
 				return err
 			}
 			isSlow = isSlow || pair[k].seconds > patience.Seconds()
-			w.say("%s, %s: %.3f s, CPU %.3f s, %s bytes", q.name, lengthNames[k], pair[k].seconds, pair[k].cpu, grouped(pair[k].answer))
+			w.say("%s, %s: %.3f s, CPU %.3f s, %s bytes", q.name, lengthNames[k],
+				pair[k].seconds, pair[k].cpu, grouped(pair[k].answer))
 		}
 		if i > 0 || isSlow {
 			a.add(pair)
@@ -260,7 +262,8 @@ func (w *pastWorld) once(ctx context.Context, l pastLength, q *question, i int, 
 		return nil, err
 	}
 	argv := append([]string{w.b.agent}, q.argv(i)...)
-	r, err := runQuestion(ctx, append(argv, "--cluster", past.Cluster, "-o", "json", "--exact", "--bus", l.url()), atTerminal)
+	argv = append(argv, "--cluster", past.Cluster, "-o", "json", "--exact", "--bus", l.url())
+	r, err := runQuestion(ctx, argv, atTerminal)
 	if err != nil {
 		return nil, err
 	}

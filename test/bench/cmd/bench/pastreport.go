@@ -125,7 +125,8 @@ func (r *PastReport) judge() {
 		}
 		if !a.Grows {
 			v, cpu := a.Long.Seconds/a.Short.Seconds, a.Long.CPU/a.Short.CPU
-			r.goal(name+", long record", fmt.Sprintf("≤ %.1f x", wantLonger), fmt.Sprintf("%.2f x (CPU %.2f x)", v, cpu), min(v, cpu) <= wantLonger, true)
+			r.goal(name+", long record", fmt.Sprintf("≤ %.1f x", wantLonger),
+				fmt.Sprintf("%.2f x (CPU %.2f x)", v, cpu), min(v, cpu) <= wantLonger, true)
 			r.goal(name+", answers", "the same", fmt.Sprintf("differ: %t", a.Differs), !a.Differs, true)
 		}
 		r.goal(name+", certainty", "exact", fmt.Sprintf("%d of %d are not", a.Inexact, 2*a.Runs), a.Inexact == 0, true)
@@ -164,14 +165,17 @@ func (r *PastReport) print(w io.Writer) error {
 	fmt.Fprintln(t, "bus\trecord\tdays\tevents\tchanges\tprogress\tMB\t")
 	for _, l := range r.Records {
 		c := &l.Contents
-		fmt.Fprintf(t, "%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t\n", l.Bus, l.Name, l.Days, grouped(c.Events), grouped(c.Changes), grouped(c.Progress), grouped(c.Bytes/1e6))
+		fmt.Fprintf(t, "%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t\n", l.Bus, l.Name, l.Days,
+			grouped(c.Events), grouped(c.Changes), grouped(c.Progress), grouped(c.Bytes/1e6))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nMedians. CPU: of the command and the server. Cold: the first question after a restart, files not in the page cache")
+	fmt.Fprintln(w, "\nMedians. CPU: of the command and the server. "+
+		"Cold: the first question after a restart, files not in the page cache")
 	t = tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "bus\tquestion\tshort, s\tlong, s\tratio\tCPU\tlong, CPU\tratio\tcold, s\tlong, cold\tpeak\tanswer\truns\t")
+	fmt.Fprintln(t, "bus\tquestion\tshort, s\tlong, s\tratio\tCPU\tlong, CPU\tratio\t"+
+		"cold, s\tlong, cold\tpeak\tanswer\truns\t")
 	for _, a := range r.Asked {
 		fmt.Fprintf(t, "%s\t%s\t%.3f\t%.3f\t%.2f\t%.3f\t%.3f\t%.2f\t%s\t%s\t%d MiB\t%s\t%d\t\n", a.Bus, a.Question,
 			a.Short.Seconds, a.Long.Seconds, a.Long.Seconds/a.Short.Seconds, a.Short.CPU, a.Long.CPU, a.Long.CPU/a.Short.CPU,

@@ -24,7 +24,8 @@ func (s *natsServer) url() string { return s.at.URL }
 func (s *natsServer) pid() int { return s.child.PID() }
 
 func (s *natsServer) start(ctx context.Context) error {
-	child, err := process.Start(process.Spec{Name: "sink", Argv: []string{s.self, "sink", "--dir", s.dir}, Log: s.log, Announces: true})
+	argv := []string{s.self, "sink", "--dir", s.dir}
+	child, err := process.Start(process.Spec{Name: "sink", Argv: argv, Log: s.log, Announces: true})
 	if err != nil {
 		return err
 	}
