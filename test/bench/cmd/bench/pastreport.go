@@ -79,17 +79,19 @@ type PastGoal struct {
 	Ratio bool `json:"ratio,omitempty"`
 }
 
-// has notes the lengths of a record.
-func (r *PastReport) has(o past.Options, c *past.Contents, partitions int) {
-	bus := "nats"
-	if partitions > 1 {
-		bus = "kafka"
-	}
+// has notes the lengths of the record on a bus.
+func (r *PastReport) has(bus string, o past.Options, c *past.Contents, partitions int) {
 	for k, l := range []struct {
 		begin time.Time
 		count past.Count
 	}{{o.Short, c.Short}, {o.Begin, c.Whole}} {
-		r.Records = append(r.Records, &Length{bus, lengthNames[k], o.End.Sub(l.begin).Hours() / 24, l.count, partitions})
+		r.Records = append(r.Records, &Length{
+			Bus:        bus,
+			Name:       lengthNames[k],
+			Days:       o.End.Sub(l.begin).Hours() / 24,
+			Contents:   l.count,
+			Partitions: partitions,
+		})
 	}
 }
 
