@@ -55,7 +55,7 @@ func (c *Count) add(e Event) {
 	}
 }
 
-// Say tells a person how far the work is. The arguments are those of fmt.Printf.
+// Say prints how far the work is. The arguments are those of fmt.Printf.
 type Say func(format string, args ...any)
 
 // fill writes a record with put, and says every few seconds how far it is.
