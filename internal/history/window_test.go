@@ -55,7 +55,8 @@ func (r *storedReader) Next(context.Context) (*consume.Event, error) {
 			if isProgress {
 				r.s.read++
 			}
-			return e, nil
+			read := *e // each read makes its own event
+			return &read, nil
 		}
 	}
 	return nil, io.EOF
