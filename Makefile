@@ -215,7 +215,7 @@ bench-filters: build ## Measure what filters cost, alone and within the agent
 	cd test && go run ./bench/cmd/bench --only filters
 
 .PHONY: bench-record
-bench-record: build ## Ask about the past of a record of a million events (3 GB of disk), beside a reader of all of it, in some minutes
+bench-record: build ## Ask about the past of a week and of ten, on JetStream and Kafka; the records are written once (13 GB of the user's cache)
 	cd test && go run ./bench/cmd/bench --only record
 
 .PHONY: demo

@@ -21,13 +21,16 @@ func addLogLevel(cmd *cobra.Command, o *agent.Overrides) {
 	completeWords(cmd, "log-level", levels...)
 }
 
-// completeKeys completes a flag with the keys of the configuration.
+// completeKeys completes a flag with the keys of the configuration. They are listed when they are
+// asked for: that takes longer than the start of a command.
 func completeKeys(cmd *cobra.Command, flag string) {
-	keys := make([]cobra.Completion, 0, len(config.Keys()))
-	for _, key := range config.Keys() {
-		if !strings.Contains(key, "[]") {
-			keys = append(keys, key+"=")
+	complete := func(*cobra.Command, []string, string) (keys []cobra.Completion, _ cobra.ShellCompDirective) {
+		for _, key := range config.Keys() {
+			if !strings.Contains(key, "[]") {
+				keys = append(keys, key+"=")
+			}
 		}
+		return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(keys, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)) // fails for flags that do not exist
+	_ = cmd.RegisterFlagCompletionFunc(flag, complete) // fails for flags that do not exist
 }

@@ -124,9 +124,12 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	case joined:
 		start = consume.Since(r.Since.Add(-timeline.MaxLag))
 	case since != nil:
-		if start, w, err = r.start(ctx, s, []timeline.Moment{*since}, histories); err != nil {
-			return nil, nil, err
-		}
+		start, w, err = r.start(ctx, s, []timeline.Moment{*since}, histories)
+	default:
+		w, err = r.around(ctx, s, to, histories)
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	var folds []*timeline.Fold
 	for _, m := range moments {

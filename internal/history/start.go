@@ -44,6 +44,16 @@ func (r *Record) start(
 	return consume.Start{}, nil, err
 }
 
+// around returns the progress to read for the certainty at a moment, of a question that reads
+// everything else from the beginning.
+func (r *Record) around(ctx context.Context, s *Selection, m timeline.Moment, h *timeline.Histories) (*window, error) {
+	if _, _, isVersion := m.ResourceVersion(); isVersion {
+		return nil, nil // all of it
+	}
+	_, w, err := r.start(ctx, s, []timeline.Moment{m}, h)
+	return w, err
+}
+
 // startIn is start for one window. It notes in the window what it reads.
 func (r *Record) startIn(
 	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories, w *window,

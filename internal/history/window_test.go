@@ -60,7 +60,8 @@ func (r *storedReader) Next(context.Context) (*consume.Event, error) {
 			if r.s.lost[e] {
 				return nil, &consume.RecordError{Position: e.Position, About: consume.About{Cluster: "x", Progress: isProgress}}
 			}
-			return e, nil
+			read := *e // each read makes its own event
+			return &read, nil
 		}
 	}
 	return nil, io.EOF
@@ -197,6 +198,8 @@ func drawDay(t *rapid.T) (s *storedRecord, begin time.Time, minutes int) {
 	return s, begin, minutes
 }
 
+func ignore(*timeline.Version, *consume.Event) error { return nil }
+
 // An answer from the progress around a moment is as certain as one from all of it. Agents are killed
 // and start again, their clocks differ from that of the bus, and the bus is away.
 func TestProgressAroundAMomentIsEnough(t *testing.T) {
@@ -210,28 +213,42 @@ func TestProgressAroundAMomentIsEnough(t *testing.T) {
 		case 1:
 			moment = timeline.Now(end)
 		}
-		ask := func(spares bool) map[string]certainty.Scope {
-			s.spares, s.read = spares, 0
-			r := &history.Record{Source: s, Seek: true}
+		type question func(r *history.Record) ([]certainty.Scope, error)
+		state := func(r *history.Record) ([]certainty.Scope, error) {
 			states, _, err := r.States(t.Context(), &history.Selection{}, moment)
+			if err != nil {
+				return nil, err
+			}
+			return states[0].Scopes(), nil
+		}
+		versions := func(r *history.Record) ([]certainty.Scope, error) {
+			scopes, _, err := r.Versions(t.Context(), &history.Selection{}, nil, moment, ignore)
+			return scopes, err
+		}
+		ask := func(q question, spares bool) map[string]certainty.Scope {
+			s.spares, s.read = spares, 0
+			scopes, err := q(&history.Record{Source: s, Seek: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			out := map[string]certainty.Scope{}
-			for _, scope := range states[0].Scopes() {
+			for _, scope := range scopes {
 				out[scope.Name] = scope
 			}
 			return out
 		}
-		want, got := ask(false), ask(true)
-		for name := range want {
-			if got[name].Certainty != want[name].Certainty {
-				t.Fatalf("%s at %s: %v, and from all progress %v\n%+v\n%+v", name, moment, got[name].Certainty, want[name].Certainty, got[name], want[name])
+		for _, q := range []question{state, versions} {
+			want, got := ask(q, false), ask(q, true)
+			for name := range want {
+				if got[name].Certainty != want[name].Certainty {
+					t.Fatalf("%s at %s: %v, and from all progress %v\n%+v\n%+v", name, moment,
+						got[name].Certainty, want[name].Certainty, got[name], want[name])
+				}
 			}
-		}
-		for name, scope := range got { // it may read a little further, and find scopes that start after the moment
-			if _, isWanted := want[name]; !isWanted && scope.Certainty != certainty.Unknown {
-				t.Fatalf("%s at %s: %v, and all progress does not show it", name, moment, scope.Certainty)
+			for name, scope := range got { // it may read a little further, and find scopes that start after the moment
+				if _, isWanted := want[name]; !isWanted && scope.Certainty != certainty.Unknown {
+					t.Fatalf("%s at %s: %v, and all progress does not show it", name, moment, scope.Certainty)
+				}
 			}
 		}
 	})
@@ -298,18 +315,24 @@ func TestEarlierProgressIsNotRead(t *testing.T) {
 		}
 	}
 	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
+	moment := timeline.At(begin.Add(20 * time.Hour))
 	for _, asked := range []*history.Selection{{}, pods} {
-		s.read = 0
 		r := &history.Record{Source: s, Seek: true}
-		states, _, err := r.States(t.Context(), asked, timeline.At(begin.Add(20*time.Hour)))
-		if err != nil {
-			t.Fatal(err)
+		judge := func(what string, scopes []certainty.Scope, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if worst := certainty.Worst(scopes); worst != certainty.Exact {
+				t.Errorf("the %s is %v", what, worst)
+			}
+			if s.read > 100 {
+				t.Errorf("the %s reads %d progress events", what, s.read)
+			}
+			s.read = 0
 		}
-		if worst := certainty.Worst(states[0].Scopes()); worst != certainty.Exact {
-			t.Errorf("the state is %v", worst)
-		}
-		if s.read > 100 {
-			t.Errorf("%d progress events are read", s.read)
-		}
+		states, _, err := r.States(t.Context(), asked, moment)
+		judge("state", states[0].Scopes(), err)
+		scopes, _, err := r.Versions(t.Context(), asked, nil, moment, ignore)
+		judge("history", scopes, err)
 	}
 }

@@ -30,6 +30,7 @@ type Fold struct {
 	logs   map[consume.Log]*logFold
 	lacks  map[consume.Object]lack // by name: without the uid
 	gap    *consume.Event          // see Gap
+	done   *bool                   // the last answer of Done; nil: an event about scopes came since
 }
 
 // lack is an object that left the selection and did not come back, or that is redacted.
@@ -54,12 +55,15 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	l, included := f.log(e), f.moment.Includes(e)
 	switch {
 	case e.Progress != nil:
+		f.done = nil
 		l.observe(f.moment, e, f.opts)
 		return nil
 	case e.IsFormerProgress():
+		f.done = nil
 		l.noteFormer(e)
 		return nil
 	case e.Stream != nil:
+		f.done = nil
 		if gap := l.noteStream(f.moment, e, included); included {
 			f.gap = gap
 		}
@@ -115,15 +119,25 @@ func (f *Fold) Gap() *consume.Event { return f.gap }
 // Done reports whether the record has passed the moment, so that reading on adds no version. (A later snapshot may still show one that
 // was withheld or is among the dead letters.) It returns false if the moment is now.
 func (f *Fold) Done() bool {
+	if f.done == nil {
+		done := f.hasPassed()
+		f.done = &done
+	}
+	return *f.done
+}
+
+// hasPassed is Done. Events of objects do not change the answer.
+func (f *Fold) hasPassed() bool {
 	passed := false
 	for _, l := range f.logs {
-		for _, key := range l.listed() {
-			switch l.scopes[key].passed(f.moment) {
-			case notPassed:
+		for key, s := range l.scopes {
+			is := s.passed(f.moment)
+			switch {
+			case is == mayReturn, !l.isListed(key, s):
+			case is == notPassed:
 				return false
-			case hasPassed:
+			default:
 				passed = true
-			case mayReturn:
 			}
 		}
 	}
@@ -310,16 +324,21 @@ func (l *logFold) noteFormer(e *consume.Event) {
 func (l *logFold) listed() []scopeKey {
 	var out []scopeKey
 	for key, s := range l.scopes {
-		if s.informer || !l.hasPart(key) {
+		if l.isListed(key, s) {
 			out = append(out, key)
 		}
 	}
 	return out
 }
 
+func (l *logFold) isListed(key scopeKey, s *scope) bool { return s.informer || !l.hasPart(key) }
+
 func sortedKeys[V any](all map[string]V) []string { return slices.Sorted(maps.Keys(all)) }
 
 func (l *logFold) hasPart(part scopeKey) bool {
+	if !strings.Contains(part.name, "/") { // it is no part of any
+		return false
+	}
 	for key := range l.scopes {
 		if key.cluster == part.cluster && consume.IsPartOf(part.name, key.name) {
 			return true

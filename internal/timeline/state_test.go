@@ -238,11 +238,22 @@ func (w *world) checkDiff(from, to timeline.Moment) {
 	}
 }
 
-// checkDone checks that records after Done change nothing.
+// checkDone checks that records after Done change nothing, and that Done, asked after each record,
+// is what it is when it is asked once.
 func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
+	isDone := func(records int) bool {
+		s := timeline.NewState(m, timeline.Options{})
+		for _, e := range w.log[:records] {
+			s.Add(e)
+		}
+		return s.Done()
+	}
 	s := timeline.NewState(m, timeline.Options{})
 	for n, e := range w.log {
 		if s.Done() {
+			if !isDone(n) || isDone(n-1) {
+				w.t.Fatalf("at %s: done after %d records; asked once, then: %t, and one record before: %t", m, n, isDone(n), isDone(n-1))
+			}
 			if slices.ContainsFunc(s.Scopes(), func(s certainty.Scope) bool { return len(lettersOf(&s)) > 0 }) {
 				return // a later snapshot may show their objects
 			}

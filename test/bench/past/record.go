@@ -1,9 +1,9 @@
 package past
 
 import (
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -14,47 +14,74 @@ import (
 // Cluster is the name of the cluster in events, subjects and keys.
 const Cluster = "bench"
 
-// writer is the agent that writes the record, in one run.
-const writer = "3f0a5c1e9b7d2846"
-
-// repeats is how long each progress repeats the interruption at the start.
-const repeats = 10 * time.Minute
-
 const (
-	snapshots  = 4 // of each scope, at the same intervals
+	clusterUID = "11e0f2a4-0000-4000-8000-000000000000"
+	// writer is the agent that writes the record.
+	writer = "3f0a5c1e9b7d2846"
+
+	progressEvery = time.Minute
+	snapshotEvery = 24 * time.Hour  // the default
+	restartEvery  = 61 * time.Hour  // an upgrade now and then
+	restartTakes  = 4 * time.Second // until the next run begins
+	observesAfter = 1500 * time.Millisecond
+	repeatsFor    = 10 * time.Minute // how long a progress repeats an interruption
+	saysEtcdEvery = time.Hour
+	readTakes     = time.Millisecond // of a snapshot
+
+	replacedOf = 40 // one of so many changes replaces an object
 	firstValue = 1000
-	headers    = len("NATS/1.0\r\ncontent-type: \r\nNats-Msg-Id: \r\n\r\n") + len(contentType)
 )
 
 // Options say how large a record is.
 type Options struct {
-	Events     int // of objects, those of snapshots included
+	Changes    int // of objects, those in the reads of snapshots not included
 	Objects    int
 	Namespaces int
+	Resources  int // at most MaxResources
 	Begin, End time.Time
+	// Short is where the shorter length of the record begins.
+	Short time.Time
 }
 
 // Record is a record to be written.
 type Record struct {
 	o       Options
-	scopes  []*object.Resource
-	refs    []*object.Ref
-	last    []*object.Object
-	codecs  []*object.Codec
+	kinds   []*kind
+	objects []*thing
+	codecs  map[*kind]*object.Codec
 	rng     *rand.Rand
-	enc     *encode.Encoder
 	subject *subject.Template
 	put     func(Event) error
-	sizes   map[Of]*Size
 
-	rv      uint64
-	written int // events of objects
-	now     time.Time
-	step    time.Duration // between two events of objects
-	next    time.Time     // when progress is due
-	reports uint64        // so far
+	rv   uint64
+	now  time.Time
+	last map[*kind]uint64 // the resourceVersion of the last change
+	// run is the present run of the agent.
+	run run
 	// snapshotBegan is when the last complete snapshots of all scopes began; zero: there are none.
 	snapshotBegan time.Time
+}
+
+// run is one run of the agent.
+type run struct {
+	enc     *encode.Encoder
+	began   time.Time
+	reports uint64 // so far
+	// away is when nobody observed the scopes before this run.
+	away object.Interruption
+	// shown is the resourceVersion that the last bookmarks showed.
+	shown   uint64
+	shownAt time.Time
+}
+
+// thing is an object of the cluster.
+type thing struct {
+	ref      *object.Ref
+	kind     *kind
+	rv       uint64
+	born     time.Time
+	versions int
+	replaced int // how often another object took its place
 }
 
 // Event is an event as it is written. Its memory is valid during the call.
@@ -64,96 +91,151 @@ type Event struct {
 	Time    time.Time
 }
 
-// An Of identifies an object of the record or, without a name, the stream events of a resource. The
-// zero Of is the progress.
-type Of struct{ Resource, Namespace, Name string }
-
-// Size is the amount of data written for an Of.
-type Size struct {
-	Versions int   // of objects that had the name, deletions included; of other events all
-	Bytes    int64 // as JetStream has them, with subjects and headers
+// An Of identifies an object of the record.
+type Of struct {
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Versions  int    `json:"versions"` // at the end of the record
 }
 
 // New returns a Record.
 func New(o Options) (*Record, error) {
-	r := &Record{
-		o: o, rng: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // the same in each run
-		enc: encode.New(encode.Options{
-			Cluster: Cluster, ClusterUID: "11e0f2a4-0000-4000-8000-000000000000", Before: true, Patch: true,
-			Writer: writer, Run: fmt.Sprintf("0-%d", o.Begin.UnixMilli()),
-			Checkpoint: "configMap kubecdc kubecdc-checkpoint",
-		}),
-		scopes: []*object.Resource{
-			{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
-			{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true},
-			{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true},
-			{Version: "v1", Name: "services", Kind: "Service", Namespaced: true},
-		},
-		sizes: map[Of]*Size{}, rv: firstValue, now: o.Begin, next: o.Begin.Add(time.Minute),
-		step: o.End.Sub(o.Begin) / time.Duration(o.Events+1),
+	if o.Resources < 1 || o.Resources > MaxResources || o.Objects < o.Resources {
+		return nil, fmt.Errorf("a record has 1 to %d resources, and an object of each: got %d resources, %d objects",
+			MaxResources, o.Resources, o.Objects)
 	}
-	if least := (snapshots + 1) * o.Objects; o.Events < least {
-		return nil, fmt.Errorf("a record of %d objects needs %d events or more, got %d", o.Objects, least, o.Events)
+	r := &Record{
+		o: o, kinds: resources(o.Resources), codecs: map[*kind]*object.Codec{}, last: map[*kind]uint64{},
+		rng: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // the same in each run
+		rv:  firstValue, now: o.Begin,
 	}
 	var err error
 	if r.subject, err = subject.New("", Cluster); err != nil {
 		return nil, err
 	}
-	for i := range o.Objects {
-		res := r.scopes[i%len(r.scopes)]
-		name := fmt.Sprintf("web-%d", i)
-		r.refs = append(r.refs, object.NewRef(res, fmt.Sprintf("team-%d", i/len(r.scopes)%o.Namespaces), name, fmt.Sprintf("0b6f3f0e-5d7c-4a53-9a57-%012d", i)))
+	for i, k := range spread(r.kinds, o.Objects) {
+		t := &thing{kind: k}
+		r.objects = append(r.objects, t)
+		r.create(i)
 	}
-	for _, res := range r.scopes {
-		r.codecs = append(r.codecs, object.NewCodec(r.content(object.NewRef(res, "team-0", "web-0", "uid"), 1)))
-	}
-	r.last = make([]*object.Object, o.Objects)
 	return r, nil
 }
 
-// Object returns the name of the i-th object.
-func (r *Record) Object(i int) Of {
-	return ofRef(r.refs[i])
+// create gives place i a new object.
+func (r *Record) create(i int) {
+	t := r.objects[i]
+	namespace, name := "", fmt.Sprintf("web-%d", i)
+	if t.kind.Namespaced {
+		namespace = fmt.Sprintf("team-%d", i%r.o.Namespaces)
+	}
+	if t.replaced > 0 {
+		name = fmt.Sprintf("%s-%d", name, t.replaced)
+	}
+	r.rv++
+	t.ref = object.NewRef(&t.kind.Resource, namespace, name, fmt.Sprintf("0b6f3f0e-5d7c-4a53-9a57-%012d", r.rv))
+	t.rv, t.born, t.versions = r.rv, r.now, 1
+	r.last[t.kind] = r.rv
+	if r.codecs[t.kind] == nil {
+		r.codecs[t.kind] = object.NewCodec(content(t.ref, t.rv, t.born))
+	}
 }
 
-func ofRef(ref *object.Ref) Of { return Of{ref.Resource.String(), ref.Namespace(), ref.Name()} }
+// Young returns n deployments that still exist at the end and were created in the days before a
+// time, with about as many versions each. It must follow Write.
+func (r *Record) Young(n int, after, before time.Time) []Of {
+	const versions = 8
+	var all []*thing
+	for _, t := range r.objects {
+		if t.kind == r.kinds[0] && t.born.After(after) && t.born.Before(before) {
+			all = append(all, t)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *thing) int { return abs(a.versions-versions) - abs(b.versions-versions) })
+	out := []Of{}
+	for _, t := range all[:min(n, len(all))] {
+		out = append(out, Of{t.kind.String(), t.ref.Namespace(), t.ref.Name(), t.versions})
+	}
+	return out
+}
 
-// Size returns how much Write has written of an object, or of stream events.
-func (r *Record) Size(of Of) Size { return *r.sizes[of] }
+func abs(n int) int { return max(n, -n) }
 
-// Write calls put for each event. The starts of the scopes and a snapshot of each begin the record,
-// and other snapshots follow at equal intervals. Between them, objects change in random order, and
-// one of a hundred changes deletes an object and creates another one of its name. Progress of all
-// scopes is sent each minute, and at the end.
+// Write calls put for each event, in the order of the record.
 func (r *Record) Write(put func(Event) error) error {
 	r.put = put
-	for i, ref := range r.refs {
-		r.last[i] = r.version(i, ref)
+	if err := r.begin(object.Interruption{Why: object.InterruptedStart}); err != nil {
+		return err
 	}
-	for _, res := range r.scopes {
-		started := &object.StreamEvent{
-			Kind: object.ScopeStarted, Resource: res, ResourceVersion: r.rv, Initial: true, Observation: r.observation(),
-		}
-		if err := r.stream(started); err != nil {
-			return err
-		}
-	}
-	changes := r.o.Events - snapshots*r.o.Objects
-	for s := range snapshots {
-		if err := r.snapshot(s); err != nil {
-			return err
-		}
-		until := r.written + changes/snapshots
-		if s == snapshots-1 {
-			until = r.o.Events
-		}
-		for r.written < until {
-			if err := r.change(until - r.written); err != nil {
-				return err
+	step := r.o.End.Sub(r.o.Begin) / time.Duration(r.o.Changes+1)
+	change := r.o.Begin.Add(step)
+	snapshot := r.o.Begin
+	restart := r.o.Begin.Add(restartEvery)
+	progress := r.o.Begin.Add(progressEvery / 2)
+	for {
+		due, act := change, r.change
+		for _, other := range []struct {
+			at  time.Time
+			act func() error
+		}{{progress, func() error { return r.progress(false) }}, {snapshot, r.snapshot}, {restart, r.restart}} {
+			if other.at.Before(due) {
+				due, act = other.at, other.act
 			}
 		}
+		if !due.Before(r.o.End) {
+			return nil
+		}
+		r.advance(due)
+		if err := act(); err != nil {
+			return err
+		}
+		switch due {
+		case change:
+			change = change.Add(step)
+		case progress:
+			progress = progress.Add(progressEvery)
+		case snapshot:
+			snapshot = snapshot.Add(snapshotEvery)
+		default:
+			restart = restart.Add(restartEvery)
+			progress = r.now.Add(progressEvery * 3 / 4)
+		}
 	}
-	return r.progress(true)
+}
+
+// advance moves the clock to a time, unless it is later: the times of a record never go back.
+func (r *Record) advance(to time.Time) {
+	if to.After(r.now) {
+		r.now = to
+	}
+}
+
+// begin begins a run, and the observation of all scopes in it.
+func (r *Record) begin(away object.Interruption) error {
+	r.run = run{began: r.now, away: away, shown: r.rv, shownAt: r.now}
+	r.run.enc = encode.New(encode.Options{
+		Cluster: Cluster, ClusterUID: clusterUID, Before: true, Patch: true,
+		Writer: writer, Run: fmt.Sprintf("0-%d", r.now.UnixMilli()), Checkpoint: "configMap kubecdc kubecdc-checkpoint",
+	})
+	isFirst := away.From.IsZero()
+	for _, k := range r.kinds {
+		s := &object.StreamEvent{
+			Kind:            object.ScopeStarted,
+			ResourceVersion: r.rv,
+			Initial:         isFirst,
+			Continued:       !isFirst,
+			Observation:     r.observation(),
+		}
+		if err := r.stream(k, s); err != nil {
+			return err
+		}
+	}
+	r.advance(r.now.Add(observesAfter))
+	r.run.away.Until = r.now
+	if isFirst {
+		r.run.away.From = r.run.began
+	}
+	return nil
 }
 
 // observation returns how each scope is observed: whole, since the record begins.
@@ -161,28 +243,52 @@ func (r *Record) observation() *object.Observation {
 	return &object.Observation{Rules: []byte(`[{}]`), Since: r.o.Begin}
 }
 
+// restart ends the run, and begins the next one.
+func (r *Record) restart() error {
+	if err := r.progress(true); err != nil {
+		return err
+	}
+	away := object.Interruption{Why: object.InterruptedStart, From: r.now}
+	r.advance(r.now.Add(restartTakes))
+	return r.begin(away)
+}
+
 // snapshot writes a snapshot of each scope.
-func (r *Record) snapshot(n int) error {
+func (r *Record) snapshot() error {
+	isFirst := r.snapshotBegan.IsZero()
 	began := r.now
-	for s, res := range r.scopes {
-		id := fmt.Sprintf("%d-%d", n, s)
-		at, objects := r.rv, (len(r.refs)+len(r.scopes)-1-s)/len(r.scopes)
-		if err := r.stream(&object.StreamEvent{
-			Kind: object.SnapshotStarted, Resource: res, Snapshot: id, ResourceVersion: at, Objects: objects,
-			Initial: n == 0, Observation: r.observation(),
-		}); err != nil {
+	of := map[*kind][]*thing{}
+	for _, t := range r.objects {
+		of[t.kind] = append(of[t.kind], t)
+	}
+	for _, k := range r.kinds {
+		id := fmt.Sprintf("%s-%d", r.now.UTC().Format("20060102T150405.000Z"), r.rv)
+		at := r.rv
+		started := &object.StreamEvent{
+			Kind:            object.SnapshotStarted,
+			Snapshot:        id,
+			ResourceVersion: at,
+			Objects:         len(of[k]),
+			Initial:         isFirst,
+			Observation:     r.observation(),
+		}
+		if err := r.stream(k, started); err != nil {
 			return err
 		}
-		for i, ref := range r.refs {
-			if i%len(r.scopes) != s {
-				continue
-			}
-			d := &object.Delta{Op: object.Read, Ref: ref, After: r.last[i], ResourceVersion: r.last[i].ResourceVersion, Snapshot: id}
-			if err := r.object(d); err != nil {
+		for _, t := range of[k] {
+			r.advance(r.now.Add(readTakes))
+			d := &object.Delta{Op: object.Read, After: r.version(t), ResourceVersion: t.rv, Snapshot: id}
+			if err := r.object(t, d); err != nil {
 				return err
 			}
 		}
-		if err := r.stream(&object.StreamEvent{Kind: object.SnapshotCompleted, Resource: res, Snapshot: id, ResourceVersion: at, Objects: objects}); err != nil {
+		completed := &object.StreamEvent{
+			Kind:            object.SnapshotCompleted,
+			Snapshot:        id,
+			ResourceVersion: at,
+			Objects:         len(of[k]),
+		}
+		if err := r.stream(k, completed); err != nil {
 			return err
 		}
 	}
@@ -190,86 +296,88 @@ func (r *Record) snapshot(n int) error {
 	return nil
 }
 
-// change writes an update, or a deletion and a creation if there is room for both.
-func (r *Record) change(room int) error {
-	i := r.rng.IntN(len(r.refs))
-	before := r.last[i]
-	if room > 1 && r.rng.IntN(100) == 0 {
-		r.rv++
-		gone := &object.Delta{Op: object.Deleted, Ref: r.refs[i], Before: before, ResourceVersion: r.rv, Previous: before.ResourceVersion}
-		if err := r.object(gone); err != nil {
+// change writes an update, or a deletion and the creation of another object.
+func (r *Record) change() error {
+	i := r.rng.IntN(len(r.objects))
+	t := r.objects[i]
+	r.rv += 1 + r.rng.Uint64N(3) // others write, too
+	before, previous := r.version(t), t.rv
+	if r.rng.IntN(replacedOf) == 0 {
+		gone := &object.Delta{Op: object.Deleted, Before: before, ResourceVersion: r.rv, Previous: previous}
+		if err := r.object(t, gone); err != nil {
 			return err
 		}
-		r.refs[i] = object.NewRef(r.refs[i].Resource, r.refs[i].Namespace(), r.refs[i].Name(), fmt.Sprintf("0b6f3f0e-5d7c-4a53-9a58-%012d", r.rv))
-		r.last[i] = r.version(i, r.refs[i])
-		return r.object(&object.Delta{Op: object.Created, Ref: r.refs[i], After: r.last[i], ResourceVersion: r.rv})
+		t.replaced++
+		r.create(i)
+		return r.object(t, &object.Delta{Op: object.Created, After: r.version(t), ResourceVersion: t.rv})
 	}
-	r.last[i] = r.version(i, r.refs[i])
-	return r.object(&object.Delta{
-		Op: object.Updated, Ref: r.refs[i], Before: before, After: r.last[i], ResourceVersion: r.rv, Previous: before.ResourceVersion,
-		ChangedBy: []byte(`[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]`),
+	t.rv = r.rv
+	t.versions++
+	r.last[t.kind] = r.rv
+	at := r.now.UTC().Format(time.RFC3339)
+	return r.object(t, &object.Delta{
+		Op:              object.Updated,
+		Before:          before,
+		After:           r.version(t),
+		ResourceVersion: t.rv,
+		Previous:        previous,
+		ChangedBy:       fmt.Appendf(nil, `[{"manager":"kube-controller-manager","operation":"Update","time":%q}]`, at),
 	})
 }
 
-func (r *Record) version(i int, ref *object.Ref) *object.Object {
-	r.rv++
-	return object.New(ref, r.rv, 0, r.codecs[i%len(r.codecs)], r.content(ref, r.rv))
-}
-
-// content has about as much as a small object has, and something new in each version.
-func (r *Record) content(ref *object.Ref, rv uint64) []byte {
-	digest := make([]byte, 16)
-	for i := range digest {
-		digest[i] = byte(r.rng.Uint32())
-	}
-	name, res := ref.Name(), ref.Resource
-	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d",`+
-		`"creationTimestamp":"2026-11-20T15:00:00Z","labels":{"app":%q,"team":"payments","tier":"backend"}},"spec":{"replicas":%d,`+
-		`"template":{"spec":{"containers":[{"name":"web","image":"registry.example/web@sha256:%s","ports":[{"containerPort":8080,`+
-		`"protocol":"TCP"}],"resources":{"requests":{"cpu":"100m","memory":"128Mi"}}}]}}},"status":{"readyReplicas":%d}}`,
-		res.APIVersion(), res.Kind, name, ref.Namespace(), ref.UID, rv, name, rv%9, hex.EncodeToString(digest), rv%7)
-}
-
-func (r *Record) object(d *object.Delta) error {
-	r.written++
-	r.now = r.now.Add(r.step)
-	d.Scope = d.Ref.Resource.String()
-	if err := r.write(d); err != nil || r.now.Before(r.next) {
-		return err
-	}
-	r.next = r.now.Add(time.Minute)
-	return r.progress(false)
+func (r *Record) version(t *thing) *object.Object {
+	return object.New(t.ref, t.rv, 0, r.codecs[t.kind], content(t.ref, t.rv, t.born))
 }
 
 // progress writes how far the agent has come. It has an entry for each resource, which stands for
-// all of its scopes.
+// its only scope. Each scope knows the resourceVersion of the last bookmarks, or that of a later
+// change.
 func (r *Record) progress(ends bool) error {
-	r.reports++
-	p := &object.Report{Number: r.reports, Since: r.o.Begin, Ends: ends, To: r.now, SnapshotBegan: r.snapshotBegan}
-	if since := r.now.Add(-repeats); since.After(p.Since) {
+	r.run.reports++
+	p := &object.Report{
+		Number:        r.run.reports,
+		Since:         r.run.began,
+		Ends:          ends,
+		To:            r.run.shownAt,
+		SnapshotBegan: r.snapshotBegan,
+	}
+	if since := r.now.Add(-repeatsFor); since.After(p.Since) {
 		p.Since = since
 	}
-	for _, res := range r.scopes {
-		e := object.ScopeReport{Resource: res}
+	if r.run.reports == 1 || r.run.reports%uint64(saysEtcdEvery/progressEvery) == 0 {
+		p.APIServerVersion, p.Etcd = "v1.37.1", "1"
+	}
+	for _, k := range r.kinds {
+		e := object.ScopeReport{Resource: &k.Resource}
 		if !r.snapshotBegan.IsZero() {
-			e.ResourceVersion = r.rv
+			e.ResourceVersion = max(r.run.shown, r.last[k])
 		}
-		if !r.o.Begin.Before(p.Since) {
-			e.Interruptions = []object.Interruption{{Why: object.InterruptedStart, Until: r.o.Begin}}
+		if !r.run.away.Until.Before(p.Since) {
+			e.Interruptions = []object.Interruption{r.run.away}
 		}
 		p.Scopes = append(p.Scopes, e)
 	}
-	return r.write(&object.Delta{Report: p})
+	if err := r.write(&object.Delta{Report: p}); err != nil {
+		return err
+	}
+	r.run.shown, r.run.shownAt = r.rv, r.now
+	return nil
 }
 
-func (r *Record) stream(s *object.StreamEvent) error {
-	s.Scope = s.Resource.String()
+// object writes a delta of an object.
+func (r *Record) object(t *thing, d *object.Delta) error {
+	d.Ref, d.Scope = t.ref, t.kind.String()
+	return r.write(d)
+}
+
+func (r *Record) stream(k *kind, s *object.StreamEvent) error {
+	s.Resource, s.Scope = &k.Resource, k.String()
 	return r.write(&object.Delta{Stream: s})
 }
 
 func (r *Record) subjectOf(d *object.Delta) string {
 	if d.Report != nil {
-		return "kubecdc." + Cluster + ".progress." + writer
+		return string(r.subject.AppendProgress(nil, writer))
 	}
 	return string(r.subject.Append(nil, d))
 }
@@ -277,25 +385,8 @@ func (r *Record) subjectOf(d *object.Delta) string {
 func (r *Record) write(d *object.Delta) error {
 	d.Observed = r.now.UnixNano()
 	e := Event{new(encode.Event), r.subjectOf(d), r.now}
-	if err := r.enc.Encode(e.Event, d); err != nil {
+	if err := r.run.enc.Encode(e.Event, d); err != nil {
 		return err
 	}
-	var of Of
-	switch {
-	case d.Report != nil:
-	case d.Stream != nil:
-		of.Resource = d.Stream.Resource.String()
-	default:
-		of = ofRef(d.Ref)
-	}
-	size := r.sizes[of]
-	if size == nil {
-		size = &Size{}
-		r.sizes[of] = size
-	}
-	if d.Op != object.Read || size.Versions == 0 { // a later snapshot reads versions that were counted
-		size.Versions++
-	}
-	size.Bytes += int64(len(e.Body) + len(e.Subject) + len(e.ID) + headers)
 	return r.put(e)
 }

@@ -20,9 +20,11 @@ type bench struct {
 	contestants []contestant
 	busNames    []string // those of --buses; none: the sections
 	pods        int
-	crds        int // definitions of the section of that name
-	events      int // of the record of the section of that name
-	objects     int // in it
+	crds        int      // definitions of the section of that name
+	changes     int      // of the shorter record of the section of that name
+	objects     int      // in it
+	records     []string // the buses that have it
+	check       bool     // fail if a goal that does not depend on the machine is missed
 	updates     int
 	repeat      int
 	dir         string

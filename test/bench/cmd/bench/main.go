@@ -71,8 +71,11 @@ func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) er
 		}
 	case slices.Equal(b.sections, []string{questions}):
 		var r *PastReport
-		if r, err = b.past(ctx); r != nil && len(r.Asked) > 0 {
+		if r, err = b.past(ctx); len(r.Asked) > 0 {
 			report = r
+		}
+		if err == nil && b.check {
+			err = r.check()
 		}
 	case slices.Equal(b.sections, []string{filters}):
 		var r *FilterReport
@@ -111,7 +114,7 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	b := &bench{stderr: stderr, began: time.Now()}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	var output, only, against, ways string
+	var output, only, against, ways, records string
 	flags.BoolVar(&b.quick, "quick", false, "throughput and deep objects only, about two minutes")
 	flags.StringVar(&b.agent, "agent", filepath.Join("..", "bin", "kubecdc"), "the kubecdc binary, as make build leaves it")
 	flags.StringVar(&output, "o", "table", "table or json")
@@ -120,7 +123,9 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	flags.StringVar(&ways, "buses", "", "instead of all else, the way to each bus beside its client used bare: all, or of "+strings.Join(busNames, ","))
 	flags.IntVar(&b.pods, "pods", 1000, "pods, where their number is not what is measured")
 	flags.IntVar(&b.crds, "crds", 1000, "definitions of --only crds")
-	flags.IntVar(&b.events, "events", 1_000_000, "events of --only record")
+	flags.IntVar(&b.changes, "changes", 200_000, "changes of the shorter record of --only record")
+	flags.StringVar(&records, "records", "nats,kafka", "buses of --only record")
+	flags.BoolVar(&b.check, "check", false, "fail if --only record misses a goal that does not depend on the machine")
 	flags.IntVar(&b.objects, "objects", 20_000, "objects of --only record")
 	flags.IntVar(&b.updates, "updates", 0, "updates per run (default 50000, 30000 with --quick, 20000 with --buses)")
 	flags.IntVar(&b.repeat, "repeat", 0, "repetitions of which the median counts (default 3, 2 with --quick)")
@@ -137,6 +142,10 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	}
 	if output != "table" && output != "json" {
 		return nil, "", fmt.Errorf("-o: must be table or json, got %q", output)
+	}
+	b.records = strings.Split(records, ",")
+	if slices.ContainsFunc(b.records, func(bus string) bool { return bus != "nats" && bus != "kafka" }) {
+		return nil, "", fmt.Errorf("--records: want nats, kafka or both, got %q", records)
 	}
 	b.sections = sections
 	if b.quick {
@@ -162,6 +171,9 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	}
 	if b.repeat == 0 && only == crds {
 		b.repeat = 2 // and once more while the API server rejects requests
+	}
+	if b.repeat == 0 && only == questions {
+		b.repeat = 5
 	}
 	if b.repeat == 0 {
 		b.repeat = pick(b.quick, 2, 3)

@@ -21,7 +21,7 @@ import (
 // parts are sub-commands that the command starts itself, so that each part is a separate process. Feed and sink
 // announce their addresses in a line of JSON.
 var parts = map[string]func(context.Context, []string, io.Writer) error{
-	"feed": runFeed, "sink": runSink, "baseline": runBaseline, "splice": runSplice, "receive": runReceive, "readall": runReadAll,
+	"feed": runFeed, "sink": runSink, "baseline": runBaseline, "splice": runSplice, "receive": runReceive,
 }
 
 type feedAddress struct {

@@ -1,18 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"text/tabwriter"
+	"runtime"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/test/bench/past"
 	"github.com/kubecdc/kubecdc/test/kafka"
@@ -20,308 +14,261 @@ import (
 )
 
 const (
-	pastNamespaces = 100
-	pastSpan       = 24 * time.Hour // of the record
-	pastRest       = time.Hour      // from the moment asked for to the end of the record
-	pastSince      = 6 * time.Hour  // from --since to the end of the record
-	pastPartitions = 12
-	pastTopic      = "kubecdc"
+	pastNamespaces = 20
+	pastDays       = 7               // of the shorter record
+	pastTimes      = 10              // the longer record has so many times its days and changes
+	pastRest       = 5 * time.Minute // from the last moment that is asked for to the end of the record
+	pastSince      = 20 * time.Hour  // of a history on Kafka; no restart of the agent is then
+	pastPartitions = 8
+	// pastPatience is how long a question may take to be repeated.
+	pastPatience = 20 * time.Second
 )
 
-// Goals of questions about the past. Reading means that pkg/consume reads the whole record and parses each event.
-const (
-	wantOne       = 100.0    // times faster than reading
-	wantOneTime   = 0.3      // s
-	wantNamespace = 20.0     // times faster than reading
-	wantAll       = 1.5      // times the time of reading everything since the last snapshot
-	wantTail      = 1.25     // times the bytes of the records; a record is framed with its position
-	wantPartition = 1.1      // times the bytes of the records
-	wantPeak      = 64 << 20 // bytes of memory, without the answer
-	wantPeakOf    = 4        // times the answer, in addition
-)
-
-// PastReport is the outcome of --only record.
-type PastReport struct {
-	Events  int      `json:"events"`
-	Objects int      `json:"objects"`
-	Asked   []*Asked `json:"asked"`
-	Goals   []Goal   `json:"goals"`
-}
-
-// Asked is the cost of a question: medians, and the highest peak.
-type Asked struct {
-	Question string  `json:"question"`
-	Seconds  float64 `json:"seconds"`
-	Answer   int64   `json:"answer"` // bytes printed
-	Peak     int64   `json:"peak"`   // resident memory, bytes
-	Wire     int64   `json:"wire"`   // bytes from the bus; 0: not counted
-	Of       int64   `json:"of"`     // bytes of the records that the answer is made of; 0: not counted
-	Runs     int     `json:"runs"`
-}
-
-// pastWorld is a record on a bus.
+// pastWorld asks about the past of records on one bus.
 type pastWorld struct {
-	b      *bench
-	report *PastReport
-	o      past.Options
-	record *past.Record
-	one    []past.Of // objects that are asked for
-	bus    string    // for --bus
+	b       *bench
+	report  *PastReport
+	o       past.Options
+	has     *past.Contents
+	bus     string // its name
+	lengths []pastLength
 }
 
-// past compares questions about the past with a reader of the whole record.
+// pastLength is one length of the record, on a server.
+type pastLength interface {
+	// url is the value of --bus.
+	url() string
+	// restart ends the server, drops its files from the page cache, and starts it again.
+	restart(ctx context.Context) error
+	// pid is the process of the server.
+	pid() int
+}
+
+// question is a question about the past.
+type question struct {
+	name  string
+	most  time.Duration // the goal on a warm server; 0: there is none
+	grows bool          // with the length of the record, as the goals allow
+	argv  func(i int) []string
+}
+
+// pastOptions returns the options of the record. It ends at a certain time, so that it is written
+// once.
+func (b *bench) pastOptions() past.Options {
+	end := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
+	midnight := end.Truncate(24 * time.Hour)
+	return past.Options{
+		Changes: pastTimes * b.changes, Objects: b.objects, Namespaces: pastNamespaces, Resources: past.MaxResources,
+		Begin: midnight.AddDate(0, 0, -pastTimes*pastDays+1), Short: midnight.AddDate(0, 0, -pastDays+1), End: end,
+	}
+}
+
+// past measures questions about the past on two lengths of a record.
 func (b *bench) past(ctx context.Context) (*PastReport, error) {
-	w := &pastWorld{b: b, report: &PastReport{Events: b.events, Objects: b.objects}}
-	err := w.askJetStream(ctx)
-	if err == nil {
-		err = w.askKafka(ctx)
-	}
-	return w.report, err
-}
-
-// begin makes a record that ends now.
-func (w *pastWorld) begin() error {
-	end := time.Now().Truncate(time.Second)
-	w.o = past.Options{Events: w.b.events, Objects: w.b.objects, Namespaces: pastNamespaces, Begin: end.Add(-pastSpan), End: end}
-	var err error
-	if w.record, err = past.New(w.o); err != nil {
-		return err
-	}
-	w.one = nil
-	for i := range w.b.repeat {
-		w.one = append(w.one, w.record.Object(i*(w.o.Objects/w.b.repeat)+i))
-	}
-	w.b.progress("writing %s events of %s objects", grouped(w.o.Events), grouped(w.o.Objects))
-	return nil
-}
-
-func (w *pastWorld) askJetStream(ctx context.Context) (err error) {
-	if err := w.begin(); err != nil {
-		return err
-	}
-	server, stop, err := w.b.busServer(ctx, "nats")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	if err := past.FillJetStream(ctx, server.NATS, w.record); err != nil {
-		return err
-	}
-	w.bus = server.NATS
-	at := w.o.End.Add(-pastRest).Format(time.RFC3339)
-	whole, err := w.ask(ctx, "the whole record, read", 2, func(int) []string { return []string{w.b.self, "readall", "--bus", w.bus} })
-	if err != nil {
-		return err
-	}
-	since, err := w.ask(ctx, "from the last snapshot to the moment, read", 2, func(int) []string {
-		return []string{w.b.self, "readall", "--bus", w.bus, "--at", at}
-	})
-	if err != nil {
-		return err
-	}
-	one, err := w.ask(ctx, "history of one object", w.b.repeat, func(i int) []string {
-		return w.kubecdc("history", w.one[i].Resource+"/"+w.one[i].Name, "-n", w.one[i].Namespace, "-o", "json")
-	})
-	if err != nil {
-		return err
-	}
-	namespace, err := w.ask(ctx, "state of one namespace", w.b.repeat, func(i int) []string {
-		return w.kubecdc("get", "all", "-n", w.one[i].Namespace, "--at", at, "-o", "json", "--exact")
-	})
-	if err != nil {
-		return err
-	}
-	all, err := w.ask(ctx, "state of everything", 2, func(int) []string { return w.kubecdc("get", "all", "--at", at, "-o", "json", "--exact") })
-	if err != nil {
-		return err
-	}
-	faster := func(a *Asked, wanted float64) {
-		v := whole.Seconds / a.Seconds
-		w.goal(a.Question, fmt.Sprintf("≥ %.0f x reading", wanted), fmt.Sprintf("%.0f x", v), v >= wanted)
-	}
-	faster(one, wantOne)
-	w.goal(one.Question, fmt.Sprintf("< %.0f ms", wantOneTime*1000), fmt.Sprintf("%.0f ms", one.Seconds*1000), one.Seconds < wantOneTime)
-	faster(namespace, wantNamespace)
-	v := all.Seconds / since.Seconds
-	w.goal(all.Question, fmt.Sprintf("≤ %.1f x reading from the snapshot", wantAll), fmt.Sprintf("%.1f x", v), v <= wantAll)
-	for _, a := range []*Asked{one, namespace, all} {
-		most := wantPeak + wantPeakOf*a.Answer
-		w.goal(a.Question+", memory", fmt.Sprintf("≤ %d MiB", most>>20), fmt.Sprintf("%d MiB", a.Peak>>20), a.Peak <= most)
-	}
-	return w.tail(ctx)
-}
-
-// tail counts the bytes that the bus sends to kubecdc tail.
-func (w *pastWorld) tail(ctx context.Context) (err error) {
-	wire, err := past.NewWire(strings.TrimPrefix(w.bus, "nats://"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, wire.Close()) }()
-	a, err := w.ask(ctx, "tail of one object, to the end", 1, func(int) []string {
-		return []string{
-			w.b.agent, "tail", w.one[0].Resource + "/" + w.one[0].Name, "-n", w.one[0].Namespace, "--since", "all", "--no-follow", "-o", "json",
-			"--bus", "nats://" + wire.Addr(),
+	o := b.pastOptions()
+	report := &PastReport{Objects: o.Objects, Resources: o.Resources}
+	for _, bus := range b.records {
+		w := &pastWorld{b: b, report: report, o: o, bus: bus}
+		ask := w.onJetStream
+		if bus == "kafka" {
+			ask = w.onKafka
+			if err := kafka.Available(); err != nil {
+				b.progress("kafka: not measured: %v", err)
+				continue
+			}
 		}
+		if err := ask(ctx); err != nil {
+			return report, fmt.Errorf("%s: %w", bus, err)
+		}
+	}
+	report.judge()
+	return report, nil
+}
+
+func (w *pastWorld) say(format string, args ...any) {
+	w.b.progress("%s: %s", w.bus, fmt.Sprintf(format, args...))
+}
+
+func (w *pastWorld) onJetStream(ctx context.Context) (err error) {
+	record, err := past.Open(ctx, w.bus, w.o, w.say, func(dir string) (*past.Contents, error) {
+		return past.FillJetStream(ctx, filepath.Join(dir, "whole"), filepath.Join(dir, "short"), w.o, w.say)
 	})
 	if err != nil {
 		return err
 	}
-	a.Wire = wire.Taken()
-	for _, of := range []past.Of{w.one[0], {Resource: w.one[0].Resource}, {}} {
-		a.Of += w.record.Size(of).Bytes
+	defer func() { err = errors.Join(err, record.Close()) }()
+	w.has = record.Contents
+	for _, name := range []string{"short", "whole"} {
+		s := &natsServer{self: w.b.self, dir: filepath.Join(record.Dir, name), log: filepath.Join(record.Dir, name+".log")}
+		defer func() { err = errors.Join(err, s.stop()) }()
+		if err := s.start(ctx); err != nil {
+			return err
+		}
+		w.lengths = append(w.lengths, s)
 	}
-	w.judgeWire(a, "≤ %.2f x the records of the object, its scope and the progress", wantTail)
-	return nil
+	w.report.has(w.bus, w.o, w.has, 1)
+	return w.ask(ctx, w.questions(nil))
 }
 
-// askKafka counts the bytes that a history reads.
-func (w *pastWorld) askKafka(ctx context.Context) (err error) {
-	if err := kafka.Available(); err != nil {
-		w.b.progress("kafka: not measured: %v", err)
-		w.report.Goals = append(w.report.Goals, Goal{Name: "history of one object, Kafka", Wanted: "-", Measured: "-", Verdict: "not measured"})
-		return nil
+func (w *pastWorld) onKafka(ctx context.Context) (err error) {
+	topics := []string{"short", "whole"}
+	options := func(dir string) kafka.Options {
+		return kafka.Options{Dir: filepath.Join(dir, "nodes"), Output: w.b.stderr}
 	}
-	var wire *past.Wire
-	cluster, err := kafka.New(ctx, kafka.Options{Output: w.b.stderr, Advertise: func(_ int, _ kafka.Listener, addr string) (_ string, err error) {
-		if wire, err = past.NewWire(addr); err != nil {
-			return "", err
+	record, err := past.Open(ctx, w.bus, w.o, w.say, func(dir string) (*past.Contents, error) {
+		cluster, err := kafka.New(ctx, options(dir))
+		if err != nil {
+			return nil, err
 		}
-		return wire.Addr(), nil
-	}})
+		defer cluster.Stop()
+		for _, topic := range topics {
+			if err := cluster.CreateTopic(ctx, topic, pastPartitions, nil); err != nil {
+				return nil, err
+			}
+		}
+		k := past.Kafka{Brokers: cluster.Inside(), Short: topics[0], Whole: topics[1], Partitions: pastPartitions}
+		contents, err := k.Fill(ctx, w.o, w.say)
+		cluster.Node(0).Stop() // in order: otherwise each start looks through the topics
+		return contents, err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, record.Close()) }()
+	w.has = record.Contents
+	cluster, err := kafka.New(ctx, options(record.Dir))
 	if err != nil {
 		return err
 	}
 	defer func() {
+		cluster.Node(0).Stop()
 		cluster.Stop()
-		err = errors.Join(err, wire.Close())
 	}()
-	if err := cluster.CreateTopic(ctx, pastTopic, pastPartitions, nil); err != nil {
-		return err
+	for _, topic := range topics {
+		w.lengths = append(w.lengths, &kafkaTopic{cluster, topic})
 	}
-	if err := w.begin(); err != nil {
-		return err
-	}
+	w.report.has(w.bus, w.o, w.has, pastPartitions)
 	since := w.o.End.Add(-pastSince)
-	partitions, err := past.FillKafka(ctx, cluster.Inside(), pastTopic, pastPartitions, since, w.record)
-	if err != nil {
-		return err
+	return w.ask(ctx, w.questions(&since))
+}
+
+// questions returns those of the design. On Kafka, since is the beginning of the history of one
+// object.
+func (w *pastWorld) questions(since *time.Time) []question {
+	format := func(t time.Time) string { return t.Format(time.RFC3339) }
+	noon, until := format(w.o.End.Truncate(24*time.Hour).Add(-12*time.Hour)), format(w.o.End.Add(-pastRest))
+	namespace := func(i int) string { return fmt.Sprintf("team-%d", i%pastNamespaces) }
+	one := func(i int) []string {
+		of := w.has.Young[i%len(w.has.Young)]
+		return []string{"history", of.Resource + "/" + of.Name, "-n", of.Namespace, "--until", until}
 	}
-	wire.Taken()
-	w.bus = "kafka://" + cluster.Brokers()[0] + "/" + pastTopic
-	a, err := w.ask(ctx, "history of one object, Kafka, --since", 1, func(int) []string {
-		return w.kubecdc("history", w.one[0].Resource+"/"+w.one[0].Name, "-n", w.one[0].Namespace, "--cluster", past.Cluster,
-			"--since", since.Format(time.RFC3339), "-o", "json", "--exact")
-	})
-	if err != nil {
-		return err
+	history := question{name: "history of one object", argv: one, most: 100 * time.Millisecond}
+	all := []question{history}
+	if since != nil {
+		history.grows, history.most = true, 0
+		late := question{name: "history of one object, --since 20h", argv: func(i int) []string {
+			return append(one(i), "--since", format(*since))
+		}}
+		all = []question{late, history}
 	}
-	a.Wire, a.Of = wire.Taken(), partitions[past.Partition(w.one[0], pastPartitions)]
-	w.judgeWire(a, "≤ %.1f x its partition since", wantPartition)
+	return append(all,
+		question{name: "state of a namespace at a noon", most: 300 * time.Millisecond, argv: func(i int) []string {
+			return []string{"get", "all", "-n", namespace(i), "--at", noon}
+		}},
+		question{name: "history of a namespace, last hour", most: 300 * time.Millisecond, argv: func(i int) []string {
+			hourBefore := format(w.o.End.Add(-pastRest - time.Hour))
+			return []string{"history", "all", "-n", namespace(i), "--since", hourBefore, "--until", until}
+		}},
+		question{name: "state of everything at a noon", most: 3 * time.Second, argv: func(int) []string {
+			return []string{"get", "all", "--at", noon}
+		}},
+	)
+}
+
+// ask asks questions on warm servers, then each one on cold servers, unless it takes long anyway.
+func (w *pastWorld) ask(ctx context.Context, questions []question) error {
+	for k := range questions {
+		q := &questions[k]
+		a := &Asked{Bus: w.bus, Question: q.name, Most: q.most.Seconds(), Grows: q.grows}
+		w.report.Asked = append(w.report.Asked, a)
+		if err := w.warm(ctx, q, a); err != nil {
+			return fmt.Errorf("%s: %w", q.name, err)
+		}
+	}
+	if w.b.quick || runtime.GOOS != "linux" { // other systems cannot drop files from the page cache
+		return nil
+	}
+	asked := w.report.Asked[len(w.report.Asked)-len(questions):]
+	for k := range questions {
+		if asked[k].Long.Seconds > pastPatience.Seconds() {
+			continue
+		}
+		if err := w.cold(ctx, &questions[k], asked[k]); err != nil {
+			return fmt.Errorf("%s, on a cold server: %w", questions[k].name, err)
+		}
+	}
 	return nil
 }
 
-func (w *pastWorld) judgeWire(a *Asked, text string, wanted float64) {
-	v := float64(a.Wire) / float64(a.Of)
-	w.goal(a.Question+", bytes", fmt.Sprintf(text, wanted), fmt.Sprintf("%.2f x", v), v <= wanted)
-}
-
-func (w *pastWorld) goal(name, wanted, measured string, met bool) {
-	g := Goal{Name: name, Wanted: wanted, Measured: measured, Verdict: "missed"}
-	if met {
-		g.Verdict = "met"
-	}
-	w.report.Goals = append(w.report.Goals, g)
-}
-
-func (w *pastWorld) kubecdc(args ...string) []string {
-	return append(append([]string{w.b.agent}, args...), "--bus", w.bus)
-}
-
-// ask runs a command several times, one run after another.
-func (w *pastWorld) ask(ctx context.Context, question string, runs int, argv func(i int) []string) (*Asked, error) {
-	out := &Asked{Question: question, Runs: runs}
-	var seconds, answers []float64
-	for i := range runs {
-		a, err := askOnce(ctx, argv(i))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", question, err)
+// warm asks a question several times, of both lengths in turn. The first time does not count,
+// unless it takes so long that there is no other.
+func (w *pastWorld) warm(ctx context.Context, q *question, a *Asked) error {
+	for i := range w.b.repeat + 1 {
+		var pair [2]*pastRun
+		patience := pastPatience
+		if i == 0 {
+			patience *= 3 // it also fills the caches
 		}
-		w.b.progress("%s: %.3f s, %s bytes, %d MiB", question, a.Seconds, grouped(a.Answer), a.Peak>>20)
-		seconds, answers = append(seconds, a.Seconds), append(answers, float64(a.Answer))
-		out.Peak = max(out.Peak, a.Peak)
+		isSlow := false
+		for k, l := range w.lengths {
+			var err error
+			if pair[k], err = w.once(ctx, l, q, i, false); err != nil {
+				return err
+			}
+			isSlow = isSlow || pair[k].seconds > patience.Seconds()
+			w.say("%s, %s: %.3f s, CPU %.3f s, %s bytes", q.name, lengthNames[k],
+				pair[k].seconds, pair[k].cpu, grouped(pair[k].answer))
+		}
+		if i > 0 || isSlow {
+			a.add(pair)
+		}
+		if isSlow {
+			break
+		}
 	}
-	out.Seconds, out.Answer = middle(seconds), int64(middle(answers))
-	w.report.Asked = append(w.report.Asked, out)
-	return out, nil
+	return nil
 }
 
-// askOnce runs a command. The kernel's peak is read until the command ends, so it may lack the last milliseconds.
-func askOnce(ctx context.Context, argv []string) (*Asked, error) {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	var out counter
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &log
-	begin := time.Now()
-	if err := cmd.Start(); err != nil {
+// cold asks a question of each length, as the first one after a restart of the server, whose files
+// are not in the page cache.
+func (w *pastWorld) cold(ctx context.Context, q *question, a *Asked) error {
+	for k, l := range w.lengths {
+		if err := l.restart(ctx); err != nil {
+			return err
+		}
+		r, err := w.once(ctx, l, q, 0, true)
+		if err != nil {
+			return err
+		}
+		w.say("%s, %s, cold: %.3f s", q.name, lengthNames[k], r.seconds)
+		a.of(k).Cold = &Cold{Seconds: r.seconds, CPU: r.cpu, Shown: r.shown}
+	}
+	return nil
+}
+
+// once asks a question as a command of its own.
+func (w *pastWorld) once(ctx context.Context, l pastLength, q *question, i int, atTerminal bool) (*pastRun, error) {
+	before, err := process.CPU(l.pid())
+	if err != nil {
 		return nil, err
 	}
-	a := &Asked{}
-	ended := make(chan struct{})
-	var g errgroup.Group
-	g.Go(func() error {
-		defer close(ended)
-		err := cmd.Wait()
-		a.Seconds = time.Since(begin).Seconds()
-		return err
-	})
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	var peak int64
-	for running := true; running; {
-		select {
-		case <-ended:
-			running = false
-		case <-tick.C:
-			if m, err := process.ReadMemory(cmd.Process.Pid); err == nil {
-				peak = max(peak, m.Peak)
-			}
-		}
+	argv := append([]string{w.b.agent}, q.argv(i)...)
+	argv = append(argv, "--cluster", past.Cluster, "-o", "json", "--exact", "--bus", l.url())
+	r, err := runQuestion(ctx, argv, atTerminal)
+	if err != nil {
+		return nil, err
 	}
-	if err := g.Wait(); err != nil {
-		return nil, fmt.Errorf("%s %s: %w\n%s", filepath.Base(argv[0]), strings.Join(argv[1:], " "), err, log.Bytes())
-	}
-	a.Answer, a.Peak = int64(out), peak
-	return a, nil
-}
-
-// counter counts the bytes that are written to it.
-type counter int64
-
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
-}
-
-func (r *PastReport) print(w io.Writer) error {
-	fmt.Fprintf(w, "Questions about a record of %s events and %s objects\n", grouped(r.Events), grouped(r.Objects))
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "question\tseconds\tanswer\tpeak memory\tfrom the bus\truns\t")
-	for _, a := range r.Asked {
-		wire := "-"
-		if a.Wire > 0 {
-			wire = grouped(a.Wire)
-		}
-		fmt.Fprintf(t, "%s\t%.3f\t%s\t%d MiB\t%s\t%d\t\n", a.Question, a.Seconds, grouped(a.Answer), a.Peak>>20, wire, a.Runs)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
-	t = tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "goal\twanted\tmeasured\t")
-	for _, g := range r.Goals {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", g.Name, g.Wanted, g.Measured, g.Verdict)
-	}
-	return t.Flush()
+	after, err := process.CPU(l.pid())
+	r.cpu += (after - before).Seconds()
+	return r, err
 }

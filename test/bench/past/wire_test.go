@@ -1,4 +1,4 @@
-package past
+package past_test
 
 import (
 	"context"
