@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -199,16 +200,16 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 
 // sayInterruptions makes q report to w, once each, that the bus is unreachable and that it is back.
 func sayInterruptions(q *consume.Query, w io.Writer) {
-	said := false
+	var said atomic.Bool // several queries of a record may run at once
 	q.OnRetry = func(err error) {
-		if !said {
+		if !said.Swap(true) {
 			fmt.Fprintf(w, "kubecdc: %v; waiting for it\n", err)
 		}
-		said = true
 	}
 	q.OnResume = func() {
-		fmt.Fprintln(w, "kubecdc: reading resumes where it was interrupted")
-		said = false
+		if said.Swap(false) {
+			fmt.Fprintln(w, "kubecdc: reading resumes where it was interrupted")
+		}
 	}
 }
 

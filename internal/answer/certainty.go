@@ -22,6 +22,7 @@ type certainty struct {
 	Unreadable int                `json:"unreadable,omitempty"` // records
 	Incomplete []string           `json:"incomplete,omitempty"` // objects that are not complete in the record
 	Only       string             `json:"only,omitempty"`       // what the reader may read, if that is not all that is asked for
+	Again      time.Time          `json:"again,omitzero"`       // when to ask again: all of it can be known then
 	Since      *certainty         `json:"since,omitempty"`      // of a history: at the beginning of its span
 
 	time time.Time // of the moment; for a resourceVersion, the time of the last event up to it
@@ -33,6 +34,12 @@ func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading
 	if r.Only != "" {
 		for i := range scopes {
 			confine(&scopes[i])
+		}
+	}
+	for i := range scopes {
+		scopes[i].Again = askAgain(m, &scopes[i], r.Began)
+		if scopes[i].Again.After(c.Again) {
+			c.Again = scopes[i].Again
 		}
 	}
 	c.Certainty = timeline.Worst(scopes)
@@ -81,6 +88,8 @@ func (q *Question) Say(m timeline.Moment, scopes []timeline.Scope, r *history.Re
 
 // say prints the certainty: one line for all exact scopes, and one for the scopes that share another certainty.
 func (q *Question) say(c *certainty) {
+	q.saying.Lock()
+	defer q.saying.Unlock()
 	style := terminal.Yellow
 	if c.Certainty == timeline.Exact {
 		style = terminal.Dim
@@ -195,6 +204,8 @@ func uncertainty(s *timeline.Scope) string {
 			return "unknown: nothing shows that the record is complete there; the first progress that was read is at " + to + ": ask for a later moment"
 		case to != "":
 			return "unknown: the record begins later, at " + to + ": ask for a later moment"
+		case !s.Again.IsZero():
+			return notFinal(s)
 		case from != "":
 			return "unknown: the record ends earlier, at " + from + ": ask for an earlier moment, or again later ('kubecdc status' shows whether the agent runs)"
 		}

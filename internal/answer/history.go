@@ -53,7 +53,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 		return err
 	}
 	if s.Since != nil {
-		begin := newCertainty(*s.Since, reading.Begin, &history.Reading{Only: reading.Only})
+		begin := newCertainty(*s.Since, reading.Begin, &history.Reading{Began: reading.Began, Only: reading.Only})
 		sure.Since = &begin
 	}
 	if err := h.close(&sure); err != nil {

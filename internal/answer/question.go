@@ -38,7 +38,30 @@ type Question struct {
 
 	// streams reports whether the answer is printed to a terminal during the reading, so that no progress is needed.
 	streams bool
+
+	saying  sync.Mutex  // the lines about a moment are written together
+	display displayLock // of Stderr
 }
+
+// displayLock is held by what draws on a terminal, which shows one progress at a time. The zero
+// value is not held.
+type displayLock struct {
+	once sync.Once
+	free chan struct{}
+}
+
+// lock waits for the lock. It returns false if ctx ends before.
+func (l *displayLock) lock(ctx context.Context) bool {
+	l.once.Do(func() { l.free = make(chan struct{}, 1) })
+	select {
+	case l.free <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l *displayLock) unlock() { <-l.free }
 
 // Resolve finds the resources that the user's words name. The other methods require it.
 func (q *Question) Resolve(ctx context.Context) error {
@@ -47,9 +70,9 @@ func (q *Question) Resolve(ctx context.Context) error {
 
 // During calls f, which reads the record. If f takes long, it shows the progress at a terminal.
 func (q *Question) During(ctx context.Context, f func(context.Context) error) error {
-	began := time.Now()
+	began, before := time.Now(), q.Record.Events()
 	return q.counting(ctx, func() string {
-		n := int(q.Record.Events())
+		n := int(q.Record.Events() - before)
 		rate := int(float64(n) / time.Since(began).Seconds())
 		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate))
 	}, f)
@@ -65,9 +88,10 @@ func (q *Question) counting(ctx context.Context, text func() string, f func(cont
 		case <-showing.Done():
 			return
 		}
-		if q.streams {
+		if q.streams || !q.display.lock(showing) {
 			return
 		}
+		defer q.display.unlock()
 		terminal.NewCounter(q.Stderr, func() (string, bool) { return text(), false }).Run(showing)
 	})
 	err := f(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,7 +33,12 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 			return err
 		}
 		q.say(&sure)
-		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *timeline.Scope) []string {
+		again := time.Time{} // a replay is not read again
+		if to == nil {
+			again = readAgain(at, sure.Scopes, reading.Began)
+		}
+		view = apiview.NewView(s, apiview.Options{Now: sure.time, Again: again, Warn: func(s *timeline.Scope) []string {
+			s.Again = askAgain(at, s, reading.Began)
 			out := warnings(at, s)
 			if sure.Only != "" {
 				out = append(out, fmt.Sprintf("%s at %s: unknown: %s", s.Name, at, sure.Only))

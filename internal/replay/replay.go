@@ -89,6 +89,7 @@ type scope struct {
 
 // Prepare reads the state at From. It sends nothing.
 func Prepare(ctx context.Context, o Options) (*Replay, error) {
+	began := time.Now()
 	q, histories, err := o.Record.Query(ctx, o.Selection, o.From, o.To)
 	if err != nil {
 		return nil, err
@@ -98,6 +99,7 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 		o: o, id: snapshotID(o.From, o.Asked), state: timeline.NewState(o.From, judged), scopes: map[scopeKey]*scope{}, fold: timeline.NewFold(o.To, judged),
 		bad: map[consume.Position]bool{}, histories: histories,
 	}
+	r.reading.Began = began
 	in, err := r.open(ctx, q)
 	if err != nil {
 		return nil, err
@@ -185,7 +187,9 @@ func (r *Replay) Start() ([]timeline.Scope, *history.Reading) {
 
 // End says how certain the state is that a consumer has at the end, and what the record did not give, after Run.
 func (r *Replay) End() ([]timeline.Scope, *history.Reading) {
-	return r.fold.Scopes(), &history.Reading{Only: r.o.Record.Lacks(r.o.Selection), Unreadable: len(r.bad), Latest: r.reading.Latest}
+	return r.fold.Scopes(), &history.Reading{
+		Began: r.reading.Began, Only: r.o.Record.Lacks(r.o.Selection), Unreadable: len(r.bad), Latest: r.reading.Latest,
+	}
 }
 
 // Logs returns the logs of the record.

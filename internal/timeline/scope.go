@@ -96,6 +96,10 @@ type Scope struct {
 	// Confined: the source does not have all of the scope's objects that are asked for.
 	Confined bool `json:"confined,omitempty"`
 
+	// Again is when to ask again, because the record can say more by then; zero: that is not known, or
+	// it says all. The package does not set it.
+	Again time.Time `json:"again,omitzero"`
+
 	// Joined: events before To were not read, see Options.
 	Joined bool `json:"-"`
 
