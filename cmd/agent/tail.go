@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -192,10 +193,32 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 			fmt.Fprintf(stderr, "kubecdc: not all of these objects are shown: %s\n", confined.Only())
 		}
 	}
-	if r, err = source.Read(ctx, q); err != nil && ctx.Err() == nil {
+	opened := showWaiting(ctx, stderr)
+	r, err = source.Read(ctx, q)
+	opened()
+	if err != nil && ctx.Err() == nil {
 		err = explain(err)
 	}
 	return r, false, err
+}
+
+// showWaiting shows at a terminal that a bus is waited for, from a second on until the returned
+// function is called. A server that has just started reads the stream before it answers.
+func showWaiting(ctx context.Context, stderr io.Writer) (stop func()) {
+	out := terminal.Detect(stderr, os.Getenv)
+	showing, cancel := context.WithCancel(ctx)
+	var shown sync.WaitGroup
+	shown.Go(func() {
+		select {
+		case <-time.After(time.Second):
+			terminal.NewCounter(out, func() (string, bool) { return "waiting for the bus", false }).Run(showing)
+		case <-showing.Done():
+		}
+	})
+	return func() {
+		cancel()
+		shown.Wait()
+	}
 }
 
 // sayInterruptions makes q report to w, once each, that the bus is unreachable and that it is back.

@@ -36,7 +36,7 @@ type Question struct {
 	Stderr *terminal.Output
 	Pager  *terminal.Pager // of Stdout; nil without a pager
 
-	// streams reports whether the answer is printed to a terminal during the reading, so that no progress is needed.
+	// streams reports whether the answer is printed to a terminal during the reading, so that no progress is needed after the first event.
 	streams bool
 
 	saying  sync.Mutex  // the lines about a moment are written together
@@ -71,15 +71,21 @@ func (q *Question) Resolve(ctx context.Context) error {
 // During calls f, which reads the record. If f takes long, it shows the progress at a terminal.
 func (q *Question) During(ctx context.Context, f func(context.Context) error) error {
 	began, before := time.Now(), q.Record.Events()
-	return q.counting(ctx, func() string {
+	return q.counting(ctx, func() (string, bool) {
 		n := int(q.Record.Events() - before)
+		if n == 0 { // a server that has just started reads the stream before it sends any
+			return "waiting for the first event of the record", false
+		}
+		if q.streams {
+			return "", true
+		}
 		rate := int(float64(n) / time.Since(began).Seconds())
-		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate))
+		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate)), false
 	}, f)
 }
 
-// counting calls f. If f takes longer than a second, it shows text at a terminal.
-func (q *Question) counting(ctx context.Context, text func() string, f func(context.Context) error) error {
+// counting calls f. If f takes longer than a second, it shows text at a terminal until that is done.
+func (q *Question) counting(ctx context.Context, text func() (line string, done bool), f func(context.Context) error) error {
 	showing, stop := context.WithCancel(ctx)
 	var counter sync.WaitGroup
 	counter.Go(func() {
@@ -88,11 +94,11 @@ func (q *Question) counting(ctx context.Context, text func() string, f func(cont
 		case <-showing.Done():
 			return
 		}
-		if q.streams || !q.display.lock(showing) {
+		if !q.display.lock(showing) {
 			return
 		}
 		defer q.display.unlock()
-		terminal.NewCounter(q.Stderr, func() (string, bool) { return text(), false }).Run(showing)
+		terminal.NewCounter(q.Stderr, text).Run(showing)
 	})
 	err := f(ctx)
 	stop()
