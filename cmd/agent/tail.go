@@ -191,6 +191,7 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 	if confined, ok := source.(driver.Confined); ok {
 		if some, all := confined.Reads(q.Objects, q.Events, ""); some && !all {
 			fmt.Fprintf(stderr, "kubecdc: not all of these objects are shown: %s\n", confined.Only())
+			wanted.OmitProgress()
 		}
 	}
 	opened := showWaiting(ctx, stderr)

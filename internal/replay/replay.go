@@ -84,7 +84,7 @@ type scope struct {
 	underWay string          // id of the snapshot that has started and not completed; "": none
 	version  string          // of that one, or of the last one
 	floor    string          // of the last one that was completed; "": not to be named
-	complete bool            // one was completed
+	complete bool            // one was completed, and no gap follows it
 }
 
 // Prepare reads the state at From. It sends nothing.
@@ -131,10 +131,23 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 		}
 	}
 	r.logs = in.Positions()
+	r.leaveGapsOpen()
 	if len(from) > 0 {
 		r.again.Start = consume.After(from...) // records that are removed meanwhile are missed then
 	}
 	return r, nil
+}
+
+// leaveGapsOpen notes the scopes that are inside a gap at From. Their objects may be wrong there, and
+// the gap is not sent. So their snapshot is not complete: a reader of the replay knows such a scope
+// from its next snapshot on.
+func (r *Replay) leaveGapsOpen() {
+	for _, s := range r.state.Scopes() {
+		isInGap := s.Certainty == timeline.Uncertain && s.Reason != timeline.ReasonHidden
+		if known := r.scopes[scopeKey{s.ClusterKey(), s.Name}]; known != nil && isInGap {
+			known.complete = false
+		}
+	}
 }
 
 // note notes an event at or before From, and returns the whole event. later reports whether the record has events of its resource before it
