@@ -107,3 +107,53 @@ func TestProgressOfAQuestion(t *testing.T) {
 		}
 	}
 }
+
+// A command shows at a terminal that it waits, before the bus has sent anything: a server that has just
+// started reads its disk first. It shows nothing if standard error is not a terminal.
+func TestProgressBeforeTheFirstEvent(t *testing.T) {
+	_, lines := recorded(t)
+	t.Setenv("TERM", "xterm")
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"get":     {[]string{"get", "deploy", "--at", "rv:145"}, "waiting for the first event of the record"},
+		"history": {[]string{"history", "deploy", "--no-pager", "--until", "rv:145"}, "waiting for the first event of the record"},
+		"serve":   {[]string{"serve", "--exact", "--at", "2026-11-20T14:08:00Z"}, "waiting for the first event of the record"}, // it is not exact, so the command ends
+		"tail":    {[]string{"tail", "deploy", "--no-follow"}, "waiting for the bus"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var commands sync.WaitGroup
+			piped, pipedErr := newSlowRecord(t), bytes.Buffer{}
+			commands.Go(func() { run(t.Context(), append(c.args, "--bus", "file:"+piped.path), io.Discard, &pipedErr) })
+			shown := newSlowRecord(t)
+			stderr, screen := ptytest.Open(t, 0, 0)
+			commands.Go(func() {
+				run(t.Context(), append(c.args, "--bus", "file:"+shown.path), stderr, stderr)
+				stderr.Close()
+			})
+			end := func(s *slowRecord) {
+				s.begin(t, lines)
+				s.end(t)
+			}
+			giveUp := time.AfterFunc(20*time.Second, func() { end(shown) }) // the command ends, and the reading of the screen
+			var seen strings.Builder
+			part := make([]byte, 1024)
+			for !strings.Contains(seen.String(), c.want) {
+				n, err := screen.Read(part)
+				if err != nil {
+					t.Fatalf("standard error ends without progress: %v: %q", err, seen.String())
+				}
+				seen.Write(part[:n])
+			}
+			giveUp.Stop()
+			commands.Go(func() { end(shown) })
+			end(piped)
+			_, _ = io.Copy(io.Discard, screen)
+			commands.Wait()
+			if strings.Contains(pipedErr.String(), "waiting for") {
+				t.Errorf("a pipe: %q", pipedErr.String())
+			}
+		})
+	}
+}

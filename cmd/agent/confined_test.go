@@ -263,6 +263,25 @@ func TestConfinedUserChangesItsFile(t *testing.T) {
 	}
 }
 
+// A file that a confined reader has made says nothing of the objects that its user may not read.
+func TestFileOfAConfinedUserIsNotExact(t *testing.T) {
+	t.Parallel()
+	s := startShared(t)
+	for name, bus := range map[string][]string{"whole": {"--bus", "nats://admin:secret@" + s.address}, "confined": {"--config", s.file(t, "shop")}} {
+		for _, command := range [][]string{
+			{"tail", "--no-follow", "-o", "json"},
+			{"replay", "--from", "2026-11-20T14:02:00Z", "--to", "2026-11-20T14:08:00Z", "--target", "stdout:"},
+		} {
+			printed := answerOf(t, append(command, bus...)...)
+			file := writeFile(t, filepath.Join(t.TempDir(), "events.jsonl"), printed.Out)
+			got := answerOf(t, "get", "cm", "-A", "--at", withinRecord, "--exact", "--bus", "file:"+file)
+			if want := map[string]int{"whole": exitOK, "confined": exitNotExact}[name]; got.Code != want {
+				t.Errorf("%s by the %s user: want the code %d of a question to the file, got %+v", command[0], name, want, got)
+			}
+		}
+	}
+}
+
 // Two confined readers do not share a name. The second one says who has it, and what to do.
 func TestConfinedUserReadsTwice(t *testing.T) {
 	t.Parallel()

@@ -43,8 +43,8 @@ watches, and no other one has begun to list or watch for 2 s. Then watches show 
 the order of resourceVersions, --speed times as fast as they were observed. All of them are in memory, compressed.
 
 Other moments are served below /at/: the server of a kubeconfig may be https://127.0.0.1:PORT/at/2026-11-20T14:05:00Z or
-https://127.0.0.1:PORT/at/rv:48211. A moment is read at the first request for it. The last --max-moments are kept in
-memory.
+https://127.0.0.1:PORT/at/rv:48211. A moment is read at the first request for it, several at once. The last
+--max-moments are kept in memory. A moment younger than 125 s is not final, and is read again later.
 
 ` + viewHelp + `
 
@@ -110,7 +110,11 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	s, err := loopback.Listen(ctx, &apiview.Server{Root: view, MaxMoments: f.maxMoments, Open: q.ViewForClient}, f.port, f.kubeconfig)
+	api := &apiview.Server{Root: view, MaxMoments: f.maxMoments, Open: q.ViewForClient}
+	if q.Record.Reads != nil {
+		api.MaxOpening = 1 // consumers with fixed names serve one reading at a time
+	}
+	s, err := loopback.Listen(ctx, api, f.port, f.kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -265,4 +266,91 @@ func TestServeReplay(t *testing.T) {
 		stderr.has(t, "The replay from rv:105 has begun.\n")
 		stderr.has(t, "The replay has reached rv:170, after 5 changes. Watches stay open.\n")
 	}
+}
+
+// Clients that ask for several moments at the same time get the objects that `kubecdc get` shows,
+// from a bus and from one that confines its readers.
+func TestServeOpensSeveralMomentsAtOnce(t *testing.T) {
+	t.Parallel()
+	_, lines := recorded(t)
+	shared := startShared(t)
+	for name, bus := range map[string][]string{
+		"a bus":             {"--bus", recordedBus(t, t.TempDir(), -1, lines)},
+		"a confined reader": {"--config", shared.file(t, "shop")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var moments []string
+			for minute := 1; minute <= 8; minute++ {
+				moments = append(moments, fmt.Sprintf("2026-11-20T14:%02d:30Z", minute))
+			}
+			moments = append(moments, "rv:130", "rv:145", "rv:155")
+			want := map[string]string{}
+			for _, at := range moments {
+				got := answerOf(t, append([]string{"get", "cm,deploy", "-n", "shop", "--at", at, "-o", "json"}, bus...)...)
+				want[at] = contents(t, []byte(got.Out))
+			}
+			if want["rv:130"] == want["rv:155"] {
+				t.Fatal("the moments do not differ: the test shows nothing")
+			}
+			config, err := clientcmd.BuildConfigFromFlags("", served(t, append([]string{"--at", "rv:145", "--max-moments", "20"}, bus...)...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, err := rest.HTTPClientFor(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.CloseIdleConnections()
+			var clients sync.WaitGroup
+			for range 3 {
+				for _, at := range moments {
+					clients.Go(func() {
+						var got []string
+						for _, resource := range []string{"api/v1/namespaces/shop/configmaps", "apis/apps/v1/namespaces/shop/deployments"} {
+							r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+"/at/"+at+"/"+resource, http.NoBody)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							response, err := client.Do(r)
+							if err != nil {
+								t.Errorf("%s: %v", at, err)
+								return
+							}
+							body, err := io.ReadAll(response.Body)
+							_ = response.Body.Close()
+							if err != nil || response.StatusCode != http.StatusOK {
+								t.Errorf("%s: %v: %s %s", at, err, response.Status, body)
+								return
+							}
+							if items := contents(t, body); items != "" {
+								got = append(got, items)
+							}
+						}
+						if got := strings.Join(got, "\n"); got != want[at] {
+							t.Errorf("%s: want\n%s\ngot\n%s", at, want[at], got)
+						}
+					})
+				}
+			}
+			clients.Wait()
+		})
+	}
+}
+
+// contents returns the names and resourceVersions of the objects of a list.
+func contents(t *testing.T, list []byte) string {
+	t.Helper()
+	var l struct {
+		Items []struct{ Metadata metav1.ObjectMeta }
+	}
+	if err := json.Unmarshal(list, &l); err != nil {
+		t.Errorf("%v: %s", err, list)
+	}
+	var out []string
+	for _, o := range l.Items {
+		out = append(out, o.Metadata.Name+" "+o.Metadata.ResourceVersion)
+	}
+	return strings.Join(out, "\n")
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -186,29 +188,52 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 	if err != nil {
 		return nil, false, err
 	}
-	if r, err = source.Read(ctx, q); err != nil && ctx.Err() == nil {
+	opened := showWaiting(ctx, stderr)
+	r, err = source.Read(ctx, q)
+	opened()
+	if err != nil && ctx.Err() == nil {
 		err = explain(err)
 	}
 	if confined, ok := source.(driver.Confined); ok && err == nil {
 		if _, all := confined.Reads(q.Objects, q.Events, ""); !all {
 			fmt.Fprintf(stderr, "kubecdc: not all of these objects are shown: %s\n", confined.Only())
+			wanted.OmitProgress()
 		}
 	}
 	return r, false, err
 }
 
+// showWaiting shows at a terminal that a bus is waited for, from a second on until the returned
+// function is called. A server that has just started reads the stream before it answers.
+func showWaiting(ctx context.Context, stderr io.Writer) (stop func()) {
+	out := terminal.Detect(stderr, os.Getenv)
+	showing, cancel := context.WithCancel(ctx)
+	var shown sync.WaitGroup
+	shown.Go(func() {
+		select {
+		case <-time.After(time.Second):
+			terminal.NewCounter(out, func() (string, bool) { return "waiting for the bus", false }).Run(showing)
+		case <-showing.Done():
+		}
+	})
+	return func() {
+		cancel()
+		shown.Wait()
+	}
+}
+
 // sayInterruptions makes q report to w, once each, that the bus is unreachable and that it is back.
 func sayInterruptions(q *consume.Query, w io.Writer) {
-	said := false
+	var said atomic.Bool // several queries of a record may run at once
 	q.OnRetry = func(err error) {
-		if !said {
+		if !said.Swap(true) {
 			fmt.Fprintf(w, "kubecdc: %v; waiting for it\n", err)
 		}
-		said = true
 	}
 	q.OnResume = func() {
-		fmt.Fprintln(w, "kubecdc: reading resumes where it was interrupted")
-		said = false
+		if said.Swap(false) {
+			fmt.Fprintln(w, "kubecdc: reading resumes where it was interrupted")
+		}
 	}
 }
 

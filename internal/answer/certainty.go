@@ -26,9 +26,10 @@ type assessment struct {
 func assess(m timeline.Moment, scopes []certainty.Scope, r *history.Reading) assessment {
 	scopes = slices.Clone(scopes)
 	for i := range scopes {
-		lower(&scopes[i], r)
+		lower(&scopes[i], m, r)
 	}
 	a := assessment{Answer: certainty.New(m.String(), scopes, r.Only), isNow: m.IsNow(), time: m.Time()}
+	a.NoteAgain()
 	a.AddUnreadable(r.Unreadable.Total(), r.Unreadable.Outside(scopes))
 	for _, object := range r.Incomplete {
 		a.AddIncomplete(object.Name, object.Err.Error())
@@ -42,8 +43,12 @@ func assess(m timeline.Moment, scopes []certainty.Scope, r *history.Reading) ass
 	return a
 }
 
-// lower adds what lowers the certainty of a scope beside what the record shows.
-func lower(s *certainty.Scope, r *history.Reading) {
+// lower adds to a scope what lowers its certainty beside what the record shows, and when to ask again.
+func lower(s *certainty.Scope, m timeline.Moment, r *history.Reading) {
+	s.Causes = slices.Clone(s.Causes)
+	if c := s.Find(certainty.AfterRecord); c != nil {
+		c.AskAgain = askAgain(m, c.From, r.Began)
+	}
 	if n := r.Unreadable.Of(s); n > 0 {
 		s.Lower(certainty.Cause{Kind: certainty.Unreadable, Records: n})
 	}
@@ -68,6 +73,8 @@ func (q *Question) Say(m timeline.Moment, scopes []certainty.Scope, r *history.R
 
 // say prints the certainty, and what lowers it.
 func (q *Question) say(a *assessment) {
+	q.saying.Lock()
+	defer q.saying.Unlock()
 	style := terminal.Yellow
 	if a.Certainty == certainty.Exact {
 		style = terminal.Dim

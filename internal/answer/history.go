@@ -55,7 +55,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	}
 	var begin assessment
 	if s.Since != nil {
-		begin = assess(*s.Since, reading.Begin, &history.Reading{Only: reading.Only, Unreadable: reading.Unreadable})
+		begin = assess(*s.Since, reading.Begin, &history.Reading{Began: reading.Began, Only: reading.Only, Unreadable: reading.Unreadable})
 		sure.Since = &begin.Answer
 	}
 	if err := h.close(&sure); err != nil {

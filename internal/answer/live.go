@@ -36,8 +36,8 @@ func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([
 	fmt.Fprintf(q.Stderr, "live is the cluster at %s (%s)\n", to.Client.Host, to.From)
 	cluster := live.Cluster{Client: to.Client}
 	var answer *live.Answer
-	err := q.counting(ctx, func() string {
-		return fmt.Sprintf("reading the cluster: %s objects", terminal.Count(int(cluster.Objects())))
+	err := q.counting(ctx, func() (string, bool) {
+		return fmt.Sprintf("reading the cluster: %s objects", terminal.Count(int(cluster.Objects()))), false
 	}, func(ctx context.Context) (err error) {
 		answer, err = cluster.Compare(ctx, &live.Question{
 			State: from.State, Time: from.sure.time, Takes: q.Wanted.TakesObject, Namespace: q.Wanted.LiteralNamespace(), Labelled: q.labelled,

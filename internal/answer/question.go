@@ -35,9 +35,32 @@ type Question struct {
 	Stderr *terminal.Output
 	Pager  *terminal.Pager // of Stdout; nil without a pager
 
-	// streams reports whether the answer is printed to a terminal during the reading, so that no progress is needed.
+	// streams reports whether the answer is printed to a terminal during the reading, so that no progress is needed after the first event.
 	streams bool
+
+	saying  sync.Mutex  // the lines about a moment are written together
+	display displayLock // of Stderr
 }
+
+// displayLock is held by what draws on a terminal, which shows one progress at a time. The zero
+// value is not held.
+type displayLock struct {
+	once sync.Once
+	free chan struct{}
+}
+
+// lock waits for the lock. It returns false if ctx ends before.
+func (l *displayLock) lock(ctx context.Context) bool {
+	l.once.Do(func() { l.free = make(chan struct{}, 1) })
+	select {
+	case l.free <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l *displayLock) unlock() { <-l.free }
 
 // Resolve finds the resources that the user's words name. The other methods require it.
 func (q *Question) Resolve(ctx context.Context) error {
@@ -46,16 +69,22 @@ func (q *Question) Resolve(ctx context.Context) error {
 
 // During calls f, which reads the record. If f takes long, it shows the progress at a terminal.
 func (q *Question) During(ctx context.Context, f func(context.Context) error) error {
-	began := time.Now()
-	return q.counting(ctx, func() string {
-		n := int(q.Record.Events())
+	began, before := time.Now(), q.Record.Events()
+	return q.counting(ctx, func() (string, bool) {
+		n := int(q.Record.Events() - before)
+		if n == 0 { // a server that has just started reads the stream before it sends any
+			return "waiting for the first event of the record", false
+		}
+		if q.streams {
+			return "", true
+		}
 		rate := int(float64(n) / time.Since(began).Seconds())
-		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate))
+		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate)), false
 	}, f)
 }
 
-// counting calls f. If f takes longer than a second, it shows text at a terminal.
-func (q *Question) counting(ctx context.Context, text func() string, f func(context.Context) error) error {
+// counting calls f. If f takes longer than a second, it shows text at a terminal until that is done.
+func (q *Question) counting(ctx context.Context, text func() (line string, done bool), f func(context.Context) error) error {
 	showing, stop := context.WithCancel(ctx)
 	var counter sync.WaitGroup
 	counter.Go(func() {
@@ -64,10 +93,11 @@ func (q *Question) counting(ctx context.Context, text func() string, f func(cont
 		case <-showing.Done():
 			return
 		}
-		if q.streams {
+		if !q.display.lock(showing) {
 			return
 		}
-		terminal.NewCounter(q.Stderr, func() (string, bool) { return text(), false }).Run(showing)
+		defer q.display.unlock()
+		terminal.NewCounter(q.Stderr, text).Run(showing)
 	})
 	err := f(ctx)
 	stop()

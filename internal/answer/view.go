@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,9 +34,13 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 			return err
 		}
 		q.say(&sure)
-		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *certainty.Scope) []string {
+		again := time.Time{} // a replay is not read again
+		if to == nil {
+			again = readAgain(at, sure.Scopes, reading.Began)
+		}
+		view = apiview.NewView(s, apiview.Options{Now: sure.time, Again: again, Warn: func(s *certainty.Scope) []string {
 			lowered := *s
-			lower(&lowered, reading)
+			lower(&lowered, at, reading)
 			out := warnings(at, &lowered)
 			if sure.Only != "" {
 				out = append(out, fmt.Sprintf("%s at %s: unknown: %s", s.Name, at, sure.Only))

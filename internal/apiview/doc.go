@@ -7,8 +7,8 @@
 // and a table of those of Kubernetes itself. Only resources and versions that were captured are served. A custom resource without
 // objects at the moment is served if its CRD is in the record.
 //
-// A Server answers for one View at its root, and for any other moment below /at/<moment>/. It opens Views when they are asked for and
-// keeps the ones that were used last. View.Follow and View.Play replay what follows a moment to clients that watch.
+// A Server answers for one View at its root, and for any other moment below /at/<moment>/. It opens Views when they are asked for, several
+// at once, and keeps the ones that were used last. A moment that was not final is opened again later. View.Follow and View.Play replay what follows a moment to clients that watch.
 //
 // # Invariants
 //
@@ -16,9 +16,11 @@
 //   - A request without the token is answered 401, whatever it asks for.
 //   - A View does not change, except that a replay shows what follows its moment: the log is made before the view is served, and a client may
 //     watch from any place of it.
-//   - A Server holds at most MaxMoments Views of /at/, and one more, while it reads that or while requests use all of them. A request for a
-//     further one waits, and is answered 429 after 10 s. A client that does not read its answer is disconnected. An open watch holds none.
+//   - A Server holds or opens at most MaxMoments Views of /at/, and one more, while it reads that or while requests use all of them. A request
+//     for a further one waits, and is answered 429 after 10 s in which all are used. A client that does not read its answer is disconnected. An
+//     open watch holds none.
+//   - A moment is opened once for all requests that ask for it meanwhile. It is opened as long as the client of one of them waits.
 //   - Answers are those of a kube-apiserver, in JSON, or in YAML if a client accepts only that. Ages are as of the moment. A Warning header
 //     says if the answer is not certain.
-//   - The package knows no bus, logs nothing and starts no goroutine. It does not listen.
+//   - The package knows no bus, logs nothing and starts no goroutine but those that note the end of a request. It does not listen.
 package apiview

@@ -111,6 +111,7 @@ func (c *counter) Write(p []byte) (int, error) {
 type page struct {
 	meta  metav1.ListMeta
 	list  *list
+	again int64  // as position.Again
 	limit int    // 0: none
 	after string // keys before it have been sent
 }
@@ -120,6 +121,9 @@ type position struct {
 	Version         string `json:"v"`
 	ResourceVersion uint64 `json:"rv"`
 	Start           string `json:"start"`
+	// Again is View.again in ms since 1970. A view that was read again may have other objects at the
+	// same resourceVersion, so no list begins in one and ends in the other.
+	Again int64 `json:"again,omitempty"`
 }
 
 const positionVersion = "meta.k8s.io/v1"
@@ -127,6 +131,9 @@ const positionVersion = "meta.k8s.io/v1"
 func (v *View) newPage(res *resource, query url.Values) (*page, error) {
 	l := v.list(res)
 	p := &page{meta: metav1.ListMeta{ResourceVersion: object.FormatVersion(l.version)}, list: l}
+	if !v.again.IsZero() {
+		p.again = v.again.UnixMilli()
+	}
 	if text := query.Get("limit"); text != "" {
 		limit, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
@@ -152,7 +159,7 @@ func (v *View) newPage(res *resource, query url.Values) (*page, error) {
 	if at.Version != positionVersion || !strings.HasPrefix(at.Start, res.String()+"/") {
 		return nil, badRequest("invalid continue token: continue key is not valid: of another API")
 	}
-	if p.list = res.listAt(at.ResourceVersion, l.shown); p.list == nil {
+	if p.list = res.listAt(at.ResourceVersion, l.shown); p.list == nil || at.Again != p.again {
 		return nil, errOtherVersion("The provided continue parameter is of another moment: start a new list without it.")
 	}
 	p.after, p.meta.ResourceVersion = at.Start, object.FormatVersion(at.ResourceVersion)
@@ -183,7 +190,7 @@ func (p *page) fill(s *selector) ([]*object.Object, error) {
 		}
 		if p.limit > 0 && len(found) == p.limit {
 			last := found[len(found)-1]
-			raw, err := json.Marshal(position{positionVersion, p.list.version, last.Ref.Key + "\x00"})
+			raw, err := json.Marshal(position{positionVersion, p.list.version, last.Ref.Key + "\x00", p.again})
 			if err != nil {
 				return nil, err
 			}

@@ -22,107 +22,204 @@ const (
 	stuckBytes = 32 << 10
 )
 
-// moments are the Views of /at/. At most limit of them, and one more, are in memory. A View that a request uses is not evicted, and another
-// one is opened only if no more than limit are left.
+// moments are the Views of /at/. Several requests may ask for a moment while it is opened, so:
+//
+//	request 1 ──find: a new place──▶ open ──────────────────▶ the View or an error, for all
+//	request 2 ──find: the same moment──▶ join ──────────────┘
+//
+// The goroutine of the first request opens the moment. If the client of that request goes, it
+// continues for the others. If the clients of all go, the opening is cancelled. An error is that of
+// all requests that wait, and the next one opens the moment again.
+//
+// At most limit moments, and one more, are in memory or are being opened. One that a request uses
+// is not evicted. A moment that was not final when it was read is opened again at a request after
+// View.again. Requests that use the earlier View keep it, and so its place.
 type moments struct {
 	mu      sync.Mutex
 	recent  []*moment     // the one that was used last first
-	opening bool          // one is being opened
-	changed chan struct{} // closed when a moment is released or has been opened; nil: no request waits
+	changed chan struct{} // closed when a place may be free; nil: no request waits
 }
 
-// moment is a View in memory.
+// moment is a View in memory, or one that is being opened.
 type moment struct {
-	view  *View
-	users int // requests
+	at     string
+	users  int           // requests
+	opened chan struct{} // closed when view or err is set
+	view   *View
+	err    error
+
+	// The fields below are those of the opening.
+	cancel  context.CancelCauseFunc
+	clients int  // that wait
+	left    bool // all of them went, so that no other one may wait
 }
 
-// use returns the View of a moment, which remains in memory until release is called. open is called once at a time.
-func (m *moments) use(ctx context.Context, at timeline.Moment, limit int, open func(context.Context, timeline.Moment) (*View, error)) (*moment, error) {
-	expired := time.NewTimer(momentWait)
-	defer expired.Stop()
+// isOpening reports whether the moment is being opened. It must be called with moments.mu held.
+func (in *moment) isOpening() bool { return in.view == nil }
+
+// errNobodyWaits is the cause if the opening of a moment is cancelled.
+var errNobodyWaits = errors.New("no client waits for the moment any more")
+
+// limits bound the moments of a Server.
+type limits struct {
+	kept    int // in memory, and one more
+	opening int // at a time; 0: no other limit
+}
+
+type opener func(context.Context, timeline.Moment) (*View, error)
+
+// use returns the View of a moment, which remains in memory until leave is called. Calls for
+// different moments may call open at the same time.
+func (m *moments) use(ctx context.Context, at timeline.Moment, l limits, open opener) (*moment, error) {
+	// The values of the request's context stay, its end is only that of one client.
+	opening, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	var expires <-chan time.Time // nil: places are being opened, and that takes as long as it takes
 	for {
-		found, wait, full := m.find(at, limit)
-		if found != nil {
-			return found, nil
-		}
-		if wait == nil {
-			return m.open(ctx, at, limit, open)
-		}
-		var timeout <-chan time.Time
-		if full {
-			timeout = expired.C // a moment that is being read is waited for as long as it takes
+		f := m.find(at, l, cancel)
+		switch {
+		case f.isNew:
+			return m.open(ctx, f.moment, l, func() (*View, error) { return open(opening, at) })
+		case f.moment != nil:
+			return m.join(ctx, f.moment, l)
+		case !f.full:
+			expires = nil
+		case expires == nil:
+			timer := time.NewTimer(momentWait)
+			defer timer.Stop()
+			expires = timer.C
 		}
 		select {
-		case <-wait:
-		case <-timeout:
-			return nil, errTooManyMoments(limit + 1)
+		case <-f.wait:
+		case <-expires:
+			return nil, errTooManyMoments(l.kept + 1)
 		case <-ctx.Done():
 			return nil, errUnavailable(context.Cause(ctx))
 		}
 	}
 }
 
-// find returns a moment that is in memory. Otherwise it reserves the place of one more, which the caller must open, or returns a channel to
-// wait for, and whether all places are used.
-func (m *moments) find(at timeline.Moment, limit int) (found *moment, wait <-chan struct{}, full bool) {
+// found is the result of find.
+type found struct {
+	moment *moment         // that the request uses; nil: it has to wait
+	isNew  bool            // the caller must open moment
+	wait   <-chan struct{} // closed when it is worth to look again
+	full   bool            // all places are used, and no moment is being opened
+}
+
+// find returns a moment that is in memory or is being opened. Otherwise it reserves a place, which
+// the caller must open, or returns a channel to wait for. cancel ends that opening.
+func (m *moments) find(at timeline.Moment, l limits, cancel context.CancelCauseFunc) found {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i := slices.IndexFunc(m.recent, func(in *moment) bool { return in.view.moment.String() == at.String() }); i >= 0 {
-		found = m.recent[i]
+	now := time.Now()
+	isValid := func(in *moment) bool {
+		return in.at == at.String() && !in.left && (in.isOpening() || !in.view.isOutdated(now))
+	}
+	if i := slices.IndexFunc(m.recent, isValid); i >= 0 {
+		in := m.recent[i]
 		copy(m.recent[1:i+1], m.recent[:i])
-		m.recent[0] = found
-		found.users++
-		return found, nil, false
+		m.recent[0] = in
+		in.users++
+		in.clients++
+		return found{moment: in}
 	}
-	full = len(m.recent) > limit
-	if !m.opening && !full {
-		m.opening = true
-		return nil, nil, false
+	m.recent = slices.DeleteFunc(m.recent, func(in *moment) bool {
+		return in.at == at.String() && !in.isOpening() && in.users == 0 // outdated
+	})
+	m.evict(l)
+	opening := 0
+	for _, in := range m.recent {
+		if in.isOpening() {
+			opening++
+		}
 	}
-	if m.changed == nil {
-		m.changed = make(chan struct{})
+	isFull := len(m.recent) > l.kept
+	if isFull || l.opening > 0 && opening >= l.opening {
+		if m.changed == nil {
+			m.changed = make(chan struct{})
+		}
+		return found{wait: m.changed, full: isFull && opening == 0}
 	}
-	return nil, m.changed, full
+	in := &moment{at: at.String(), users: 1, opened: make(chan struct{}), cancel: cancel, clients: 1}
+	m.recent = slices.Insert(m.recent, 0, in)
+	return found{moment: in, isNew: true}
 }
 
 // open reads a moment into the place that find has reserved.
-func (m *moments) open(ctx context.Context, at timeline.Moment, limit int, open func(context.Context, timeline.Moment) (*View, error)) (_ *moment, err error) {
-	var opened *moment
-	defer func() { // also if open panics
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.opening = false
-		if opened != nil {
-			m.recent = slices.Insert(m.recent, 0, opened)
-		}
-		m.evict(limit)
-	}()
-	v, err := open(ctx, at)
+func (m *moments) open(ctx context.Context, in *moment, l limits, open func() (*View, error)) (*moment, error) {
+	var view *View
+	err := errUnavailable(errors.New("the reading of the moment was aborted"))
+	defer context.AfterFunc(ctx, func() { m.giveUp(in) })()
+	defer func() { m.finish(in, view, err, l) }() // also if open panics
+	view, err = open()
 	if known := apierrors.APIStatus(nil); err != nil && !errors.As(err, &known) {
-		return nil, errUnavailable(err)
-	} else if err != nil {
-		return nil, err
+		err = errUnavailable(err)
 	}
-	opened = &moment{view: v, users: 1}
-	return opened, nil
+	return in, err
 }
 
-// release ends a use.
-func (m *moments) release(used *moment, limit int) {
+// finish notes the result of an opening.
+func (m *moments) finish(in *moment, view *View, err error, l limits) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	used.users--
-	m.evict(limit)
+	in.cancel(nil)
+	in.view, in.err, in.left = view, err, false
+	if err != nil {
+		m.recent = slices.DeleteFunc(m.recent, func(other *moment) bool { return other == in })
+	}
+	close(in.opened)
+	m.evict(l)
+	m.wake()
 }
 
-// evict removes the moments above the limit that no request uses, and wakes the requests that wait. It must be called with mu held.
-func (m *moments) evict(limit int) {
-	for i := len(m.recent) - 1; i >= 0 && len(m.recent) > limit; i-- {
-		if m.recent[i].users == 0 {
+// join waits until another request has opened a moment.
+func (m *moments) join(ctx context.Context, in *moment, l limits) (*moment, error) {
+	select {
+	case <-in.opened:
+		return in, in.err
+	default:
+	}
+	select {
+	case <-in.opened:
+		return in, in.err
+	case <-ctx.Done():
+		m.giveUp(in)
+		m.leave(in, l)
+		return nil, errUnavailable(context.Cause(ctx))
+	}
+}
+
+// giveUp notes that a client waits for an opening no more. The opening ends with the last one.
+func (m *moments) giveUp(in *moment) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in.clients--
+	if in.clients == 0 && in.isOpening() {
+		in.left = true
+		in.cancel(errNobodyWaits)
+	}
+}
+
+// leave ends a use of a moment.
+func (m *moments) leave(in *moment, l limits) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in.users--
+	m.evict(l)
+	m.wake()
+}
+
+// evict removes the moments above the limit that no request uses. It must be called with mu held.
+func (m *moments) evict(l limits) {
+	for i := len(m.recent) - 1; i >= 0 && len(m.recent) > l.kept; i-- {
+		if m.recent[i].users == 0 && !m.recent[i].isOpening() {
 			m.recent = slices.Delete(m.recent, i, i+1)
 		}
 	}
+}
+
+// wake wakes the requests that wait for a place. It must be called with mu held.
+func (m *moments) wake() {
 	if m.changed != nil {
 		close(m.changed)
 		m.changed = nil

@@ -20,14 +20,20 @@ import (
 type Server struct {
 	// Token is what a client has to send: "Authorization: Bearer <token>". Without one, every request is 401.
 	Token string
-	// Root is the View without a moment in the path; nil: there is none.
+	// Root is the View without a moment in the path; nil: there is none. If Options.Again is set, Open
+	// reads it again.
 	Root *View
-	// Open returns the View of a moment for /at/<moment>/…; nil: there are no such paths. It is called once at a time. Its error is shown to the
-	// client: as it is if it has a Status of the Kubernetes API, otherwise as 503, to be tried again.
+	// Open returns the View of a moment for /at/<moment>/…; nil: there are no such paths. It is called
+	// for several moments at once. Its context ends when no client waits any more. Its error is
+	// shown to the clients: as it is if it has a Status of the Kubernetes API, otherwise as 503, to
+	// be tried again.
 	Open func(context.Context, timeline.Moment) (*View, error)
 	// MaxMoments is how many Views of /at/ are kept, those that were used last, and one more is read or used. A request for a further one waits
-	// until another is released, and is answered 429 after 10 s. A client that reads less than 32 KiB of its answer in 30 s is disconnected. 0: one.
+	// until another is released, and is answered 429 after 10 s in which all are used and none is read. A client that reads less than 32 KiB of its
+	// answer in 30 s is disconnected. 0: one.
 	MaxMoments int
+	// MaxOpening is how many moments are opened at once; 0: as many as have a place.
+	MaxOpening int
 
 	moments moments
 }
@@ -59,21 +65,29 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (*openWatch, err
 		if err != nil {
 			return nil, badRequest("%v", err)
 		}
-		if err := readBody(r); err != nil {
-			return nil, err
-		}
-		limit := max(s.MaxMoments, 1)
-		used, err := s.moments.use(r.Context(), at, limit, s.Open)
-		if err != nil {
-			return nil, err
-		}
-		defer s.moments.release(used, limit)
-		v, path, w = used.view, below, steady{w}
+		return s.answerAt(w, r, at, below)
 	}
 	if v == nil {
 		return nil, failure(http.StatusNotFound, metav1.StatusReasonNotFound, "name a moment in the path: /at/2026-11-20T14:05:00Z or /at/rv:48211")
 	}
+	if s.Open != nil && v.isOutdated(time.Now()) {
+		return s.answerAt(w, r, v.moment, path)
+	}
 	return v.serve(w, r, strings.Split(strings.Trim(path, "/"), "/"))
+}
+
+// answerAt is answer for a moment, with the path below it.
+func (s *Server) answerAt(w http.ResponseWriter, r *http.Request, at timeline.Moment, path string) (*openWatch, error) {
+	if err := readBody(r); err != nil {
+		return nil, err
+	}
+	l := limits{kept: max(s.MaxMoments, 1), opening: s.MaxOpening}
+	used, err := s.moments.use(r.Context(), at, l, s.Open)
+	if err != nil {
+		return nil, err
+	}
+	defer s.moments.leave(used, l)
+	return used.view.serve(steady{w}, r, strings.Split(strings.Trim(path, "/"), "/"))
 }
 
 // readBody reads the body of a request, before the request uses a moment: net/http would otherwise wait for it when the answer begins. The rest of

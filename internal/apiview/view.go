@@ -19,6 +19,7 @@ import (
 type View struct {
 	moment    timeline.Moment
 	now       time.Time   // what ages are as of
+	again     time.Time   // as Options.Again
 	resources []*resource // sorted by group and plural
 	replay    *replay     // of what follows the moment; nil: nothing
 }
@@ -47,13 +48,16 @@ type list struct {
 type Options struct {
 	// Now is what ages are as of.
 	Now time.Time
+	// Again is the time from which on the record may say more about the moment, so that a Server reads
+	// it again; zero: the moment is final.
+	Again time.Time
 	// Warn returns what to say about objects of a scope, none if they are certain. Clients show it to people.
 	Warn func(*certainty.Scope) []string
 }
 
 // NewView returns the View of a state. The state is not needed afterwards.
 func NewView(s *timeline.State, o Options) *View {
-	v := &View{moment: s.Moment(), now: o.Now}
+	v := &View{moment: s.Moment(), now: o.Now, again: o.Again}
 	scopes := s.Scopes()
 	var names []string
 	for i := range scopes {
@@ -160,6 +164,9 @@ func (v *View) resource(group, version, plural string) *resource {
 	}
 	return nil
 }
+
+// isOutdated reports whether the moment was not final when it was read, and may be so by now.
+func (v *View) isOutdated(now time.Time) bool { return !v.again.IsZero() && !now.Before(v.again) }
 
 // Empty reports whether the view has no resource.
 func (v *View) Empty() bool { return len(v.resources) == 0 }

@@ -21,6 +21,8 @@ type Answer struct {
 	Only       string   `json:"only,omitempty"`       // what the reader may read, if not all that is asked for
 	Since      *Answer  `json:"since,omitempty"`      // of a history: at the beginning of its span
 
+	AskAgain time.Time `json:"askAgain,omitzero"` // when all of it can be known
+
 	outside int // of Unreadable: those that can be about none of the scopes
 }
 
@@ -54,6 +56,16 @@ func (a *Answer) AddIncomplete(object, what string) {
 		a.Incomplete = append(a.Incomplete, object+": "+what)
 	}
 	a.Certainty = max(a.Certainty, Uncertain)
+}
+
+// NoteAgain notes when to ask again: when its causes say for all scopes.
+func (a *Answer) NoteAgain() {
+	for i := range a.Scopes {
+		c := a.Scopes[i].Find(AfterRecord)
+		if c != nil && c.AskAgain.After(a.AskAgain) {
+			a.AskAgain = c.AskAgain
+		}
+	}
 }
 
 // AddScope adds a scope.

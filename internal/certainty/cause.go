@@ -69,6 +69,15 @@ func (k Kind) Level() Level {
 	return Unknown
 }
 
+// isFixed reports whether later events of the record change nothing about a cause of the kind.
+func (k Kind) isFixed() bool {
+	switch k {
+	case BeforeRecord, NotRead, FormerRelease, EndedByOperator, OtherEtcd, NotPermitted, Unreadable, DeadLetter:
+		return true
+	}
+	return false
+}
+
 // These are reasons of interruptions that no agent reports: the record shows them.
 const (
 	InterruptedUnheard consume.InterruptionReason = "unheard" // progress is missing
@@ -115,12 +124,12 @@ func (c *Cause) words() string {
 	case BeforeRecord:
 		return "the record begins later, at " + to + ": ask for a later moment"
 	case AfterRecord:
+		if !c.AskAgain.IsZero() {
+			return "not final yet, the record is complete up to " + from + ": ask again at " + c.AskAgain.Local().Format(time.RFC3339)
+		}
 		text := "the record ends earlier"
 		if from != "" {
 			text += ", at " + from
-		}
-		if !c.AskAgain.IsZero() {
-			return text + ": ask for an earlier moment, or again after " + c.AskAgain.Local().Format(time.RFC3339)
 		}
 		return text + ": ask for an earlier moment, or again later ('kubecdc status' shows whether the agent runs)"
 	case NotRead:

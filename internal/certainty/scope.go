@@ -116,6 +116,11 @@ func (s *Scope) Find(k Kind) *Cause {
 	return nil
 }
 
+// IsUndecided reports whether later events of the record can change what is said of the scope.
+func (s *Scope) IsUndecided() bool {
+	return slices.ContainsFunc(s.Causes, func(c Cause) bool { return c.To == Bound{} && !c.Kind.isFixed() })
+}
+
 // Complete returns up to where, at or before the moment, the record is known to be complete. It is
 // zero if nothing shows that.
 func (s *Scope) Complete() Bound {

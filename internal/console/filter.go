@@ -86,6 +86,10 @@ func readKind(s string) (string, error) {
 	return "", fmt.Errorf("--op %q: want some of %s (or c, u, d, r, e, l), separated by commas", s, strings.Join(Kinds(), ", "))
 }
 
+// OmitProgress makes Match leave out progress, unless the selection names it. It speaks of scopes of
+// which not all objects are shown: a file of these events would look complete.
+func (f *Filter) OmitProgress() { f.progress = false }
+
 // Reads reports whether the selection names reads.
 func (f *Filter) Reads() bool { return slices.Contains(f.kinds, string(consume.Read)) }
 

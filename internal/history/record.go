@@ -48,6 +48,7 @@ func (r *Record) Events() int64 { return r.events.Load() }
 
 // Reading reports the data that a record did not provide.
 type Reading struct {
+	Began      time.Time         // when the reading began, by the clock of the reader
 	Only       string            // what the source has, if it does not have all objects of the selection; "": it has all
 	Unreadable Unreadable        // records that may be about objects of the selection
 	Latest     time.Time         // time of the latest event at or before the first moment of States
@@ -74,6 +75,7 @@ func (r *Record) Lacks(s *Selection) string {
 // States returns the states of moments, in the same order, for the objects of a selection. It ignores labels: the caller
 // applies Selector.
 func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.Moment) (timeline.States, *Reading, error) {
+	began := time.Now()
 	histories, err := r.histories(ctx, s, moments...)
 	if err != nil {
 		return nil, nil, err
@@ -102,7 +104,7 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	if err != nil {
 		return nil, nil, err
 	}
-	reading.Latest, reading.Only = latest, r.Lacks(s)
+	reading.Began, reading.Latest, reading.Only = began, latest, r.Lacks(s)
 	return states, reading, nil
 }
 
@@ -110,6 +112,7 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 // are read. It also calls f for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment, and in
 // the Reading that at since, unless since is nil.
 func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Moment, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]certainty.Scope, *Reading, error) {
+	began := time.Now()
 	moments := []timeline.Moment{to}
 	if since != nil {
 		moments = append(moments, *since)
@@ -161,7 +164,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	if err != nil {
 		return nil, nil, err
 	}
-	reading.Only = r.Lacks(s)
+	reading.Began, reading.Only = began, r.Lacks(s)
 	for _, begin := range folds[1:] {
 		reading.Begin = begin.Scopes()
 	}

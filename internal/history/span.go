@@ -12,6 +12,7 @@ import (
 // Span returns the state at a moment, and calls f for each later version up to another moment, in the order in which they
 // are read. It also returns the certainty of each scope at the later moment.
 func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Moment, f func(*timeline.Version)) (*timeline.State, []certainty.Scope, *Reading, error) {
+	began := time.Now()
 	histories, err := r.histories(ctx, s, from, to)
 	if err != nil {
 		return nil, nil, nil, err
@@ -39,6 +40,6 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	reading.Latest, reading.Only = latest, r.Lacks(s)
+	reading.Began, reading.Latest, reading.Only = began, latest, r.Lacks(s)
 	return state, fold.Scopes(), reading, nil
 }

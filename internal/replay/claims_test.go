@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
@@ -73,7 +74,7 @@ func certainties(tb testing.TB, record string, at timeline.Moment) string {
 }
 
 // replayOf returns the replay of a record.
-func replayOf(tb testing.TB, record string, o replay.Options, split bool) string {
+func replayOf(tb rapid.TB, record string, o replay.Options, split bool) string {
 	tb.Helper()
 	o.Record, o.Selection = &history.Record{Source: lines(record)}, &history.Selection{}
 	r, err := replay.Prepare(context.Background(), o)

@@ -85,11 +85,12 @@ type scope struct {
 	underWay string          // id of the snapshot that has started and not completed; "": none
 	version  string          // of that one, or of the last one
 	floor    string          // of the last one that was completed; "": not to be named
-	complete bool            // one was completed
+	complete bool            // one was completed, and no gap follows it
 }
 
 // Prepare reads the state at From. It sends nothing.
 func Prepare(ctx context.Context, o Options) (*Replay, error) {
+	began := time.Now()
 	q, histories, err := o.Record.Query(ctx, o.Selection, o.From, o.To)
 	if err != nil {
 		return nil, err
@@ -99,6 +100,7 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 		o: o, id: snapshotID(o.From, o.Asked), state: timeline.NewState(o.From, judged), scopes: map[scopeKey]*scope{}, fold: timeline.NewFold(o.To, judged),
 		bad: map[consume.Position]consume.About{}, histories: histories,
 	}
+	r.reading.Began = began
 	in, err := r.open(ctx, q)
 	if err != nil {
 		return nil, err
@@ -130,10 +132,23 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 		}
 	}
 	r.logs = in.Positions()
+	r.leaveGapsOpen()
 	if len(from) > 0 {
 		r.again.Start = consume.After(from...) // records that are removed meanwhile are missed then
 	}
 	return r, nil
+}
+
+// leaveGapsOpen notes the scopes that are inside a gap at From. Their objects may be wrong there, and
+// the gap is not sent. So their snapshot is not complete: a reader of the replay knows such a scope
+// from its next snapshot on.
+func (r *Replay) leaveGapsOpen() {
+	for _, s := range r.state.Scopes() {
+		isInGap := s.Find(certainty.Gap) != nil || s.Find(certainty.RecoveredGap) != nil || s.Find(certainty.DeadLetter) != nil
+		if known := r.scopes[scopeKey{s.ClusterKey(), s.Name}]; known != nil && isInGap {
+			known.complete = false
+		}
+	}
 }
 
 // note notes an event at or before From, and returns the whole event. later reports whether the record has events of its resource before it
@@ -186,7 +201,9 @@ func (r *Replay) Start() ([]certainty.Scope, *history.Reading) {
 
 // End says how certain the state is that a consumer has at the end, and what the record did not give, after Run.
 func (r *Replay) End() ([]certainty.Scope, *history.Reading) {
-	return r.fold.Scopes(), &history.Reading{Only: r.o.Record.Lacks(r.o.Selection), Unreadable: r.unreadable(), Latest: r.reading.Latest}
+	return r.fold.Scopes(), &history.Reading{
+		Began: r.reading.Began, Only: r.o.Record.Lacks(r.o.Selection), Unreadable: r.unreadable(), Latest: r.reading.Latest,
+	}
 }
 
 func (r *Replay) unreadable() history.Unreadable {

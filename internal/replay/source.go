@@ -255,6 +255,10 @@ func (s *source) add(e *consume.Event) error {
 	}
 	key, id := scopeKey{e.ClusterKey(), e.Scope}, eventKey{e.ClusterKey(), e.ID}
 	switch e.Type {
+	case consume.TypeScopeEnded:
+		if !r.isWhole(resource.resource, e.Scope) {
+			return nil // it would say that the objects which are sent are all that the scope had
+		}
 	case consume.TypeSnapshotStarted, consume.TypeGap:
 		if s.once[id] {
 			return nil

@@ -12,11 +12,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/kubecdc/kubecdc/internal/searchtime"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 const (
-	// checkTimeout limits Check. If Check fails, a reader reads all records.
+	// checkTimeout limits Check on an empty stream. If Check fails, a reader reads all records.
 	checkTimeout = 4 * time.Second
 	// mostCounts is the maximum number of counts while new records arrive.
 	mostCounts = 20
@@ -43,7 +44,7 @@ var errForeign = errors.New("the stream has records of objects under other subje
 // A query may end with the current records of the stream. Then the filter has no wildcards that these records do not need: it has the name of
 // their cluster if there is only one, otherwise the subjects that exist. The server finds records by a few subjects without wildcards much faster.
 func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.Query) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout+searchtime.For(&stream.CachedInfo().State))
 	defer cancel()
 	cluster := ""
 	for _, policy := range []jetstream.DeliverPolicy{jetstream.DeliverAllPolicy, jetstream.DeliverLastPolicy} {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/kubecdc/kubecdc/internal/searchtime"
 )
 
 // place is a place in a stream, and the stream's end at that time.
@@ -17,13 +19,17 @@ type place struct {
 	next uint64 // sequence to continue from; 0: not known yet, begin at Query.Start.at
 	read bool   // records before next were returned, or the query begins at next
 	end  uint64 // last sequence of the stream when it was opened
+	// searches is for how long a server may search the stream before it answers, beside the usual
+	// limits.
+	searches time.Duration
 }
 
 // attach creates consumers that continue at a place. Consumers without acknowledgements deliver in
 // order and number their messages, so a missing number shows a loss. It changes nothing of the
-// reader: its answer does.
-func (r *jetStreamReader) attach(ctx context.Context, at place) answer {
-	info, err := r.look(ctx)
+// reader: its answer does. The time limits of its requests grow with failures, up to that of the
+// stream's size.
+func (r *jetStreamReader) attach(ctx context.Context, at place, failures int) answer {
+	info, err := r.lookWithin(ctx, answerTimeout(failures))
 	if err != nil {
 		return answer{err: err}
 	}
@@ -35,14 +41,23 @@ func (r *jetStreamReader) attach(ctx context.Context, at place) answer {
 			r.resumed()
 		}}
 	}
-	m, err := r.consume(ctx, at)
+	var m *merge
+	at.searches = searchtime.For(&info.State)
+	limit := searchTimeout(failures, &info.State)
+	err = r.link.search(ctx, limit, &info.State, func(ctx context.Context) (err error) {
+		m, err = r.consume(ctx, at)
+		return err
+	})
 	if err != nil {
 		return answer{err: err}
+	}
+	if r.q.StopAtEnd {
+		m.searches = at.searches
 	}
 	undo := func() { r.abandon(m) }
 	if r.lastOfEach(at) && r.q.StopAtEnd {
 		// The last record of a subject may be later than the end, and those before it do not come.
-		info, err := r.look(ctx)
+		info, err := r.lookWithin(ctx, limit)
 		if err != nil {
 			undo()
 			return answer{err: err}
@@ -157,7 +172,7 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter strin
 	if r.nameOf == nil {
 		return p, nil
 	}
-	if err := r.hold(ctx, p); err != nil {
+	if err := r.hold(ctx, p, seenWithin+at.searches); err != nil {
 		r.abandon(&merge{pulls: []*pull{p}})
 		return nil, err
 	}

@@ -149,6 +149,7 @@ func withoutURL(err error) error {
 // explain adds what to do about an error of JetStream.
 func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream string, err error) error {
 	server := cmp.Or(l.conn.ConnectedUrlRedacted(), l.servers)
+	var slow *slowError
 	old := natsversion.Check(l.conn.ConnectedServerVersion()) // the reader may have connected to another server since
 	switch {
 	case ctx.Err() != nil:
@@ -161,6 +162,9 @@ func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream strin
 		return fmt.Errorf("open stream %s: the NATS server %s has no JetStream: start it with JetStream enabled (nats-server -js): %w", stream, server, err)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("open stream %s: JetStream is not enabled for this account at %s: use another account: %w", stream, server, err)
+	case errors.As(err, &slow) && !errors.Is(l.conn.LastError(), nats.ErrPermissionViolation):
+		return fmt.Errorf("open stream %s at %s: %w: try again, a server that has just started reads the stream from its disk; "+
+			"check that the user may publish to $JS.API.CONSUMER.CREATE.%s.>", stream, server, err, stream)
 	case isTimeout(err) && errors.Is(l.conn.LastError(), nats.ErrPermissionViolation): // such a request has no answer
 		return fmt.Errorf("open stream %s at %s: %w", stream, server, l.conn.LastError())
 	case isTimeout(err):
@@ -169,6 +173,20 @@ func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream strin
 	}
 	return fmt.Errorf("open stream %s at %s: %w", stream, server, err)
 }
+
+// slowError reports that a server, which has answered before, did not create a consumer in time.
+type slowError struct {
+	after           time.Duration
+	messages, bytes uint64
+	err             error
+}
+
+func (e *slowError) Error() string {
+	return fmt.Sprintf("the server did not create the consumers within %s, for %d records of %d MB: %v",
+		e.after.Round(time.Second), e.messages, e.bytes/1e6, e.err)
+}
+
+func (e *slowError) Unwrap() error { return e.err }
 
 func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/kubecdc/kubecdc/internal/searchtime"
 )
 
 // DefaultStream is the agent's default stream.
@@ -100,6 +102,8 @@ const (
 	// abandoned is the time after which the server deletes an unused consumer.
 	abandoned  = time.Minute
 	apiTimeout = 10 * time.Second
+	// attachTimeout limits all requests of an attempt to read together.
+	attachTimeout = 3*apiTimeout + 2*searchtime.Most
 
 	// lookInterval is the interval at which the server is asked whether records were removed.
 	lookInterval = time.Second
@@ -113,6 +117,8 @@ const (
 	// Next returns an error.
 	lagAfter = 10 * time.Second
 	mostLags = 6
+	// steadyAfter is a number of failures after which the limits of requests do not grow any more.
+	steadyAfter = 10
 	// mostLooks is the number of further questions at the end about removed records.
 	mostLooks = 3
 	// creators is the number of consumers that are created or deleted at a time.
@@ -159,7 +165,7 @@ func (s *JetStream) read(ctx context.Context, q Query) (*jetStreamReader, error)
 		}
 	}
 	if r.js, err = s.api(l.conn); err == nil {
-		err = l.attempt(ctx, apiTimeout, open)
+		err = l.attempt(ctx, attachTimeout, open)
 	}
 	if err != nil {
 		err = l.explain(ctx, r.js, r.stream, err)
@@ -180,7 +186,7 @@ func (s *JetStream) apiPrefix() string {
 }
 
 func (r *jetStreamReader) open(ctx context.Context, s *JetStream) error {
-	info, err := r.look(ctx)
+	info, err := r.lookWithin(ctx, apiTimeout)
 	if err != nil {
 		return err
 	}
@@ -189,11 +195,9 @@ func (r *jetStreamReader) open(ctx context.Context, s *JetStream) error {
 		s.OnOpen(info)
 	}
 	if s.Choose != nil {
-		stream, err := r.js.Stream(ctx, r.stream)
-		if err != nil {
+		if err := r.choose(ctx, s); err != nil {
 			return err
 		}
-		r.filters = s.Choose(ctx, stream, &r.q)
 	}
 	if r.nameOf != nil && len(r.filters) > mostFilters {
 		return fmt.Errorf("%d subjects: consumers with fixed names can have at most %d", len(r.filters), mostFilters)
@@ -213,11 +217,23 @@ func (r *jetStreamReader) open(ctx context.Context, s *JetStream) error {
 		}
 	case startSince: // attach finds the place
 	}
-	a := r.attach(ctx, r.at)
+	a := r.attach(ctx, r.at, steadyAfter)
 	if a.err == nil {
 		a.apply()
 	}
 	return a.err
+}
+
+// choose sets the filters by s.Choose, which has limits of its own.
+func (r *jetStreamReader) choose(ctx context.Context, s *JetStream) error {
+	finding, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	stream, err := r.js.Stream(finding, r.stream)
+	if err != nil {
+		return err
+	}
+	r.filters = s.Choose(ctx, stream, &r.q)
+	return nil
 }
 
 // errNoLeader reports that no server leads the stream. Then any of them answers, and it may lag.
@@ -238,6 +254,13 @@ func (r *jetStreamReader) look(ctx context.Context) (*jetstream.StreamInfo, erro
 			return nil, errNoLeader
 		}
 	}
+}
+
+// lookWithin is look with a time limit.
+func (r *jetStreamReader) lookWithin(ctx context.Context, limit time.Duration) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return r.look(ctx)
 }
 
 // streamID is the Log.ID of a stream.
@@ -389,7 +412,7 @@ func (r *jetStreamReader) ask(ctx context.Context) error {
 		return nil
 	}
 	if r.removed.to > 0 && (r.ended || time.Since(r.looked) >= lookInterval) {
-		r.start(r.lookForRemoved)
+		r.start(answerTimeout(r.failures), r.lookForRemoved)
 		return nil
 	}
 	if r.ended {
@@ -410,20 +433,19 @@ func (r *jetStreamReader) ask(ctx context.Context) error {
 	if err := sleepUntil(ctx, r.retryAt); err != nil {
 		return err
 	}
-	at := r.at
-	r.start(func(ctx context.Context) answer { return r.attach(ctx, at) })
+	at, failures := r.at, r.failures
+	r.start(attachTimeout, func(ctx context.Context) answer { return r.attach(ctx, at, failures) })
 	return nil
 }
 
-// start makes a request in the background. wait takes its answer.
-func (r *jetStreamReader) start(f func(context.Context) answer) {
+// start makes a request in the background, with a time limit. wait takes its answer.
+func (r *jetStreamReader) start(limit time.Duration, f func(context.Context) answer) {
 	answers := make(chan answer, 1)
-	patience := answerTimeout(r.failures)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.answers, r.cancel = answers, cancel
 	go func() {
 		var a answer
-		err := r.link.attempt(ctx, patience, func(ctx context.Context) error {
+		err := r.link.attempt(ctx, limit, func(ctx context.Context) error {
 			a = f(ctx)
 			return a.err
 		})
@@ -488,7 +510,7 @@ func (r *jetStreamReader) lagsAt() time.Time {
 	if r.called.After(last) { // the reader may have been slow
 		last = r.called
 	}
-	return last.Add(r.patience)
+	return last.Add(r.patience + r.merge.grace())
 }
 
 // quickAt returns the time at which quick heartbeats must be requested again, zero if they need
@@ -616,7 +638,12 @@ func (r *jetStreamReader) resumed() {
 
 // answerTimeout is the time limit of a request. The first ones are short, because a server that starts leaves requests unanswered.
 func answerTimeout(failures int) time.Duration {
-	return min(time.Second<<min(failures, 10), apiTimeout)
+	return min(time.Second<<min(failures, steadyAfter), apiTimeout)
+}
+
+// searchTimeout is answerTimeout of a request for which the server may have to read the stream.
+func searchTimeout(failures int, s *jetstream.StreamState) time.Duration {
+	return min(time.Second<<min(failures, steadyAfter), apiTimeout+searchtime.For(s))
 }
 
 // awake makes Next look at what has arrived.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // link is a connection and its state.
@@ -76,6 +77,33 @@ func (l *link) attempt(ctx context.Context, patience time.Duration, f func(conte
 	watcher.Wait()
 	if cause := context.Cause(connected); errors.Is(cause, nats.ErrDisconnected) {
 		return cause
+	}
+	return err
+}
+
+// search calls f, whose requests may make the server read a stream. If the server has refused a
+// request by then, its context ends after apiTimeout at the latest, because a refused request has
+// no answer.
+func (l *link) search(
+	ctx context.Context, limit time.Duration, s *jetstream.StreamState, f func(context.Context) error,
+) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	limited, refuse := context.WithCancelCause(limited)
+	defer refuse(nil)
+	before := l.conn.LastError()
+	refused := time.AfterFunc(apiTimeout, func() {
+		if err := l.conn.LastError(); err != before && errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // a later one
+			refuse(err)
+		}
+	})
+	defer refused.Stop()
+	err := f(limited)
+	switch cause := context.Cause(limited); {
+	case err != nil && errors.Is(cause, nats.ErrPermissionViolation):
+		return cause
+	case ctx.Err() == nil && limited.Err() != nil && isTimeout(err):
+		return &slowError{limit, s.Msgs, s.Bytes, err}
 	}
 	return err
 }

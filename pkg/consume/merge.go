@@ -27,6 +27,9 @@ type merge struct {
 	filters []string // of the records to keep; nil: all
 	wake    chan struct{}
 	moved   time.Time // when a record was taken, or a horizon moved
+	// searches is for how long a server may search the stream before the first message of a
+	// consumer, beside the usual limits.
+	searches time.Duration
 }
 
 // gap is a range of sequences that the server has passed without a record for the reader.
@@ -189,11 +192,25 @@ func (m *merge) laggard() *pull {
 func (m *merge) silentAt() time.Time {
 	var first time.Time
 	for _, p := range m.pulls {
-		if at := p.silentAt(); first.IsZero() || at.Before(first) {
+		at := p.silentAt()
+		if !p.hasArrived() {
+			at = at.Add(m.searches)
+		}
+		if first.IsZero() || at.Before(first) {
 			first = at
 		}
 	}
 	return first
+}
+
+// grace returns for how much longer than usual the servers may look no further.
+func (m *merge) grace() time.Duration {
+	for _, p := range m.pulls {
+		if !p.hasArrived() {
+			return m.searches
+		}
+	}
+	return 0
 }
 
 func (m *merge) stop() {

@@ -29,7 +29,7 @@ const (
 	readerKey  = "kubecdc-reader"  // identifies the reader
 	processKey = "kubecdc-process" // describes it
 
-	// seenWithin limits how long the server may take to count a request.
+	// seenWithin limits how long the server may take to count a request, beside a search.
 	seenWithin = 2 * time.Second
 )
 
@@ -87,14 +87,14 @@ func (r *jetStreamReader) claim(ctx context.Context, c jetstream.ConsumerConfig)
 	return made, err
 }
 
-// hold sends the first request of a pull, and returns when the server has counted it. From then on
-// the server answers it if another reader deletes the consumer.
-func (r *jetStreamReader) hold(ctx context.Context, p *pull) error {
+// hold sends the first request of a pull, and returns when the server has counted it, at the latest
+// after limit. From then on the server answers it if another reader deletes the consumer.
+func (r *jetStreamReader) hold(ctx context.Context, p *pull, limit time.Duration) error {
 	p.isHeld = true
 	if err := p.refill(r.heartbeats()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, seenWithin)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		info, err := r.consumerInfo(ctx, p.name())

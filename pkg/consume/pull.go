@@ -248,6 +248,13 @@ func (p *pull) silentAt() time.Time {
 	return last.Add(silenceLimit)
 }
 
+// hasArrived reports whether the server has sent anything.
+func (p *pull) hasArrived() bool {
+	p.arrived.Lock()
+	defer p.arrived.Unlock()
+	return !p.arrived.at.IsZero()
+}
+
 // refill requests more records if half of them have arrived. every is the interval of heartbeats.
 func (p *pull) refill(every time.Duration) error {
 	if p.hasLapsed() {

@@ -68,7 +68,7 @@ func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e 
 		return fmt.Errorf("run consumer %s: %w", o.Durable, err)
 	}
 	s := &service{o: o, link: l, js: js, handler: handler}
-	if err := l.attempt(ctx, apiTimeout, s.setUp); err != nil {
+	if err := l.attempt(ctx, attachTimeout, s.setUp); err != nil {
 		return l.explain(ctx, js, o.Stream, err)
 	}
 	return s.run(ctx)
@@ -81,7 +81,8 @@ type service struct {
 	js       jetstream.JetStream
 	handler  func(context.Context, *Event) error
 	consumer jetstream.Consumer
-	id       string // Log.ID of the stream
+	id       string                // Log.ID of the stream
+	size     jetstream.StreamState // at the start
 	failures int
 	told     bool // OnRetry was called more often than OnResume
 
@@ -102,11 +103,20 @@ func (f fatal) Unwrap() error { return f.error }
 
 // setUp finds the consumer, or creates it.
 func (s *service) setUp(ctx context.Context) error {
-	stream, err := s.js.Stream(ctx, s.o.Stream)
+	finding, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	stream, err := s.js.Stream(finding, s.o.Stream)
 	if err != nil {
 		return err
 	}
-	s.id = streamID(stream.CachedInfo())
+	s.id, s.size = streamID(stream.CachedInfo()), stream.CachedInfo().State
+	return s.link.search(ctx, searchTimeout(steadyAfter, &s.size), &s.size, func(ctx context.Context) error {
+		return s.setUpIn(ctx, stream)
+	})
+}
+
+// setUpIn is setUp in a stream.
+func (s *service) setUpIn(ctx context.Context, stream jetstream.Stream) error {
 	c, err := stream.Consumer(ctx, s.o.Durable)
 	if err == nil {
 		s.consumer = c
@@ -169,7 +179,7 @@ func (s *service) run(ctx context.Context) error {
 			s.failures = 0
 		}
 		if err == nil {
-			err = s.link.attempt(ctx, answerTimeout(s.failures), s.begin)
+			err = s.link.attempt(ctx, searchTimeout(s.failures, &s.size), s.begin)
 		}
 		if err == nil {
 			err = s.take(ctx)
