@@ -139,3 +139,89 @@ func TestContentChanged(t *testing.T) {
 	announced(n, 5, 6, 6) // the change of w-0 has stored its size
 	tableHas(`"size":6`)
 }
+
+// TestTwoMinors has two API servers of different minors behind one address, as during an upgrade. The
+// agent reaches one and the other in turn. Each scope is announced at most once, and nothing is lost.
+func TestTwoMinors(t *testing.T) {
+	slow(t)
+	onlyLong(t, "ten minutes")
+	t.Parallel()
+	const namespace, deployments = "minors", "deployments.apps"
+	s := world.NewStage(t, 2, world.Luck())
+	if err := s.RestartAPIServer(t.Context(), 1, "--emulated-version="+formerMinor); err != nil {
+		t.Fatal(err)
+	}
+	s.LoseHistory(t, 1)
+	versions := make(map[string]bool)
+	for i := range 2 {
+		versions[servedVersion(t, s, i)] = true
+	}
+	if len(versions) != 2 {
+		t.Fatalf("both API servers are of %v", versions)
+	}
+	s.NewNamespace(t, namespace)
+	s.MakeMany(t, namespace, "old", 50)
+	all := world.Collection(deployments, namespace)
+	if _, err := s.Plane.API.Create(t.Context(), all, deployment("web")); err != nil {
+		t.Fatal(err)
+	}
+	s.Begin(t, world.AgentConfig{Watch: "  - resources: [configmaps, " + deployments + "]\n    namespaces: [" + namespace + "]"})
+	s.Stream.Completed(t, "configmaps", deployments)
+	for n := range 20 {
+		s.API.Drop(n % 2)
+		s.API.Restore(1 - n%2)
+		s.ChangeConfigMaps(t, namespace, "old", 10)
+		labels := obj{"metadata": obj{"labels": obj{"turn": fmt.Sprint(n)}}}
+		if _, err := s.Plane.API.MergePatch(t.Context(), all+"/web", labels); err != nil {
+			t.Fatal(err)
+		}
+		world.Pass(t.Context(), 30*time.Second)
+	}
+	announced := make(map[string]int)
+	got := s.Judge(t, nil, "configmaps", deployments)
+	for _, gap := range got.Gaps {
+		if gap.Reason != oracle.ContentChanged {
+			oracle.Fail(t, "gap %s (%s)", gap.ID, gap.Reason)
+		}
+		announced[gap.Scope.Text]++
+	}
+	for scope, n := range announced {
+		if n > 1 {
+			oracle.Fail(t, "%s is announced %d times", scope, n)
+		}
+	}
+	t.Logf("versions %v, %d records, announced: %v", versions, got.Records, announced)
+}
+
+// formerMinor is what an API server can be told to behave like.
+const formerMinor = "1.36"
+
+// servedVersion returns the version that API server i says it has.
+func servedVersion(t *testing.T, s *world.Stage, i int) string {
+	t.Helper()
+	api, err := world.NewAPI(s.ConfigFor(i, controlplane.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := api.Get(t.Context(), "/version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct{ GitVersion, EmulationMajor, EmulationMinor string }
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v.GitVersion + " as " + v.EmulationMajor + "." + v.EmulationMinor
+}
+
+// deployment returns a Deployment without replicas.
+func deployment(name string) obj {
+	labels := obj{"app": name}
+	return obj{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": world.Meta(name),
+		"spec": obj{
+			"replicas": 0, "selector": obj{"matchLabels": labels},
+			"template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{"name": "c", "image": "none"}}}},
+		},
+	}
+}
