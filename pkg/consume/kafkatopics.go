@@ -46,8 +46,12 @@ func (r *kafkaReader) logs(ctx context.Context, topics map[string]int) ([]Log, e
 	for topic, n := range topics {
 		chosen := r.s.chosen(&r.q, n)
 		for p := range n {
-			if chosen == nil || slices.Contains(chosen, p) {
-				out = append(out, Log{Name: topic, Partition: p, ID: ids[topic]})
+			if chosen != nil && !slices.Contains(chosen, p) {
+				continue
+			}
+			out = append(out, Log{Name: topic, Partition: p, ID: ids[topic]})
+			if r.q.OneCopy {
+				break
 			}
 		}
 	}
