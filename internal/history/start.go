@@ -87,7 +87,11 @@ func (s *snapshots) note(e *consume.Event, included bool) {
 	s.before = s.before || included
 	switch e.Type {
 	case consume.TypeSnapshotStarted:
-		if s.id != e.Stream.Snapshot { // not the second start of a continued snapshot, whose earlier reads count
+		switch { // a second start is that of a continued snapshot, whose earlier reads count
+		case s.id == e.Stream.Snapshot:
+		case e.Stream.Continued: // its first start is gone
+			s.id = ""
+		default:
 			s.id, s.started = e.Stream.Snapshot, e.Position.Next-1
 		}
 	case consume.TypeSnapshotCompleted:

@@ -129,6 +129,57 @@ func (f *Fold) Done() bool {
 	return passed
 }
 
+// DoneIn is Done for one log of several. It returns false as long as the log lacks a scope that
+// another log of its topic has.
+func (f *Fold) DoneIn(log consume.Log) bool {
+	l := f.logs[log]
+	if l == nil {
+		return false
+	}
+	passed := false
+	for _, key := range l.listed() {
+		switch l.scopes[key].passed(f.moment) {
+		case notPassed:
+			return false
+		case hasPassed:
+			passed = true
+		case mayReturn:
+		}
+	}
+	return passed && !f.lacksAny(log, l)
+}
+
+// lacksAny reports whether another log of the topic has a scope that a log does not have, and that
+// has not ended.
+func (f *Fold) lacksAny(log consume.Log, l *logFold) bool {
+	for other, o := range f.logs {
+		if other.Name != log.Name || o == l {
+			continue
+		}
+		for key, s := range o.scopes {
+			if l.scopes[key] == nil && s.informer && !s.hasEndedBy(f.moment) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// NoteLog notes a log, of which perhaps no event is added. Each partition of a topic has all events
+// about its scopes.
+func (f *Fold) NoteLog(log consume.Log) { f.logOf(log) }
+
+// Unnamed reports whether the last progress of a writer is about more scopes of a resource than the
+// log has starts of: these are before the events that were added.
+func (f *Fold) Unnamed() bool {
+	for _, l := range f.logs {
+		if len(l.unnamed) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Complete returns the moment up to which Add has returned all versions of a resource of a cluster;
 // false: that is not known yet. Scopes that have ended, or were silent for longer than MaxLag, do
 // not count: what they add later comes late.
@@ -156,7 +207,8 @@ func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bo
 
 // Scopes says for each scope how certain the versions are that Add returned. They are sorted by
 // cluster, resource and name. If the record has objects of a resource and no stream events, the
-// resource has an entry without a name.
+// resource has an entry without a name. A scope is Unknown if a log of its topic does not have it:
+// retention has removed what that log had.
 func (f *Fold) Scopes() []Scope {
 	all := map[scopeKey]Scope{}
 	for _, l := range f.logs {
@@ -177,6 +229,7 @@ func (f *Fold) Scopes() []Scope {
 			all[key] = s
 		}
 	}
+	f.judgeAbsent(all)
 	for _, l := range f.logs {
 		for p := range l.places {
 			key := scopeKey{p.cluster, p.resource}
@@ -204,14 +257,40 @@ func (f *Fold) Scopes() []Scope {
 	return scopes
 }
 
-func (f *Fold) log(e *consume.Event) *logFold {
-	l := f.logs[e.Position.Log]
+// judgeAbsent makes scopes Unknown that a log of their topic does not have. With Options.Joined, a
+// log may have a scope under the name of its resource.
+func (f *Fold) judgeAbsent(all map[scopeKey]Scope) {
+	if f.opts.Joined || len(f.logs) < 2 {
+		return
+	}
+	for log, l := range f.logs {
+		for other, o := range f.logs {
+			if other.Name != log.Name || o == l {
+				continue
+			}
+			for _, key := range l.listed() {
+				s := all[key]
+				if o.scopes[key] == nil && s.Certainty < Unknown && !l.scopes[key].hasEndedBy(f.moment) {
+					s.Certainty, s.From, s.To, s.Reason, s.Why = Unknown, Bound{}, Bound{}, "", ""
+					s.Recovered = false
+					all[key] = s
+				}
+			}
+		}
+	}
+}
+
+func (f *Fold) log(e *consume.Event) *logFold { return f.logOf(e.Position.Log) }
+
+func (f *Fold) logOf(log consume.Log) *logFold {
+	l := f.logs[log]
 	if l == nil {
 		l = &logFold{
 			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[objectKey]bool{},
 			letters: map[letterKey]*letter{}, writers: map[writerKey]*writer{}, joined: f.opts.Joined,
+			unnamed: map[entryKey]bool{},
 		}
-		f.logs[e.Position.Log] = l
+		f.logs[log] = l
 	}
 	return l
 }
@@ -225,7 +304,16 @@ type logFold struct {
 	later   map[objectKey]bool // objects of the moment that have an event after it
 	letters map[letterKey]*letter
 	writers map[writerKey]*writer
-	joined  bool // see Options
+	unnamed map[entryKey]bool // see Fold.Unnamed
+	joined  bool              // see Options
+}
+
+// entryKey identifies the entry of a progress that is about all scopes of a resource without one of
+// their own.
+type entryKey struct {
+	writerKey
+
+	resource string
 }
 
 type scopeKey struct {

@@ -1,0 +1,120 @@
+package timeline_test
+
+import (
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+func partition(n int) consume.Log { return consume.Log{Name: "topic", Partition: n} }
+
+// inPartition adds a record to a partition.
+func inPartition(s *timeline.State, n int, lines string) {
+	for _, e := range record(lines) {
+		e.Position = consume.Position{Log: partition(n), Next: 1}
+		s.Add(e)
+	}
+}
+
+const day = `
+	0 begin @10 initial
+	0 started S1 @10
+	0.1 completed S1 @10
+	1 progress @20
+	2 progress @30
+	3 progress @40`
+
+// Retention removes the snapshot from one partition earlier than from another. That partition has
+// objects of which the others know nothing.
+func TestPartitionWithoutTheSnapshot(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		second string
+		noted  bool
+		want   timeline.Certainty
+	}{
+		"both have it":                  {day, false, timeline.Exact},
+		"only progress is left":         {"2 progress @30\n3 progress @40", false, timeline.Unknown},
+		"nothing is left":               {"", true, timeline.Unknown},
+		"only the end of it is left":    {"0.1 completed S1 @10\n2 progress @30\n3 progress @40", false, timeline.Unknown},
+		"it has not been read":          {"", false, timeline.Exact},
+		"a start, and no snapshot":      {"0 begin @10 initial\n2 progress @30\n3 progress @40", false, timeline.Unknown},
+		"the scope ends, and is absent": {"2 progress @30\n3 progress @40 resource=nodes", false, timeline.Unknown},
+	} {
+		s := timeline.NewState(timeline.At(minute("2.5")), timeline.Options{})
+		inPartition(s, 0, day)
+		inPartition(s, 1, c.second)
+		if c.noted {
+			s.NoteLog(partition(1))
+		}
+		if got := timeline.Worst(s.Scopes()); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A scope that has ended needs no partition that has it.
+func TestPartitionWithoutAScopeThatHasEnded(t *testing.T) {
+	t.Parallel()
+	s := timeline.NewState(timeline.At(minute("2.5")), timeline.Options{})
+	inPartition(s, 0, "0 begin @10 scope=pods/old\n1 end removed @20 scope=pods/old")
+	for n := range 2 {
+		inPartition(s, n, day)
+		if !s.DoneIn(partition(n)) {
+			t.Errorf("partition %d is not done", n)
+		}
+	}
+	if got := timeline.Worst(s.Scopes()); got != timeline.Exact || len(s.Scopes()) != 2 {
+		t.Errorf("%v, %d scopes", got, len(s.Scopes()))
+	}
+}
+
+// A partition is done when its own progress has passed the moment, and it has each scope that
+// another one has.
+func TestDoneInAPartition(t *testing.T) {
+	t.Parallel()
+	s := timeline.NewState(timeline.At(minute("2.5")), timeline.Options{})
+	inPartition(s, 0, day+"\n0 begin @10 initial resource=nodes\n3 progress @40 resource=nodes")
+	if !s.DoneIn(partition(0)) {
+		t.Error("the first partition is not done after its progress")
+	}
+	if s.DoneIn(partition(1)) {
+		t.Error("a partition is done of which nothing was read")
+	}
+	inPartition(s, 1, day)
+	if s.DoneIn(partition(1)) {
+		t.Error("the second partition is done without a scope that the first one has")
+	}
+	inPartition(s, 1, "0 begin @10 initial resource=nodes\n2.4 progress @40 resource=nodes")
+	if s.DoneIn(partition(1)) {
+		t.Error("the second partition is done before the progress of all scopes")
+	}
+	inPartition(s, 1, "3.2 progress @40 resource=nodes\n3.3 progress @40 resource=nodes\n3.4 progress @40 resource=nodes")
+	if !s.DoneIn(partition(1)) {
+		t.Error("the second partition is not done")
+	}
+}
+
+// A progress is about scopes whose starts were not read.
+func TestScopesWithoutNames(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		record string
+		want   bool
+	}{
+		"started":                 {day, false},
+		"not started":             {"1 progress @20", true},
+		"only its snapshot":       {"0 started S1 @10\n1 progress @20", false},
+		"started later, and then": {"1 progress @20\n2 started S1 @10\n3 progress @20", false},
+		"named":                   {"1 progress @20 scope=pods/shop", false},
+	} {
+		f := timeline.NewFold(timeline.Moment{}, timeline.Options{})
+		for _, e := range record(c.record) {
+			f.Add(e)
+		}
+		if got := f.Unnamed(); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
