@@ -21,6 +21,18 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	}
 	o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks}
 	state, fold := timeline.NewState(from, o), timeline.NewFold(to, o)
+	if r.Partitioned {
+		in, err := r.startInLogs(ctx, s, from)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		for _, e := range in.ends {
+			state.Add(e)
+			fold.Add(e)
+		}
+		start = in.start
+	}
+	noting := !r.Seek && asksHistories(s, []timeline.Moment{from, to})
 	var latest time.Time
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		included := from.Includes(e)
@@ -33,11 +45,16 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 				f(v)
 			}
 		}
-		return !r.Partitioned && r.Seek && fold.Done(), nil
+		if r.Partitioned {
+			log := e.Position.Log
+			return e.Data == nil && !noting && state.DoneIn(log) && fold.DoneIn(log), nil
+		}
+		return r.Seek && fold.Done(), nil
 	})
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	r.noteLogs(reading, state, fold)
 	reading.Latest, reading.Only = latest, r.Lacks(s)
 	return state, fold.Scopes(), reading, nil
 }

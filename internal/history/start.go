@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -17,10 +18,12 @@ type scopeKey struct {
 
 // snapshots has the snapshots of one scope.
 type snapshots struct {
-	id        string // of the last started one
-	started   uint64 // position of its first start
-	completed uint64 // position of the start of the last one that was completed at the moment; 0 if there is none
-	before    bool   // the scope has stream events at or before the moment
+	id        string    // of the last started one
+	started   uint64    // position of its first start
+	startedAt time.Time // the time of that
+	completed uint64    // position of the start of the last one that was completed at the moment; 0 if there is none
+	began     time.Time // the time of that; zero if there is none
+	before    bool      // the scope has stream events at or before the moment
 }
 
 // start returns the position from which to read the states of moments, and the progress to read. In
@@ -92,11 +95,11 @@ func (s *snapshots) note(e *consume.Event, included bool) {
 		case e.Stream.Continued: // its first start is gone
 			s.id = ""
 		default:
-			s.id, s.started = e.Stream.Snapshot, e.Position.Next-1
+			s.id, s.started, s.startedAt = e.Stream.Snapshot, e.Position.Next-1, e.Time
 		}
 	case consume.TypeSnapshotCompleted:
-		if included && s.id == e.Stream.Snapshot && s.started > 0 {
-			s.completed = s.started
+		if included && s.id == e.Stream.Snapshot {
+			s.completed, s.began = s.started, s.startedAt
 		}
 	}
 }

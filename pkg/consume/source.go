@@ -144,3 +144,11 @@ func Since(t time.Time) Start { return Start{kind: startSince, at: t} }
 
 // After continues at positions. A log without a position is read from its beginning. So is a log that was created again, after a *MissedError.
 func After(positions ...Position) Start { return Start{kind: startAfter, after: positions} }
+
+// Time returns the t of a Start that Since returned; zero: it is another one.
+func (s Start) Time() time.Time {
+	if s.kind == startSince {
+		return s.at
+	}
+	return time.Time{}
+}

@@ -1,0 +1,80 @@
+package history
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// statesInLogs is States for a source of several logs. It reads each moment from a start of its own:
+// what is between two moments may be long.
+func (r *Record) statesInLogs(ctx context.Context, s *Selection, moments []timeline.Moment) (timeline.States, *Reading, error) {
+	var states timeline.States
+	all := &Reading{}
+	for k, m := range moments {
+		state, reading, err := r.stateInLogs(ctx, s, m)
+		if err != nil {
+			return nil, nil, err
+		}
+		states = append(states, state)
+		all.Unreadable += reading.Unreadable
+		all.Incomplete = append(all.Incomplete, reading.Incomplete...)
+		if k == 0 {
+			all.Latest = reading.Latest
+		}
+	}
+	slices.Sort(all.Incomplete)
+	all.Incomplete, all.Only = slices.Compact(all.Incomplete), r.Lacks(s)
+	return states, all, nil
+}
+
+func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Moment) (*timeline.State, *Reading, error) {
+	histories, err := r.histories(ctx, s, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	from, err := r.startInLogs(ctx, s, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	state := timeline.NewState(m, timeline.Options{Etcd: histories.Etcd, Asked: s.Asks})
+	for _, e := range from.ends {
+		state.Add(e)
+	}
+	var latest time.Time
+	noting := asksHistories(s, []timeline.Moment{m})
+	q := consume.Query{Objects: s.objects(), Start: from.start}
+	reading, err := r.read(ctx, q, nil, r.noting(histories, s), func(e *consume.Event) (bool, error) {
+		if m.Includes(e) && e.Time.After(latest) {
+			latest = e.Time
+		}
+		state.Add(e)
+		return e.Data == nil && !noting && state.DoneIn(e.Position.Log), nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	r.noteLogs(reading, state)
+	reading.Latest = latest
+	return state, reading, nil
+}
+
+// areDoneIn reports whether a log has passed the moments of all folds.
+func areDoneIn(folds []*timeline.Fold, log consume.Log) bool {
+	return !slices.ContainsFunc(folds, func(f *timeline.Fold) bool { return !f.DoneIn(log) })
+}
+
+// noteLogs notes the logs that were read, if there are several.
+func (r *Record) noteLogs(reading *Reading, folds ...interface{ NoteLog(log consume.Log) }) {
+	if !r.Partitioned {
+		return
+	}
+	for _, f := range folds {
+		for _, log := range reading.logs {
+			f.NoteLog(log)
+		}
+	}
+}
