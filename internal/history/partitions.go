@@ -53,6 +53,7 @@ type logIndex struct {
 	resumes map[runKey]bool              // runs that have resumed a scope: the writer has an earlier run
 	named   map[logEntry]time.Time       // when the last snapshots began, by the last progress at the moment; zero: there is none
 	ends    map[scopeKey]*consume.Event  // the last end of each scope at the moment
+	unnamed bool                         // Fold.Unnamed at the moment
 }
 
 // startInLogs returns from where to read the state of a moment. A resourceVersion has no time to
@@ -73,7 +74,7 @@ func (r *Record) startInLogs(ctx context.Context, s *Selection, m timeline.Momen
 			return nil, err
 		}
 		if since.IsZero() {
-			return x.earliest(latest), nil
+			return r.startOfAll(ctx, s, x, latest)
 		}
 		switch before := x.begun().Add(-windowSkew); {
 		case x.beginsTooLate():
@@ -86,7 +87,7 @@ func (r *Record) startInLogs(ctx context.Context, s *Selection, m timeline.Momen
 		case x.lacksSnapshots(), !x.covers(s):
 			since = time.Time{}
 		default:
-			return &logStart{start: consume.Since(since)}, nil
+			return &logStart{start: consume.Since(x.before(since))}, nil
 		}
 	}
 }
@@ -109,6 +110,9 @@ func (r *Record) readIndex(ctx context.Context, s *Selection, m timeline.Moment,
 		}
 		x.note(s, e)
 		x.fold.Add(e)
+		if e.Progress != nil && m.Includes(e) {
+			x.unnamed = x.fold.Unnamed()
+		}
 		return x.fold.DoneIn(e.Position.Log), nil
 	})
 	return x, err
@@ -190,7 +194,7 @@ func (x *logIndex) beginsTooLate() bool {
 // lacksSnapshots reports whether a scope that was observed at the moment has no snapshot that was
 // completed by then, as far as was read.
 func (x *logIndex) lacksSnapshots() bool {
-	if x.fold.Unnamed() {
+	if x.unnamed || x.fold.Unnamed() {
 		return true
 	}
 	ended := x.endedScopes()
@@ -263,23 +267,54 @@ func isWhole(s *timeline.Scope, namespace string) bool {
 	return !strings.Contains(s.Name, "=") && s.Covers(namespace) // without selectors
 }
 
-// earliest returns the start from which all scopes can be read, if the logs were read from their
-// beginning. It is not later than a time.
-func (x *logIndex) earliest(latest time.Time) *logStart {
+// startOfAll returns the start from which all scopes can be read, if x has one log from its beginning
+// on. It is not later than a time.
+func (r *Record) startOfAll(ctx context.Context, s *Selection, x *logIndex, latest time.Time) (*logStart, error) {
+	beginning := &logStart{start: consume.Beginning()}
 	if len(x.scopes) == 0 || x.lacksSnapshots() {
-		return &logStart{start: consume.Beginning()}
+		return beginning, nil
 	}
-	first, ended := latest, x.endedScopes()
-	for key, s := range x.scopes {
-		began := s.began.Add(-windowSkew)
-		if s.before && !ended[key.ofCluster()] && !isPart(key, x.scopes) && began.Before(first) {
-			first = began
+	first := x.before(latest)
+	later, err := r.readIndex(ctx, s, x.moment, x.at, first)
+	if err != nil {
+		return nil, err
+	}
+	if later.lacksSnapshots() {
+		return beginning, nil
+	}
+	has := later.needed()
+	for key, began := range x.needed() {
+		if !has[key].Equal(began) { // the clock of the bus differs from that of the agent
+			return beginning, nil
 		}
 	}
 	out := &logStart{start: consume.Since(first)}
+	ended := x.endedScopes()
 	for key, e := range x.ends {
 		if ended[key.ofCluster()] && e.Time.Before(first) {
 			out.ends = append(out.ends, e)
+		}
+	}
+	return out, nil
+}
+
+// before returns a time before all needed snapshots, not later than latest. A record with a clock that
+// is ahead makes one partition begin earlier than another.
+func (x *logIndex) before(latest time.Time) time.Time {
+	for _, began := range x.needed() {
+		if before := began.Add(-windowSkew); before.Before(latest) {
+			latest = before
+		}
+	}
+	return latest
+}
+
+// needed returns when the last snapshots began of all scopes whose objects may exist at the moment.
+func (x *logIndex) needed() map[scopeKey]time.Time {
+	ended, out := x.endedScopes(), map[scopeKey]time.Time{}
+	for key, s := range x.scopes {
+		if k := key.ofCluster(); s.before && !ended[k] && !isPart(key, x.scopes) && (out[k].IsZero() || s.began.Before(out[k])) {
+			out[k] = s.began
 		}
 	}
 	return out

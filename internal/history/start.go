@@ -24,6 +24,7 @@ type snapshots struct {
 	completed uint64    // position of the start of the last one that was completed at the moment; 0 if there is none
 	began     time.Time // the time of that; zero if there is none
 	before    bool      // the scope has stream events at or before the moment
+	observed  bool      // an agent observes it: it is no part of which a snapshot was taken
 }
 
 // start returns the position from which to read the states of moments, and the progress to read. In
@@ -89,6 +90,8 @@ func (r *Record) startIn(
 func (s *snapshots) note(e *consume.Event, included bool) {
 	s.before = s.before || included
 	switch e.Type {
+	case consume.TypeScopeStarted, consume.TypeScopeEnded, consume.TypeGap:
+		s.observed = true
 	case consume.TypeSnapshotStarted:
 		switch { // a second start is that of a continued snapshot, whose earlier reads count
 		case s.id == e.Stream.Snapshot:
@@ -129,6 +132,9 @@ func earliest(all map[scopeKey]*snapshots) consume.Start {
 
 // isPart reports whether the key is that of a snapshot of a part of another scope.
 func isPart(key scopeKey, all map[scopeKey]*snapshots) bool {
+	if all[key].observed {
+		return false
+	}
 	for of := range all {
 		if of.log == key.log && of.cluster == key.cluster && consume.IsPartOf(key.name, of.name) {
 			return true

@@ -99,8 +99,9 @@ type kafkaReader struct {
 	hands   map[*kafkaPartition]*kafkaHand
 	told    bool // OnRetry has been called more often than OnResume
 	topics  map[string]int
-	looked  time.Time // when topics were looked up
-	gone    error     // a partition was deleted before its end was read, with Query.StopAtEnd
+	copies  map[string]int // with Query.OneCopy, the partition of each topic that is read
+	looked  time.Time      // when topics were looked up
+	gone    error          // a partition was deleted before its end was read, with Query.StopAtEnd
 	group   *kafkaGroup
 	sharing atomic.Int64 // the number of partitions that are read
 
@@ -139,12 +140,12 @@ func (s *Kafka) Read(ctx context.Context, q Query) (Reader, error) {
 	if len(s.Brokers) == 0 {
 		return nil, errors.New("read Kafka: no brokers are given")
 	}
-	q.ByTime = q.ByTime && q.StopAtEnd && s.Group == ""
+	q.ByTime, q.OneCopy = q.ByTime && q.StopAtEnd && s.Group == "", q.OneCopy && s.Group == ""
 	d := s.dialer()
 	r := &kafkaReader{
 		s: s, q: q, batches: make(chan *kafkaBatch), looked: time.Now(),
 		conns:      kafkanet.New(kafkanet.Options{ClientID: d.ClientID, Dial: dialKafka(d), Mechanism: d.SASLMechanism, OnThrottle: s.OnThrottle}),
-		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]Position{},
+		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]Position{}, copies: map[string]int{},
 	}
 	r.client = &kafka.Client{Addr: kafka.TCP(s.Brokers...), Transport: kafkanet.NewCluster(r.conns, s.Brokers)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -220,6 +221,9 @@ func (r *kafkaReader) brokers() string { return strings.Join(r.s.Brokers, ",") }
 // begin starts to read the partitions that are not read yet. start applies to those that were never read.
 func (r *kafkaReader) begin(ctx context.Context, start Start) error {
 	logs, err := r.logs(ctx, r.topics)
+	if err == nil && r.q.OneCopy {
+		logs, err = r.oneCopy(ctx, logs)
+	}
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ import (
 // shelf is a broker of topic "t". Each partition has records, and returns a few at a time.
 type shelf struct {
 	partitions [][]shelved
+	removed    map[int32]int64 // the first records of each partition
 	batch      int
 
 	mu      sync.Mutex
@@ -70,7 +71,7 @@ func (b *shelf) offset(p listoffsets.RequestPartition) int64 {
 	all := b.partitions[p.Partition]
 	switch p.Timestamp {
 	case kafka.FirstOffset:
-		return 0
+		return b.removed[p.Partition]
 	case kafka.LastOffset:
 		return int64(len(all))
 	}
@@ -120,7 +121,7 @@ func (b *shelf) read(t *testing.T, q Query) *kafkaReader {
 		s: &Kafka{Brokers: []string{"b:9092"}, Topics: []string{"t"}}, q: q,
 		batches: make(chan *kafkaBatch), looked: time.Now(), conns: kafkanet.New(kafkanet.Options{}),
 		client:     &kafka.Client{Addr: kafka.TCP("b:9092"), Transport: b},
-		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]Position{},
+		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]Position{}, copies: map[string]int{},
 	}
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	if err := r.open(t.Context()); err != nil {
@@ -304,4 +305,31 @@ func TestKafkaOneCopy(t *testing.T) {
 			t.Errorf("-want +got\n%s", diff)
 		}
 	})
+}
+
+// One copy from the beginning is that of the partition with the oldest record.
+func TestKafkaOneCopyFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		removed map[int32]int64
+		want    string
+	}{
+		{map[int32]int64{0: 5, 1: 3, 2: 9}, "1/3"},
+		{map[int32]int64{0: 20, 1: 7, 2: 6}, "2/6"},
+		{map[int32]int64{0: 5, 1: 3}, "2/0"},
+		{nil, "0/0"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := hours(3, 20)
+			b.removed = c.removed
+			r := b.read(t, Query{Start: Beginning(), StopAtEnd: true, OneCopy: true})
+			defer func() { _ = r.Close() }()
+			if e, err := r.Next(t.Context()); err != nil || e.ID != c.want {
+				t.Errorf("got %v, %v, want %s", e, err, c.want)
+			}
+			if n := len(r.Positions()); n != 1 {
+				t.Errorf("%d partitions are read", n)
+			}
+		})
+	}
 }

@@ -1,0 +1,210 @@
+package history_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// drawTopic draws the record of some hours.
+func drawTopic(t *rapid.T, begin time.Time) (*topic, time.Time) {
+	k := &topic{appendTimes: rapid.IntRange(0, 3).Draw(t, "append times") == 0}
+	for range rapid.IntRange(1, 3).Draw(t, "partitions") {
+		k.partitions = append(k.partitions, &topicPartition{})
+	}
+	c := &cluster{objects: map[string]live{}}
+	var agents []*scopeAgent
+	skews := map[string]time.Duration{} // of agents that see the same objects
+	for _, resource := range []string{"pods", "nodes"} {
+		skews[resource] = time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, -1, -40, 40, 200}).Draw(t, "skew")) * time.Minute
+	}
+	k.stops = skews["pods"] != skews["nodes"]
+	for n, scope := range [][3]string{
+		{"pods", "pods", ""}, {"pods", "pods", ""}, {"pods", "pods/shop", "shop"}, {"pods", "pods/tools?labelSelector=a=b", "tools"}, {"nodes", "nodes", ""},
+	} {
+		if rapid.IntRange(0, 2).Draw(t, "exists") == 0 {
+			continue
+		}
+		agents = append(agents, &scopeAgent{
+			writerOfDay: writerOfDay{name: fmt.Sprint("w", n), resource: scope[0], skew: skews[scope[0]]}, t: k, scope: scope[1], ns: scope[2],
+			every: rapid.IntRange(20, 200).Draw(t, "every"),
+		})
+	}
+	minutes := rapid.IntRange(10, 400).Draw(t, "minutes")
+	for m := range minutes {
+		now := begin.Add(time.Duration(m) * time.Minute)
+		for p, part := range k.partitions {
+			fate := rapid.IntRange(0, 200).Draw(t, "leader")
+			if !part.hasNone && fate == 0 || part.hasNone && fate < 20 {
+				k.lead(p, now, part.hasNone)
+			}
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "changes") {
+			o := c.change(t)
+			for _, a := range agents {
+				a.change(now, o)
+			}
+		}
+		for _, a := range agents {
+			a.live(t, c, m, now)
+		}
+		for _, a := range agents {
+			a.snapshot(t, c, m, now.Add(10*time.Second))
+		}
+		for _, a := range agents {
+			a.progress(c, now.Add(30*time.Second))
+		}
+	}
+	end := begin.Add(time.Duration(minutes) * time.Minute)
+	for p := range k.partitions {
+		k.lead(p, end, true)
+	}
+	retention := rapid.IntRange(0, 3).Draw(t, "retention")
+	k.stops = k.stops || retention < 2
+	switch retention {
+	case 0: // by time
+		from := begin.Add(time.Duration(rapid.IntRange(0, minutes).Draw(t, "from")) * time.Minute)
+		for _, part := range k.partitions {
+			part.first = max(0, slices.IndexFunc(part.records, func(r topicRecord) bool { return !r.at.Before(from) }))
+		}
+	case 1: // by size
+		for _, part := range k.partitions {
+			part.first = rapid.IntRange(0, len(part.records)).Draw(t, "first")
+		}
+	}
+	return k, end
+}
+
+// String returns the events about scopes of each partition, without most of the progress.
+func (k *topic) String() string {
+	var b strings.Builder
+	for p, part := range k.partitions {
+		fmt.Fprintf(&b, "partition %d from %d:\n", p, part.first)
+		for i, r := range part.records {
+			isQuiet := r.e.Progress != nil && i > 0 && i < len(part.records)-1 && part.records[i-1].e.Progress != nil && part.records[i+1].e.Progress != nil
+			if r.e.Data == nil && !isQuiet {
+				fmt.Fprintln(&b, i, r.e.Time.Format(time.TimeOnly), r.e.Type, r.e.Scope, r.e.Progress, r.e.Stream)
+			}
+		}
+	}
+	return b.String()
+}
+
+// stateOf returns the state from all records. If clocks differ, an agent may send events of a time
+// that the progress of others has passed; if retention has removed the start of a scope, a later one
+// may say that an agent observes it. Each partition is then read as far as the moment.
+func (k *topic) stateOf(s *history.Selection, m timeline.Moment) *timeline.State {
+	state := timeline.NewState(m, timeline.Options{Asked: s.Asks})
+	for _, e := range k.all() {
+		if s.Takes(e) && !(k.stops && state.DoneIn(e.Position.Log)) {
+			state.Add(e)
+		}
+	}
+	for p := range k.partitions {
+		state.NoteLog(consume.Log{Name: "topic", Partition: p})
+	}
+	return state
+}
+
+// hasScope reports whether the record has an event about a scope at a moment or before it.
+func (k *topic) hasScope(s *timeline.Scope, m timeline.Moment) bool {
+	all := k.all()
+	writers := map[string]bool{}
+	for _, e := range all {
+		if e.Stream != nil && e.Scope == s.Name {
+			writers[e.Stream.Writer] = true
+		}
+	}
+	return slices.ContainsFunc(all, func(e *consume.Event) bool {
+		return m.Includes(e) && (e.Stream != nil && e.Scope == s.Name || e.Progress != nil && writers[e.Progress.Writer])
+	})
+}
+
+func scopesOf(s *timeline.State) map[string]timeline.Scope {
+	out := map[string]timeline.Scope{}
+	for _, scope := range s.Scopes() {
+		out[scope.Resource+" "+scope.Name] = scope
+	}
+	return out
+}
+
+func objectsOf(s *timeline.State) (out []string) {
+	for _, v := range s.Objects() {
+		out = append(out, fmt.Sprintf("%s/%s/%s@%s", v.Resource, v.Namespace, v.Name, v.ResourceVersion))
+	}
+	return out
+}
+
+// A state from a part of each partition is the same, and as certain, as one from all records. Agents
+// are killed, some for ever; their clocks differ; partitions have no leader; snapshots are continued;
+// retention has removed records.
+func TestPartsOfPartitionsAreEnough(t *testing.T) {
+	selections := map[string]*history.Selection{
+		"all": {}, "pods": {Resources: []history.Resource{{Plural: "pods"}}}, "nodes": {Resources: []history.Resource{{Plural: "nodes"}}},
+		"pods of shop":  {Resources: []history.Resource{{Plural: "pods"}}, Namespace: "shop"},
+		"pods of tools": {Resources: []history.Resource{{Plural: "pods"}}, Namespace: "tools"},
+	}
+	names := []string{"all", "pods", "nodes", "pods of shop", "pods of tools"}
+	rapid.Check(t, func(t *rapid.T) {
+		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+		k, end := drawTopic(t, begin)
+		name := rapid.SampledFrom(names).Draw(t, "question")
+		s := selections[name]
+		seconds := int(end.Sub(begin).Seconds())
+		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
+		switch rapid.IntRange(0, 9).Draw(t, "kind") {
+		case 0:
+			moment = timeline.Moment{}
+		case 1:
+			moment = timeline.Now(end)
+		}
+		r := &history.Record{Source: k, Partitioned: true}
+		states, _, err := r.States(t.Context(), s, moment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := k.stateOf(s, moment)
+		want, got := scopesOf(whole), scopesOf(states[0])
+		for name, w := range want {
+			g, has := got[name]
+			switch {
+			case has && g.Certainty == w.Certainty:
+			case has && g.Certainty > w.Certainty && g.Ended != nil: // another agent of the scope does not work any more
+			case !has && w.Certainty == timeline.Unknown && !k.hasScope(&w, moment): // it starts after the moment
+			case !has && isCovered(&w, got, s): // an agent that does not work any more, of objects that another one has
+			default:
+				t.Fatalf("%s at %s: %v, and from all records %v\n%+v\n%+v\n%s", name, moment, g.Certainty, w.Certainty, g, w, k)
+			}
+		}
+		for name, g := range got {
+			if _, has := want[name]; !has && g.Certainty != timeline.Unknown { // it may find scopes that start after the moment
+				t.Fatalf("%s at %s: %v, and the record does not show it", name, moment, g.Certainty)
+			}
+		}
+		if slices.ContainsFunc(whole.Scopes(), func(s timeline.Scope) bool { return s.Name == "" }) {
+			return // retention has left objects of an agent of which it left nothing else
+		}
+		if w, g := objectsOf(whole), objectsOf(states[0]); !slices.Equal(w, g) {
+			t.Fatalf("at %s: %v\nfrom all records: %v\n%+v\n%+v", moment, g, w, got, want)
+		}
+	})
+}
+
+// isCovered reports whether another scope has all objects that are asked for.
+func isCovered(w *timeline.Scope, got map[string]timeline.Scope, s *history.Selection) bool {
+	for _, g := range got {
+		isWhole := g.Name == g.Resource || g.Name == "pods/shop" && s.Namespace == "shop"
+		if len(s.Resources) > 0 && g.Resource == w.Resource && isWhole {
+			return true
+		}
+	}
+	return false
+}
