@@ -208,3 +208,72 @@ func isCovered(w *timeline.Scope, got map[string]timeline.Scope, s *history.Sele
 	}
 	return false
 }
+
+// calmTopic is the record of some days of a cluster, with a snapshot of each scope a day.
+func calmTopic(days int) (*topic, time.Time) {
+	k := &topic{partitions: []*topicPartition{{}, {}, {}, {}}}
+	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	c := &cluster{objects: map[string]live{}}
+	for _, o := range []live{{resource: "pods", namespace: "shop", name: "a", rv: 1}, {resource: "nodes", name: "b", rv: 1}} {
+		c.objects[o.uid()] = o
+	}
+	agents := []*scopeAgent{
+		{writerOfDay: writerOfDay{name: "w1", resource: "pods"}, t: k, scope: "pods", every: 1440},
+		{writerOfDay: writerOfDay{name: "w2", resource: "nodes"}, t: k, scope: "nodes", every: 1440},
+	}
+	for m := range days * 1440 {
+		now := begin.Add(time.Duration(m) * time.Minute)
+		for _, a := range agents {
+			if !a.started {
+				a.begin(c, m, now, now)
+			}
+			if m >= a.due {
+				a.takeWhole(c, m, now.Add(10*time.Second))
+			}
+			a.progress(c, now.Add(30*time.Second))
+		}
+		c.rv++
+		o := live{resource: "pods", namespace: "shop", name: "a", rv: c.rv}
+		c.objects[o.uid()] = o
+		agents[0].change(now.Add(40*time.Second), o)
+	}
+	return k, begin
+}
+
+// A state at a noon costs at most the records of a day, whatever the length of the record: of a
+// resource that a scope has as a whole. Other questions read one more partition.
+func TestStateCostsADay(t *testing.T) {
+	t.Parallel()
+	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
+	read := map[int]int{}
+	for _, days := range []int{3, 12} {
+		k, begin := calmTopic(days)
+		perDay := len(k.all()) / days
+		for name, c := range map[string]struct {
+			s    *history.Selection
+			most float64 // days
+		}{
+			"pods": {pods, 0.75}, "all": {&history.Selection{}, 0.75 + 0.25*float64(days)},
+		} {
+			moment := timeline.At(begin.Add(time.Duration(days-2)*24*time.Hour + 12*time.Hour))
+			k.read = 0
+			r := &history.Record{Source: k, Partitioned: true}
+			states, _, err := r.States(t.Context(), c.s, moment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if worst := timeline.Worst(states[0].Scopes()); worst != timeline.Exact {
+				t.Errorf("%s, %d days: the state is %v", name, days, worst)
+			}
+			if got := float64(k.read) / float64(perDay); got > c.most {
+				t.Errorf("%s, %d days: the records of %.2f days were read, want at most %.2f", name, days, got, c.most)
+			}
+			if name == "pods" {
+				read[days] = k.read
+			}
+		}
+	}
+	if read[3] != read[12] {
+		t.Errorf("%d records are read of 3 days, and %d of 12 days", read[3], read[12])
+	}
+}

@@ -350,15 +350,7 @@ func (a *scopeAgent) snapshot(t *rapid.T, c *cluster, m int, stored time.Time) {
 		if m < a.due {
 			return
 		}
-		a.taken, a.takenAt, a.takenRV, a.due = fmt.Sprint("s", at.UnixNano()), at, c.rv, m+a.every
-		e := a.stream(at, consume.TypeSnapshotStarted, a.takenRV)
-		e.ID, e.Stream.Snapshot, e.Stream.Initial = a.scope+a.taken+"/started", a.taken, a.lost && a.completed.IsZero()
-		a.t.putAll(stored, e)
-		a.unread = nil
-		for uid := range a.objects {
-			a.unread = append(a.unread, uid)
-		}
-		slices.Sort(a.unread)
+		a.beginSnapshot(c, m, at, stored)
 	}
 	for n := rapid.IntRange(0, len(a.unread)).Draw(t, "reads"); n > 0; n-- {
 		if o, exists := a.objects[a.unread[0]]; exists && o.rv <= a.takenRV {
@@ -367,11 +359,38 @@ func (a *scopeAgent) snapshot(t *rapid.T, c *cluster, m int, stored time.Time) {
 		a.unread = a.unread[1:]
 	}
 	if len(a.unread) == 0 && rapid.Bool().Draw(t, "completes") {
-		e := a.stream(at.Add(2*time.Second), consume.TypeSnapshotCompleted, a.takenRV)
-		e.ID, e.Stream.Snapshot = a.scope+a.taken+"/completed", a.taken
-		a.t.putAll(stored, e)
-		a.completed, a.taken, a.lost = a.takenAt, "", false
+		a.completeSnapshot(at, stored)
 	}
+}
+
+// takeWhole takes a snapshot at once.
+func (a *scopeAgent) takeWhole(c *cluster, m int, stored time.Time) {
+	at := stored.Add(a.skew)
+	a.beginSnapshot(c, m, at, stored)
+	for _, uid := range a.unread {
+		a.object(at.Add(time.Second), stored, consume.Read, a.objects[uid])
+	}
+	a.unread = nil
+	a.completeSnapshot(at, stored)
+}
+
+func (a *scopeAgent) beginSnapshot(c *cluster, m int, at, stored time.Time) {
+	a.taken, a.takenAt, a.takenRV, a.due = fmt.Sprint("s", at.UnixNano()), at, c.rv, m+a.every
+	e := a.stream(at, consume.TypeSnapshotStarted, a.takenRV)
+	e.ID, e.Stream.Snapshot, e.Stream.Initial = a.scope+a.taken+"/started", a.taken, a.lost && a.completed.IsZero()
+	a.t.putAll(stored, e)
+	a.unread = nil
+	for uid := range a.objects {
+		a.unread = append(a.unread, uid)
+	}
+	slices.Sort(a.unread)
+}
+
+func (a *scopeAgent) completeSnapshot(at, stored time.Time) {
+	e := a.stream(at.Add(2*time.Second), consume.TypeSnapshotCompleted, a.takenRV)
+	e.ID, e.Stream.Snapshot = a.scope+a.taken+"/completed", a.taken
+	a.t.putAll(stored, e)
+	a.completed, a.taken, a.lost = a.takenAt, "", false
 }
 
 // progress sends the progress of the run.
