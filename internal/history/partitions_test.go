@@ -103,10 +103,14 @@ func (k *topic) String() string {
 // may say that an agent observes it. Each partition is then read as far as the moment.
 func (k *topic) stateOf(s *history.Selection, m timeline.Moment) *timeline.State {
 	state := timeline.NewState(m, timeline.Options{Asked: s.Asks})
+	isDone := map[consume.Log]bool{}
 	for _, e := range k.all() {
-		if s.Takes(e) && !(k.stops && state.DoneIn(e.Position.Log)) {
-			state.Add(e)
+		log := e.Position.Log
+		if !s.Takes(e) || isDone[log] {
+			continue
 		}
+		state.Add(e)
+		isDone[log] = k.stops && state.DoneIn(log)
 	}
 	for p := range k.partitions {
 		state.NoteLog(consume.Log{Name: "topic", Partition: p})
@@ -207,6 +211,32 @@ func isCovered(w *timeline.Scope, got map[string]timeline.Scope, s *history.Sele
 		}
 	}
 	return false
+}
+
+// A partition that was added after the moment has nothing of it. Its events do not make the answer
+// less certain.
+func TestPartitionThatIsYoungerThanTheMoment(t *testing.T) {
+	t.Parallel()
+	k, begin := calmTopic(2)
+	young := &topicPartition{}
+	k.partitions = append(k.partitions, young)
+	for _, r := range k.partitions[0].records {
+		if r.e.Data == nil && r.e.Time.After(begin.Add(36*time.Hour)) {
+			e := *r.e
+			k.put(4, r.stored, e)
+		}
+	}
+	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
+	for hours, want := range map[int]timeline.Certainty{29: timeline.Exact, 35: timeline.Exact, 37: timeline.Unknown} {
+		r := &history.Record{Source: k, Partitioned: true}
+		states, _, err := r.States(t.Context(), pods, timeline.At(begin.Add(time.Duration(hours)*time.Hour)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := timeline.Worst(states[0].Scopes()); got != want || len(states[0].Objects()) != 1 {
+			t.Errorf("after %d hours: %v, %d objects, want %v", hours, got, len(states[0].Objects()), want)
+		}
+	}
 }
 
 // calmTopic is the record of some days of a cluster, with a snapshot of each scope a day.

@@ -45,9 +45,14 @@ func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Momen
 		state.Add(e)
 	}
 	var latest time.Time
-	noting := asksHistories(s, []timeline.Moment{m})
+	noting, takes := asksHistories(s, []timeline.Moment{m}), r.noting(histories, s)
+	young := younger{moment: m, logs: map[consume.Log]bool{}}
+	takesAny := func(e *consume.Event) bool { return young.note(e) || takes(e) }
 	q := consume.Query{Objects: s.objects(), Start: from.start}
-	reading, err := r.read(ctx, q, nil, r.noting(histories, s), func(e *consume.Event) (bool, error) {
+	reading, err := r.read(ctx, q, nil, takesAny, func(e *consume.Event) (bool, error) {
+		if young.isEnough(e) {
+			return true, nil
+		}
 		if m.Includes(e) && e.Time.After(latest) {
 			latest = e.Time
 		}
@@ -58,8 +63,42 @@ func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Momen
 		return nil, nil, err
 	}
 	r.noteLogs(reading, state)
+	for log, isYounger := range young.logs {
+		if isYounger {
+			state.DropLog(log)
+		}
+	}
 	reading.Latest = latest
 	return state, reading, nil
+}
+
+// younger finds the logs that did not exist at a time, because their topic has grown since: nothing was
+// removed from their beginning, and no record is of that time or earlier.
+type younger struct {
+	moment timeline.Moment
+	logs   map[consume.Log]bool
+}
+
+// youngFor is how long a log is read that seems to be younger. The clock of the agent that sent its first
+// record may be ahead of others.
+const youngFor = 6 * time.Hour
+
+// note notes a record, and reports isEnough.
+func (y *younger) note(e *consume.Event) bool {
+	if y.moment.IsNow() || y.moment.Time().IsZero() {
+		return false
+	}
+	isYounger, known := y.logs[e.Position.Log]
+	if !known {
+		isYounger = e.Position.Next == 1
+	}
+	y.logs[e.Position.Log] = isYounger && e.Time.After(y.moment.Time())
+	return y.isEnough(e)
+}
+
+// isEnough reports whether the log of a record is younger, as far as clocks may differ.
+func (y *younger) isEnough(e *consume.Event) bool {
+	return y.logs[e.Position.Log] && e.Time.After(y.moment.Time().Add(youngFor))
 }
 
 // areDoneIn reports whether a log has passed the moments of all folds.

@@ -289,7 +289,10 @@ func (a *scopeAgent) live(t *rapid.T, c *cluster, m int, now time.Time) {
 			a.t.putAll(now, e)
 		}
 		return
-	case !a.works && fate > 12 && a.started:
+	case a.works && a.resource == "nodes" && fate == 2 && !a.t.stops: // clocks do not differ
+		a.remove(c, at, now)
+		return
+	case !a.works && fate > 12 && a.started, !a.works && fate > 2 && m > 0 && !a.started:
 		return
 	case !a.works:
 		a.begin(c, m, at, now)
@@ -297,6 +300,21 @@ func (a *scopeAgent) live(t *rapid.T, c *cluster, m int, now time.Time) {
 		a.away = append(a.away, consume.Interruption{From: at.Add(-50 * time.Second), Until: at.Add(-5 * time.Second), Why: consume.InterruptedCut})
 	}
 	a.hide(t, at)
+}
+
+// remove ends the scope, because its resource was removed. The next run begins a new one.
+func (a *scopeAgent) remove(c *cluster, at, stored time.Time) {
+	for uid, o := range a.objects {
+		c.rv++
+		o.rv, o.gone = c.rv, true
+		delete(c.objects, uid)
+		a.sendChange(at, stored, o)
+	}
+	e := a.stream(at.Add(time.Second), consume.TypeScopeEnded, c.rv)
+	e.Stream.End = consume.EndRemoved
+	a.t.putAll(stored, e)
+	a.works, a.started, a.taken, a.missed, a.completed = false, false, "", nil, time.Time{}
+	a.away, a.hidden = nil, nil
 }
 
 // begin begins a run.

@@ -71,8 +71,10 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	again := e.Op == consume.Read && l.has(e)
 	verdict := l.objects.Apply(e)
 	var out []*Version
-	for _, o := range verdict.Gone {
-		out = append(out, goneOf(o, e))
+	for i := range verdict.Gone {
+		if o := &verdict.Gone[i]; !f.hasMoved(l, o) {
+			out = append(out, goneOf(*o, e))
+		}
 	}
 	if verdict.News && e.Data != nil {
 		l.places[placeOf(e)] += e.Data.Skipped
@@ -85,6 +87,24 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 		f.noteLack(v)
 	}
 	return out
+}
+
+// hasMoved reports whether an object that is gone from a log exists in another one. When a topic
+// grows, later events of an object may go to another partition.
+func (f *Fold) hasMoved(from *logFold, o *consume.Object) bool {
+	if len(f.logs) < 2 {
+		return false
+	}
+	highest := func(l *logFold) point {
+		history, seq := l.objects.Highest(o.ClusterKey(), o.Resource, o.UID)
+		return point{history, seq}
+	}
+	for _, l := range f.logs {
+		if l != from && l.objects.Has(o.ClusterKey(), o.Resource, o.UID) && !highest(l).below(highest(from)) {
+			return true
+		}
+	}
+	return false
 }
 
 // has reports whether the last known version of an object is that of e.
@@ -168,6 +188,9 @@ func (f *Fold) lacksAny(log consume.Log, l *logFold) bool {
 // NoteLog notes a log, of which perhaps no event is added. Each partition of a topic has all events
 // about its scopes.
 func (f *Fold) NoteLog(log consume.Log) { f.logOf(log) }
+
+// DropLog drops a log that has nothing of the moment: it was created later.
+func (f *Fold) DropLog(log consume.Log) { delete(f.logs, log) }
 
 // Unnamed reports whether the last progress of a writer is about more scopes of a resource than the
 // log has starts of: these are before the events that were added.

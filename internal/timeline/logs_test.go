@@ -118,3 +118,33 @@ func TestScopesWithoutNames(t *testing.T) {
 		}
 	}
 }
+
+// When a topic grows, an object's events go to another partition. The snapshot that follows has its
+// read there, and sweeps it in the old one.
+func TestObjectThatMovesToAnotherPartition(t *testing.T) {
+	t.Parallel()
+	const (
+		before   = "0 begin @10 initial\n0 started S1 @10\n0 r web/1 @5 S1\n0.1 completed S1 @10\n1 progress @20\n"
+		oldAfter = "2 started S2 @30\n2.2 completed S2 @30\n3 progress @40\n4 progress @50"
+		newAfter = "2 started S2 @30\n2.1 r web/1 @25 S2\n2.2 completed S2 @30\n3 progress @40\n4 progress @50"
+		gone     = "1.5 u web/1 @25 was=5\n2 started S2 @30\n2.2 completed S2 @30\n3 progress @40\n4 progress @50"
+	)
+	for name, c := range map[string]struct {
+		order []int
+		after string // in the new partition
+		want  int
+	}{
+		"the new partition is read first": {[]int{1, 0}, newAfter, 1},
+		"the old partition is read first": {[]int{0, 1}, newAfter, 1},
+		"it has gone since":               {[]int{1, 0}, gone, 0},
+	} {
+		s := timeline.NewState(timeline.At(minute("3.5")), timeline.Options{})
+		inPartition(s, 0, before)
+		for _, p := range c.order {
+			inPartition(s, p, []string{oldAfter, c.after}[p])
+		}
+		if got := len(s.Objects()); got != c.want {
+			t.Errorf("%s: %d objects, want %d", name, got, c.want)
+		}
+	}
+}

@@ -40,6 +40,9 @@ func (s *State) DoneIn(log consume.Log) bool { return s.fold.DoneIn(log) }
 // NoteLog notes a log, as Fold.NoteLog.
 func (s *State) NoteLog(log consume.Log) { s.fold.NoteLog(log) }
 
+// DropLog drops a log, as Fold.DropLog.
+func (s *State) DropLog(log consume.Log) { s.fold.DropLog(log) }
+
 // Len returns the number of objects.
 func (s *State) Len() int { return len(s.objects) }
 
