@@ -213,6 +213,58 @@ func isCovered(w *timeline.Scope, got map[string]timeline.Scope, s *history.Sele
 	return false
 }
 
+// An agent that was killed days ago has no progress near the moment. Its scope is found all the same,
+// unless another scope has all objects that are asked for.
+func TestScopeOfAnAgentThatIsGone(t *testing.T) {
+	t.Parallel()
+	k := &topic{partitions: []*topicPartition{{}, {}, {}}}
+	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	c := &cluster{objects: map[string]live{}}
+	for _, o := range []live{{resource: "pods", namespace: "shop", name: "a", rv: 1}, {resource: "pods", namespace: "tools", name: "b", rv: 1}} {
+		c.objects[o.uid()] = o
+	}
+	alive := &scopeAgent{writerOfDay: writerOfDay{name: "w1", resource: "pods"}, t: k, scope: "pods/shop", ns: "shop", every: 360}
+	gone := &scopeAgent{writerOfDay: writerOfDay{name: "w2", resource: "pods"}, t: k, scope: "pods/tools?labelSelector=a=b", ns: "tools", every: 360}
+	for m := range 3 * 1440 {
+		for _, a := range []*scopeAgent{alive, gone} {
+			now := begin.Add(time.Duration(m) * time.Minute)
+			switch {
+			case a == gone && m > 1000:
+				continue
+			case !a.started:
+				a.begin(c, m, now, now)
+			}
+			if m >= a.due {
+				a.takeWhole(c, m, now.Add(10*time.Second))
+			}
+			a.progress(c, now.Add(30*time.Second))
+		}
+	}
+	pods := []history.Resource{{Plural: "pods"}}
+	for name, q := range map[string]struct {
+		s       *history.Selection
+		want    timeline.Certainty
+		objects int
+	}{
+		"pods":         {&history.Selection{Resources: pods}, timeline.Unknown, 2},
+		"all":          {&history.Selection{}, timeline.Unknown, 2},
+		"pods of shop": {&history.Selection{Resources: pods, Namespace: "shop"}, timeline.Exact, 1},
+	} {
+		k.read = 0
+		r := &history.Record{Source: k, Partitioned: true}
+		states, _, err := r.States(t.Context(), q.s, timeline.At(begin.Add(60*time.Hour)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := timeline.Worst(states[0].Scopes()); got != q.want || len(states[0].Objects()) != q.objects {
+			t.Errorf("%s: %v, %d objects, want %v, %d", name, got, len(states[0].Objects()), q.want, q.objects)
+		}
+		if name == "pods of shop" && k.read > 5*1440 {
+			t.Errorf("%s: %d records are read", name, k.read)
+		}
+	}
+}
+
 // A partition that was added after the moment has nothing of it. Its events do not make the answer
 // less certain.
 func TestPartitionThatIsYoungerThanTheMoment(t *testing.T) {

@@ -35,61 +35,61 @@ type topicRecord struct {
 }
 
 // put adds an event to a partition. stored is when.
-func (t *topic) put(p int, stored time.Time, e consume.Event) {
+func (k *topic) put(p int, stored time.Time, e consume.Event) {
 	r := topicRecord{e.Time, &e, stored}
-	if t.appendTimes {
+	if k.appendTimes {
 		r.at = stored
 	}
-	if part := t.partitions[p]; part.hasNone {
+	if part := k.partitions[p]; part.hasNone {
 		part.waiting = append(part.waiting, r)
 		return
 	}
-	t.store(p, r)
+	k.store(p, r)
 }
 
-func (t *topic) store(p int, r topicRecord) {
-	part := t.partitions[p]
+func (k *topic) store(p int, r topicRecord) {
+	part := k.partitions[p]
 	r.at = r.at.Truncate(time.Millisecond)
 	r.e.Position = consume.Position{Log: consume.Log{Name: "topic", Partition: p}, Next: uint64(len(part.records) + 1)}
 	part.records = append(part.records, r)
 }
 
 // putAll adds an event to all partitions.
-func (t *topic) putAll(stored time.Time, e consume.Event) {
-	for p, part := range t.partitions {
+func (k *topic) putAll(stored time.Time, e consume.Event) {
+	for p, part := range k.partitions {
 		waits := func(r topicRecord) bool { return r.e.Progress != nil && r.e.Progress.Writer == e.Progress.Writer }
 		if e.Progress != nil && slices.ContainsFunc(part.waiting, waits) {
 			continue // a partition without a leader gets no second progress
 		}
-		t.put(p, stored, e)
+		k.put(p, stored, e)
 	}
 }
 
 // hasLeaders reports whether all partitions have one.
-func (t *topic) hasLeaders() bool {
-	return !slices.ContainsFunc(t.partitions, func(p *topicPartition) bool { return p.hasNone })
+func (k *topic) hasLeaders() bool {
+	return !slices.ContainsFunc(k.partitions, func(p *topicPartition) bool { return p.hasNone })
 }
 
 // lead gives a partition a leader, or takes it away.
-func (t *topic) lead(p int, now time.Time, has bool) {
-	part := t.partitions[p]
+func (k *topic) lead(p int, now time.Time, has bool) {
+	part := k.partitions[p]
 	part.hasNone = !has
 	if !has {
 		return
 	}
 	for _, r := range part.waiting {
 		r.stored = now
-		if t.appendTimes {
+		if k.appendTimes {
 			r.at = now
 		}
-		t.store(p, r)
+		k.store(p, r)
 	}
 	part.waiting = nil
 }
 
 // all returns the records by time, as far as each partition is in that order.
-func (t *topic) all() []*consume.Event {
-	r := t.reader(consume.Query{Start: consume.Beginning()})
+func (k *topic) all() []*consume.Event {
+	r := k.reader(consume.Query{Start: consume.Beginning()})
 	var out []*consume.Event
 	for {
 		e, err := r.Next(context.Background())
@@ -100,16 +100,16 @@ func (t *topic) all() []*consume.Event {
 	}
 }
 
-func (t *topic) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
+func (k *topic) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	if !q.ByTime || !q.StopAtEnd {
 		return nil, fmt.Errorf("the query is not by time, or does not stop at the end")
 	}
-	return t.reader(q), nil
+	return k.reader(q), nil
 }
 
-func (t *topic) reader(q consume.Query) *topicReader {
-	r := &topicReader{t: t, copyOf: t.oldest()}
-	for p, part := range t.partitions {
+func (k *topic) reader(q consume.Query) *topicReader {
+	r := &topicReader{t: k, copyOf: k.oldest()}
+	for p, part := range k.partitions {
 		at := part.first
 		if since := q.Start.Time(); !since.IsZero() {
 			for at < len(part.records) && part.records[at].at.Before(since) {
@@ -124,10 +124,10 @@ func (t *topic) reader(q consume.Query) *topicReader {
 }
 
 // oldest returns the partition with the oldest record.
-func (t *topic) oldest() int {
+func (k *topic) oldest() int {
 	oldest := 0
 	var at time.Time
-	for p, part := range t.partitions {
+	for p, part := range k.partitions {
 		if part.first < len(part.records) && (at.IsZero() || part.records[part.first].stored.Before(at)) {
 			oldest, at = p, part.records[part.first].stored
 		}
