@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +39,17 @@ type logEntry struct {
 // logStart is where to read the state of a moment from a source of several logs.
 type logStart struct {
 	start consume.Start
-	// ends are the ends of scopes before the start.
+	// ends are the ends of scopes before the start, if no snapshot of them is needed.
 	ends []*consume.Event
+}
+
+// unread returns the ends of scopes of which nothing was read from the start on.
+func (l *logStart) unread(read []timeline.Scope) []*consume.Event {
+	known := map[scopeKey]bool{}
+	for i := range read {
+		known[scopeKey{cluster: read[i].ClusterKey(), name: read[i].Name}] = true
+	}
+	return slices.DeleteFunc(l.ends, func(e *consume.Event) bool { return known[scopeKey{cluster: e.ClusterKey(), name: e.Scope}] })
 }
 
 // logIndex is what one log of each topic says about a moment, as far as it was read.

@@ -41,9 +41,6 @@ func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Momen
 		return nil, nil, err
 	}
 	state := timeline.NewState(m, timeline.Options{Etcd: histories.Etcd, Asked: s.Asks})
-	for _, e := range from.ends {
-		state.Add(e)
-	}
 	var latest time.Time
 	noting, takes := asksHistories(s, []timeline.Moment{m}), r.noting(histories, s)
 	young := younger{moment: m, logs: map[consume.Log]bool{}}
@@ -67,6 +64,9 @@ func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Momen
 		if isYounger {
 			state.DropLog(log)
 		}
+	}
+	for _, e := range from.unread(state.Scopes()) {
+		state.Add(e)
 	}
 	reading.Latest = latest
 	return state, reading, nil

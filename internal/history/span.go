@@ -21,14 +21,10 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	}
 	o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks}
 	state, fold := timeline.NewState(from, o), timeline.NewFold(to, o)
+	var in *logStart
 	if r.Partitioned {
-		in, err := r.startInLogs(ctx, s, from)
-		if err != nil {
+		if in, err = r.startInLogs(ctx, s, from); err != nil {
 			return nil, nil, nil, err
-		}
-		for _, e := range in.ends {
-			state.Add(e)
-			fold.Add(e)
 		}
 		start = in.start
 	}
@@ -55,6 +51,12 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 		return nil, nil, nil, err
 	}
 	r.noteLogs(reading, state, fold)
+	if in != nil {
+		for _, e := range in.unread(state.Scopes()) {
+			state.Add(e)
+			fold.Add(e)
+		}
+	}
 	reading.Latest, reading.Only = latest, r.Lacks(s)
 	return state, fold.Scopes(), reading, nil
 }

@@ -93,11 +93,8 @@ func (s *snapshots) note(e *consume.Event, included bool) {
 	case consume.TypeScopeStarted, consume.TypeScopeEnded, consume.TypeGap:
 		s.observed = true
 	case consume.TypeSnapshotStarted:
-		switch { // a second start is that of a continued snapshot, whose earlier reads count
-		case s.id == e.Stream.Snapshot:
-		case e.Stream.Continued: // its first start is gone
-			s.id = ""
-		default:
+		// A second start is that of a continued snapshot, whose earlier reads count, or are gone.
+		if s.id != e.Stream.Snapshot && !e.Stream.Continued {
 			s.id, s.started, s.startedAt = e.Stream.Snapshot, e.Position.Next-1, e.Time
 		}
 	case consume.TypeSnapshotCompleted:

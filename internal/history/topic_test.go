@@ -18,7 +18,7 @@ type topic struct {
 	appendTimes bool // records have the times at which they are stored, and not those of their events
 	read        int  // events
 
-	stops bool // see stateOf
+	clocksDiffer bool // those of agents
 }
 
 type topicPartition struct {
@@ -289,7 +289,7 @@ func (a *scopeAgent) live(t *rapid.T, c *cluster, m int, now time.Time) {
 			a.t.putAll(now, e)
 		}
 		return
-	case a.works && a.resource == "nodes" && fate == 2 && !a.t.stops: // clocks do not differ
+	case a.works && a.resource == "nodes" && fate == 2 && !a.t.clocksDiffer:
 		a.remove(c, at, now)
 		return
 	case !a.works && fate > 12 && a.started, !a.works && fate > 2 && m > 0 && !a.started:

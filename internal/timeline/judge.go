@@ -176,6 +176,7 @@ func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 	isPart := e.Stream.Continued && s.snapshot != e.Stream.Snapshot
 	switch {
 	case s.reached.isZero():
+	case isPart && !e.Stream.Initial: // it may be older than another agent's
 	case now.at.below(s.reached.at): // versions begin again, and no agent knew it
 		shown = &span{from: s.complete(), to: now, reason: consume.ReasonRewound, whole: true}
 		if m.Includes(e) {
@@ -188,7 +189,6 @@ func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 		s.open = append(s.open, shown)
 	}
 	if isPart {
-		s.snapshot = ""
 		return shown
 	}
 	s.snapshot, s.started, s.renews = e.Stream.Snapshot, now, e.Stream.Writer != ""

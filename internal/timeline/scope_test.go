@@ -200,6 +200,14 @@ func TestScopes(t *testing.T) {
 			3 progress @20 run=1-1795176000001`, "", "unknown",
 		},
 		{
+			"a snapshot of another agent was continued, whose first start is gone", `
+			0 started S2 @50
+			0.5 started S1 @40 continued writer=v run=1-1795176000001
+			1 completed S2 @50
+			1.5 completed S1 @40 writer=v run=1-1795176000001
+			2 progress @60`, "", "exact from 60",
+		},
+		{
 			"a position that was lost, and the first start of the snapshot is gone", steady + `
 			5 started S2 @50 initial continued run=1-1795176000001
 			6 completed S2 @50
