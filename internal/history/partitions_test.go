@@ -269,8 +269,7 @@ func TestScopeOfAnAgentThatIsGone(t *testing.T) {
 	}
 }
 
-// A partition that was added after the moment has nothing of it. Its events do not make the answer
-// less certain.
+// The events of a partition that was added after the moment do not make the answer less certain.
 func TestPartitionThatIsYoungerThanTheMoment(t *testing.T) {
 	t.Parallel()
 	k, begin := calmTopic(2)

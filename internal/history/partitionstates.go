@@ -72,8 +72,8 @@ func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Momen
 	return state, reading, nil
 }
 
-// younger finds the logs that did not exist at a time, because their topic has grown since: nothing was
-// removed from their beginning, and no record is of that time or earlier.
+// younger finds the logs that did not exist at a time, because their topic has grown since. Nothing was
+// removed from their beginning, and all records are later.
 type younger struct {
 	moment timeline.Moment
 	logs   map[consume.Log]bool

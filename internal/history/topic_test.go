@@ -205,7 +205,7 @@ type scopeAgent struct {
 	taken     string          // the snapshot under way
 	takenAt   time.Time
 	takenRV   int
-	unread    []string // of it
+	unread    []string // objects of that snapshot
 	due       int      // the minute of the next snapshot
 	lost      bool     // nothing is claimed before a snapshot
 	completed time.Time
