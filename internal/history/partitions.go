@@ -139,10 +139,7 @@ func (x *logIndex) note(s *Selection, e *consume.Event) {
 		return
 	}
 	key := scopeKey{e.Position.Log, e.ClusterKey(), e.Scope}
-	if x.scopes[key] == nil {
-		x.scopes[key] = &snapshots{}
-	}
-	x.scopes[key].note(e, included)
+	x.scope(key).note(e, included)
 	isBegin := e.Type == consume.TypeScopeStarted || e.Type == consume.TypeSnapshotStarted
 	switch {
 	case isBegin && !e.Stream.Initial:
@@ -157,14 +154,26 @@ func (x *logIndex) noteProgress(s *Selection, e *consume.Event, included bool) {
 	if x.begins[writer] == nil {
 		x.begins[writer] = e
 	}
-	if !included {
-		return
-	}
 	for i := range e.Progress.Scopes {
-		if entry := &e.Progress.Scopes[i]; s.Asks(entry.Resource, entry.Scope) {
+		entry := &e.Progress.Scopes[i]
+		if !s.Asks(entry.Resource, entry.Scope) {
+			continue
+		}
+		if entry.Scope != "" {
+			x.scope(scopeKey{writer.log, writer.cluster, entry.Scope}).observed = true
+		}
+		if included {
 			x.named[logEntry{writer, entry.Resource, entry.Scope}] = entry.SnapshotBegan
 		}
 	}
+}
+
+// scope returns what was read of a scope.
+func (x *logIndex) scope(key scopeKey) *snapshots {
+	if x.scopes[key] == nil {
+		x.scopes[key] = &snapshots{}
+	}
+	return x.scopes[key]
 }
 
 // begun returns when the first of the last snapshots began; zero: a scope has none.
