@@ -177,7 +177,11 @@ func (f *Fold) lacksAny(log consume.Log, l *logFold) bool {
 			continue
 		}
 		for key, s := range o.scopes {
-			if l.scopes[key] == nil && s.informer && !s.hasEndedBy(f.moment) {
+			if !s.informer || s.hasEndedBy(f.moment) {
+				continue
+			}
+			own := l.scopes[key]
+			if own == nil || !own.informer && own.passed(f.moment) == notPassed {
 				return true
 			}
 		}
@@ -280,27 +284,39 @@ func (f *Fold) Scopes() []Scope {
 	return scopes
 }
 
-// judgeAbsent makes scopes Unknown that a log of their topic does not have. With Options.Joined, a
-// log may have a scope under the name of its resource.
+// judgeAbsent makes scopes Unknown that a log of their topic does not have. If a log has only a
+// snapshot of a scope, it does not say that an agent observes the scope, but another log does. With
+// Options.Joined, a log may have a scope under the name of its resource.
 func (f *Fold) judgeAbsent(all map[scopeKey]Scope) {
 	if f.opts.Joined || len(f.logs) < 2 {
 		return
 	}
 	for log, l := range f.logs {
-		for other, o := range f.logs {
-			if other.Name != log.Name || o == l {
-				continue
-			}
-			for _, key := range l.listed() {
-				s := all[key]
-				if o.scopes[key] == nil && s.Certainty < Unknown && !l.scopes[key].hasEndedBy(f.moment) {
-					s.Certainty, s.From, s.To, s.Reason, s.Why = Unknown, Bound{}, Bound{}, "", ""
-					s.Recovered = false
+		for _, key := range l.listed() {
+			for other, o := range f.logs {
+				if other.Name != log.Name || o == l || l.scopes[key].hasEndedBy(f.moment) {
+					continue
+				}
+				if s := all[key]; f.isWorseIn(o, key, &s) {
 					all[key] = s
 				}
 			}
 		}
 	}
+}
+
+// isWorseIn makes a scope as uncertain as it is in a log, and reports whether that is worse.
+func (f *Fold) isWorseIn(l *logFold, key scopeKey, s *Scope) bool {
+	judged := Scope{Source: s.Source, ClusterUID: s.ClusterUID, Resource: s.Resource, Certainty: Unknown}
+	if own := l.scopes[key]; own != nil {
+		judged = own.judge(key.cluster, f.moment, f.opts)
+	}
+	if judged.Certainty <= s.Certainty {
+		return false
+	}
+	judged.Name, judged.Skipped = s.Name, s.Skipped
+	*s = judged
+	return true
 }
 
 func (f *Fold) log(e *consume.Event) *logFold { return f.logOf(e.Position.Log) }

@@ -34,13 +34,14 @@ func TestPartitionWithoutTheSnapshot(t *testing.T) {
 		noted  bool
 		want   timeline.Certainty
 	}{
-		"both have it":                  {day, false, timeline.Exact},
-		"only progress is left":         {"2 progress @30\n3 progress @40", false, timeline.Unknown},
-		"nothing is left":               {"", true, timeline.Unknown},
-		"only the end of it is left":    {"0.1 completed S1 @10\n2 progress @30\n3 progress @40", false, timeline.Unknown},
-		"it has not been read":          {"", false, timeline.Exact},
-		"a start, and no snapshot":      {"0 begin @10 initial\n2 progress @30\n3 progress @40", false, timeline.Unknown},
-		"the scope ends, and is absent": {"2 progress @30\n3 progress @40 resource=nodes", false, timeline.Unknown},
+		"both have it":                          {day, false, timeline.Exact},
+		"only progress is left":                 {"2 progress @30\n3 progress @40", false, timeline.Unknown},
+		"nothing is left":                       {"", true, timeline.Unknown},
+		"only the end of it is left":            {"0.1 completed S1 @10\n2 progress @30\n3 progress @40", false, timeline.Unknown},
+		"it has not been read":                  {"", false, timeline.Exact},
+		"a start, and no snapshot":              {"0 begin @10 initial\n2 progress @30\n3 progress @40", false, timeline.Unknown},
+		"its snapshot is later than the moment": {"1 progress @20 scope=pods resource=pods\n4 started S2 @50\n4.1 completed S2 @50\n5 progress @60", false, timeline.Unknown},
+		"the scope ends, and is absent":         {"2 progress @30\n3 progress @40 resource=nodes", false, timeline.Unknown},
 	} {
 		s := timeline.NewState(timeline.At(minute("2.5")), timeline.Options{})
 		inPartition(s, 0, day)
@@ -145,6 +146,29 @@ func TestObjectThatMovesToAnotherPartition(t *testing.T) {
 		}
 		if got := len(s.Objects()); got != c.want {
 			t.Errorf("%s: %d objects, want %d", name, got, c.want)
+		}
+	}
+}
+
+// One partition has the start of a scope in a scope of another agent, and the other partition only a
+// later snapshot of it, which looks like a part of the other scope.
+func TestPartitionWithoutTheStartOfAScope(t *testing.T) {
+	t.Parallel()
+	const (
+		whole = "0 begin @10 initial writer=v\n0 started S1 @10 writer=v\n0.1 completed S1 @10 writer=v\n1 progress @20 writer=v\n3 progress @40 writer=v\n"
+		shop  = "0 begin @10 initial scope=pods/shop\n0 started S2 @10 scope=pods/shop\n0.1 completed S2 @10 scope=pods/shop\n"
+		later = "4 started S3 @50 scope=pods/shop\n4.1 completed S3 @50 scope=pods/shop\n5 progress @60\n6 progress @60 writer=v"
+	)
+	s := timeline.NewState(timeline.At(minute("2.5")), timeline.Options{})
+	inPartition(s, 0, whole+shop+"1 progress @20\n3 progress @40\n"+later)
+	inPartition(s, 1, whole+later)
+	for _, scope := range s.Scopes() {
+		want := timeline.Exact
+		if scope.Name == "pods/shop" {
+			want = timeline.Unknown
+		}
+		if scope.Certainty != want {
+			t.Errorf("%s: %v, want %v", scope.Name, scope.Certainty, want)
 		}
 	}
 }
