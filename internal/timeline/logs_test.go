@@ -150,8 +150,8 @@ func TestObjectThatMovesToAnotherPartition(t *testing.T) {
 	}
 }
 
-// One partition has the start of a scope in a scope of another agent, and the other partition only a
-// later snapshot of it, which looks like a part of the other scope.
+// One agent observes all pods, and another one those of a namespace. A partition has only a later
+// snapshot of the namespace, which looks like a part of all pods. Another partition has its start.
 func TestPartitionWithoutTheStartOfAScope(t *testing.T) {
 	t.Parallel()
 	const (
