@@ -290,7 +290,8 @@ func isWhole(s *timeline.Scope, namespace string) bool {
 // on. It is not later than a time.
 func (r *Record) startOfAll(ctx context.Context, s *Selection, x *logIndex, latest time.Time) (*logStart, error) {
 	beginning := &logStart{start: consume.Beginning()}
-	if len(x.scopes) == 0 || x.lacksSnapshots() {
+	isUnknown := len(x.needed()) == 0 && len(x.ends) == 0
+	if isUnknown || x.lacksSnapshots() {
 		return beginning, nil
 	}
 	first := x.before(latest)
