@@ -22,7 +22,8 @@ func newHistoryCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Show every version of objects: when, what changed, who",
 		Long: `Show every version that objects had, with what changed and who changed it, as 'kubecdc tail --diff' does. Copies on the
 bus and records that came late are left out. Gaps of the record are shown where they are. "inferred": no event says so,
-but a later snapshot shows it, or it stands for several changes.
+but a later snapshot shows it, or it stands for several changes. On Kafka, the whole topic is read without --since; with
+--cluster, the partition of the object.
 
 --field shows only the versions in which the value at a path changed: spec.replicas, data["app.conf"],
 spec.ports[0].port, spec.template.spec.containers[app].image.

@@ -30,6 +30,9 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	if s.Since != nil {
 		q.Record.Since = s.Since.Time()
 	}
+	if q.Record.Partitioned && q.Record.Since.IsZero() {
+		fmt.Fprintln(q.Stderr, "Kafka has no index of objects, so all its records are read; --since with a time reads less.")
+	}
 	h := &historian{q: q, Span: s, last: map[objectKey]json.RawMessage{}, named: map[string]bool{}, clusters: Clusters{}}
 	o := console.Options{Wide: q.Format.Wide(), Reads: true, Cluster: h.clusterOf}
 	if q.Format.Name != printer.Table {

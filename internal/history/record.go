@@ -20,10 +20,11 @@ const MaxOutage = 30 * time.Second
 // Record is a bus or a file that holds the past.
 type Record struct {
 	Source consume.Source
-	// Seek reports whether the source can send stream events alone. If not, a state is read from the beginning of the record.
+	// Seek reports whether the source can send stream events alone. If not, and it is not Partitioned, a state is read from the
+	// beginning of the record.
 	Seek bool
-	// Partitioned reports whether the source has several logs. If so, a state is read to the end of all: a partition that
-	// has passed the moment says nothing about the others.
+	// Partitioned reports whether the source has several logs, each with all stream events. Each is read until it has passed the
+	// moment: it says nothing about the others.
 	Partitioned bool
 
 	// Reads reports whether the source may have some of the events of objects, and whether it has all of them, as driver.Confined. nil: it
@@ -54,6 +55,8 @@ type Reading struct {
 	Latest     time.Time         // time of the latest event at or before the first moment of States
 	Incomplete []Incomplete      // objects whose event lacks a part that could not be fetched
 	Begin      []certainty.Scope // of Versions: the certainty of each scope at the beginning of the span
+
+	logs []consume.Log // that were read
 }
 
 // Incomplete is an object whose event lacks a part.
@@ -75,6 +78,9 @@ func (r *Record) Lacks(s *Selection) string {
 // States returns the states of moments, in the same order, for the objects of a selection. It ignores labels: the caller
 // applies Selector.
 func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.Moment) (timeline.States, *Reading, error) {
+	if r.Partitioned {
+		return r.statesInLogs(ctx, s, moments)
+	}
 	began := time.Now()
 	histories, err := r.histories(ctx, s, moments...)
 	if err != nil {
@@ -98,7 +104,7 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 			latest = e.Time
 		}
 		states.Add(e)
-		complete = !r.Partitioned && states.Done()
+		complete = states.Done()
 		return complete && !noting, nil
 	})
 	if err != nil {
@@ -158,11 +164,17 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 				return true, err
 			}
 		}
-		complete = !r.Partitioned && !slices.ContainsFunc(folds, func(f *timeline.Fold) bool { return !f.Done() })
+		if r.Partitioned {
+			return e.Data == nil && !noting && areDoneIn(folds, e.Position.Log), nil
+		}
+		complete = !slices.ContainsFunc(folds, func(f *timeline.Fold) bool { return !f.Done() })
 		return complete && !noting, nil
 	})
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, f := range folds {
+		r.noteLogs(reading, f)
 	}
 	reading.Began, reading.Only = began, r.Lacks(s)
 	for _, begin := range folds[1:] {
@@ -204,8 +216,8 @@ type taken struct {
 
 func (s *Selection) taken() taken { return taken{s.Takes, s.MayTake} }
 
-// read calls f for each event that takes accepts, until it returns true or an error, or the record ends. w, unless nil, is the
-// progress that q asks for.
+// read calls f for each event that takes accepts, until it returns true or an error, or the record ends. If the source has several logs,
+// true ends the log of the event alone, and the events of all logs come by time. w, unless nil, is the progress that q asks for.
 func (r *Record) read(
 	ctx context.Context, q consume.Query, w *window, takes taken, f func(*consume.Event) (enough bool, err error),
 ) (*Reading, error) {
@@ -235,7 +247,7 @@ func (r *Record) read(
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var away *time.Timer
-	q.StopAtEnd = true
+	q.StopAtEnd, q.ByTime = true, r.Partitioned
 	q.OnRetry = func(err error) {
 		if away == nil {
 			away = time.AfterFunc(MaxOutage, func() {
@@ -266,12 +278,20 @@ func (r *Record) read(
 		}
 	}()
 	reading := &Reading{}
+	leaver, _ := reader.(consume.Leaver)
 	for {
-		err := r.next(ctx, reader, takes, reading, joined)
+		at, err := r.next(ctx, reader, takes, reading, joined)
 		switch {
 		case errors.Is(err, io.EOF):
+			for _, p := range reader.Positions() {
+				reading.logs = append(reading.logs, p.Log)
+			}
 			_, err := join(consume.Position{})
 			return reading, err
+		case errors.Is(err, errEnough) && r.Partitioned:
+			if leaver != nil {
+				leaver.Leave(at)
+			}
 		case errors.Is(err, errEnough):
 			return reading, nil
 		case err != nil:
@@ -280,8 +300,10 @@ func (r *Record) read(
 	}
 }
 
-// next reads an event, and calls f if takes accepts it.
-func (r *Record) next(ctx context.Context, reader consume.Reader, takes taken, reading *Reading, f func(*consume.Event) (bool, error)) error {
+// next reads an event, and calls f if takes accepts it. It returns the log of the event.
+func (r *Record) next(
+	ctx context.Context, reader consume.Reader, takes taken, reading *Reading, f func(*consume.Event) (bool, error),
+) (consume.Log, error) {
 	e, err := reader.Next(ctx)
 	var unreadable *consume.RecordError
 	var missed *consume.MissedError
@@ -290,15 +312,15 @@ func (r *Record) next(ctx context.Context, reader consume.Reader, takes taken, r
 		if takes.unreadable(unreadable.About) {
 			reading.Unreadable.Add(unreadable.About, 1)
 		}
-		return nil
+		return consume.Log{}, nil
 	case errors.As(err, &missed):
-		return fmt.Errorf("%w; the answer is incomplete: repeat the command", err)
+		return consume.Log{}, fmt.Errorf("%w; the answer is incomplete: repeat the command", err)
 	case err != nil:
-		return err
+		return consume.Log{}, err
 	}
 	r.events.Add(1)
 	if !takes.event(e) {
-		return nil
+		return e.Position.Log, nil
 	}
 	if e.DataRef != "" && e.Data != nil && slices.Contains(e.Data.Truncated, "after") {
 		whole, err := reader.Whole(ctx, e)
@@ -314,5 +336,5 @@ func (r *Record) next(ctx context.Context, reader consume.Reader, takes taken, r
 	if err == nil && enough {
 		err = errEnough
 	}
-	return err
+	return e.Position.Log, err
 }

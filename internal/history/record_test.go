@@ -247,6 +247,28 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 	}
 }
 
+// If retention has removed the first start of a continued snapshot, nobody knows which reads are gone with it.
+func TestStateOfAContinuedSnapshotWithoutItsBeginning(t *testing.T) {
+	var r podRecord
+	r.add(200, "snapshot.started", "pods/s1/started", 100, `"scope":"pods",`,
+		`{"snapshot":"s1","resourceVersion":"100","objects":2,"writer":"w","run":"0-1","continued":true}`)
+	r.object(201, "object.read", "r", "api", 80)
+	r.stream(202, "snapshot.completed", "pods/s1/completed", 100)
+	r.progress(203, 203, 1, 110)
+	r.progress(263, 263, 2, 110)
+	path := r.file(t)
+	for _, seek := range []bool{false, true} {
+		r := &history.Record{Source: &consume.File{Path: path}, Seek: seek}
+		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}, timeline.AtVersion(108, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if worst := certainty.Worst(states[0].Scopes()); worst != certainty.Unknown {
+			t.Errorf("seek %t: the state is %s, want unknown", seek, worst)
+		}
+	}
+}
+
 // A change that was observed before the moment may be stored after a progress that is sent after it, and that does not claim it. The answer has the
 // change. Reading ends at the first progress that claims the moment.
 func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {

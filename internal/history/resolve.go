@@ -162,7 +162,7 @@ func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
 // Resources returns the resources that have stream events or progress in the record, sorted.
 func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
 	seen := map[string]Resource{}
-	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning(), LastOfEach: true} // each resource and each writer have a subject
+	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning(), LastOfEach: true, OneCopy: true} // each resource and each writer have a subject
 	_, err := r.read(ctx, q, nil, (&Selection{}).taken(), func(e *consume.Event) (bool, error) {
 		if e.Resource != "" {
 			seen[e.GroupResource()] = Resource{Group: e.Group(), Plural: e.Resource}

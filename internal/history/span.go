@@ -23,6 +23,14 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	}
 	o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks}
 	state, fold := timeline.NewState(from, o), timeline.NewFold(to, o)
+	var in *logStart
+	if r.Partitioned {
+		if in, err = r.startInLogs(ctx, s, from); err != nil {
+			return nil, nil, nil, err
+		}
+		start = in.start
+	}
+	noting := !r.Seek && asksHistories(s, []timeline.Moment{from, to})
 	var latest time.Time
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		included := from.Includes(e)
@@ -35,10 +43,21 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 				f(v)
 			}
 		}
-		return !r.Partitioned && r.Seek && fold.Done(), nil
+		if r.Partitioned {
+			log := e.Position.Log
+			return e.Data == nil && !noting && state.DoneIn(log) && fold.DoneIn(log), nil
+		}
+		return r.Seek && fold.Done(), nil
 	})
 	if err != nil {
 		return nil, nil, nil, err
+	}
+	r.noteLogs(reading, state, fold)
+	if in != nil {
+		for _, e := range in.unread(state.Scopes()) {
+			state.Add(e)
+			fold.Add(e)
+		}
 	}
 	reading.Began, reading.Latest, reading.Only = began, latest, r.Lacks(s)
 	return state, fold.Scopes(), reading, nil

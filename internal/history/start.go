@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -17,10 +18,13 @@ type scopeKey struct {
 
 // snapshots has the snapshots of one scope.
 type snapshots struct {
-	id        string // of the last started one
-	started   uint64 // position of its first start
-	completed uint64 // position of the start of the last one that was completed at the moment; 0 if there is none
-	before    bool   // the scope has stream events at or before the moment
+	id        string    // of the last started one
+	started   uint64    // position of its first start
+	startedAt time.Time // the time of that
+	completed uint64    // position of the start of the last one that was completed at the moment; 0 if there is none
+	began     time.Time // the time of that; zero if there is none
+	before    bool      // the scope has stream events at or before the moment
+	observed  bool      // an agent observes it: it is no part of which a snapshot was taken
 }
 
 // start returns the position from which to read the states of moments, and the progress to read. In
@@ -96,13 +100,16 @@ func (r *Record) startIn(
 func (s *snapshots) note(e *consume.Event, included bool) {
 	s.before = s.before || included
 	switch e.Type {
+	case consume.TypeScopeStarted, consume.TypeScopeEnded, consume.TypeGap:
+		s.observed = true
 	case consume.TypeSnapshotStarted:
-		if s.id != e.Stream.Snapshot { // not the second start of a continued snapshot, whose earlier reads count
-			s.id, s.started = e.Stream.Snapshot, e.Position.Next-1
+		// A second start is that of a continued snapshot, whose earlier reads count, or are gone.
+		if s.id != e.Stream.Snapshot && !e.Stream.Continued {
+			s.id, s.started, s.startedAt = e.Stream.Snapshot, e.Position.Next-1, e.Time
 		}
 	case consume.TypeSnapshotCompleted:
-		if included && s.id == e.Stream.Snapshot && s.started > 0 {
-			s.completed = s.started
+		if included && s.id == e.Stream.Snapshot {
+			s.completed, s.began = s.started, s.startedAt
 		}
 	}
 }
@@ -132,6 +139,9 @@ func earliest(all map[scopeKey]*snapshots) consume.Start {
 
 // isPart reports whether the key is that of a snapshot of a part of another scope.
 func isPart(key scopeKey, all map[scopeKey]*snapshots) bool {
+	if all[key].observed {
+		return false
+	}
 	for of := range all {
 		if of.log == key.log && of.cluster == key.cluster && consume.IsPartOf(key.name, of.name) {
 			return true

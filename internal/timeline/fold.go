@@ -76,8 +76,10 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	again := e.Op == consume.Read && l.has(e)
 	verdict := l.objects.Apply(e)
 	var out []*Version
-	for _, o := range verdict.Gone {
-		out = append(out, goneOf(o, e))
+	for i := range verdict.Gone {
+		if o := &verdict.Gone[i]; !f.hasMoved(l, o) {
+			out = append(out, goneOf(*o, e))
+		}
 	}
 	if verdict.News && e.Data != nil {
 		l.places[placeOf(e)] += e.Data.Skipped
@@ -90,6 +92,24 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 		f.noteLack(v)
 	}
 	return out
+}
+
+// hasMoved reports whether an object that is gone from a log exists in another one. When a topic
+// grows, later events of an object may go to another partition.
+func (f *Fold) hasMoved(from *logFold, o *consume.Object) bool {
+	if len(f.logs) < 2 {
+		return false
+	}
+	highest := func(l *logFold) point {
+		history, seq := l.objects.Highest(o.ClusterKey(), o.Resource, o.UID)
+		return point{history, seq}
+	}
+	for _, l := range f.logs {
+		if l != from && l.objects.Has(o.ClusterKey(), o.Resource, o.UID) && !highest(l).below(highest(from)) {
+			return true
+		}
+	}
+	return false
 }
 
 // has reports whether the last known version of an object is that of e.
@@ -144,6 +164,64 @@ func (f *Fold) hasPassed() bool {
 	return passed
 }
 
+// DoneIn is Done for one log of several. It returns false as long as the log lacks a scope that
+// another log of its topic has.
+func (f *Fold) DoneIn(log consume.Log) bool {
+	l := f.logs[log]
+	if l == nil {
+		return false
+	}
+	passed := false
+	for _, key := range l.listed() {
+		switch l.scopes[key].passed(f.moment) {
+		case notPassed:
+			return false
+		case hasPassed:
+			passed = true
+		case mayReturn:
+		}
+	}
+	return passed && !f.lacksAny(log, l)
+}
+
+// lacksAny reports whether another log of the topic has a scope that a log does not have, and that
+// has not ended.
+func (f *Fold) lacksAny(log consume.Log, l *logFold) bool {
+	for other, o := range f.logs {
+		if other.Name != log.Name || o == l {
+			continue
+		}
+		for key, s := range o.scopes {
+			if !s.informer || s.hasEndedBy(f.moment) {
+				continue
+			}
+			own := l.scopes[key]
+			if own == nil || !own.informer && own.passed(f.moment) == notPassed {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// NoteLog notes a log, of which perhaps no event is added. Each partition of a topic has all events
+// about its scopes.
+func (f *Fold) NoteLog(log consume.Log) { f.logOf(log) }
+
+// DropLog drops a log that has nothing of the moment: it was created later.
+func (f *Fold) DropLog(log consume.Log) { delete(f.logs, log) }
+
+// Unnamed reports whether the last progress of a writer is about more scopes of a resource than the
+// log has starts of: these are before the events that were added.
+func (f *Fold) Unnamed() bool {
+	for _, l := range f.logs {
+		if len(l.unnamed) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Complete returns the moment up to which Add has returned all versions of a resource of a cluster;
 // false: that is not known yet. Scopes that have ended, or were silent for longer than MaxLag, do
 // not count: what they add later comes late.
@@ -171,7 +249,8 @@ func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bo
 
 // Scopes says for each scope how certain the versions are that Add returned. They are sorted by
 // cluster, resource and name. If the record has objects of a resource and no stream events, the
-// resource has an entry without a name.
+// resource has an entry without a name. A scope is Unknown if a log of its topic does not have it:
+// retention has removed what that log had.
 func (f *Fold) Scopes() []certainty.Scope {
 	all := map[scopeKey]certainty.Scope{}
 	for _, l := range f.logs {
@@ -192,6 +271,7 @@ func (f *Fold) Scopes() []certainty.Scope {
 			all[key] = s
 		}
 	}
+	f.judgeAbsent(all)
 	for _, l := range f.logs {
 		for p := range l.places {
 			key := scopeKey{p.cluster, p.resource}
@@ -221,14 +301,54 @@ func (f *Fold) Scopes() []certainty.Scope {
 	return scopes
 }
 
-func (f *Fold) log(e *consume.Event) *logFold {
-	l := f.logs[e.Position.Log]
+// judgeAbsent makes scopes Unknown that a log of their topic does not have. If a log has only a
+// snapshot of a scope, it does not say that an agent observes the scope, but another log does. With
+// Options.Joined, a log may have a scope under the name of its resource.
+func (f *Fold) judgeAbsent(all map[scopeKey]certainty.Scope) {
+	if f.opts.Joined || len(f.logs) < 2 {
+		return
+	}
+	for log, l := range f.logs {
+		for _, key := range l.listed() {
+			for other, o := range f.logs {
+				if other.Name != log.Name || o == l || l.scopes[key].hasEndedBy(f.moment) {
+					continue
+				}
+				if s := all[key]; f.isWorseIn(o, key, &s) {
+					all[key] = s
+				}
+			}
+		}
+	}
+}
+
+// isWorseIn makes a scope as uncertain as it is in a log, and reports whether that is worse.
+func (f *Fold) isWorseIn(l *logFold, key scopeKey, s *certainty.Scope) bool {
+	judged := certainty.Scope{Source: s.Source, ClusterUID: s.ClusterUID, Resource: s.Resource}
+	if own := l.scopes[key]; own != nil {
+		judged = own.judge(key.cluster, f.moment, f.opts)
+	} else {
+		judged.Lower(certainty.Cause{Kind: certainty.NoSnapshot})
+	}
+	if judged.Certainty <= s.Certainty {
+		return false
+	}
+	judged.Name, judged.Skipped = s.Name, s.Skipped
+	*s = judged
+	return true
+}
+
+func (f *Fold) log(e *consume.Event) *logFold { return f.logOf(e.Position.Log) }
+
+func (f *Fold) logOf(log consume.Log) *logFold {
+	l := f.logs[log]
 	if l == nil {
 		l = &logFold{
 			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[objectKey]bool{},
 			letters: map[letterKey]*letter{}, writers: map[writerKey]*writer{}, joined: f.opts.Joined,
+			unnamed: map[entryKey]bool{},
 		}
-		f.logs[e.Position.Log] = l
+		f.logs[log] = l
 	}
 	return l
 }
@@ -242,7 +362,16 @@ type logFold struct {
 	later   map[objectKey]bool // objects of the moment that have an event after it
 	letters map[letterKey]*letter
 	writers map[writerKey]*writer
-	joined  bool // see Options
+	unnamed map[entryKey]bool // see Fold.Unnamed
+	joined  bool              // see Options
+}
+
+// entryKey identifies the entry of a progress that is about all scopes of a resource without one of
+// their own.
+type entryKey struct {
+	writerKey
+
+	resource string
 }
 
 type scopeKey struct {

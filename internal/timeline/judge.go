@@ -171,10 +171,13 @@ func (s *scope) isFormer() bool { return !s.renewed && s.former.time.After(s.fir
 // complete returns up to where the record is known to be complete.
 func (s *scope) complete() mark { return mark{later(s.claimed.time, s.whole.time), s.reached.at} }
 
-// noteStart notes the start of a snapshot. It returns the gap that the start shows, nil if it shows none.
+// noteStart notes the start of a snapshot. It returns the gap that the start shows, nil if it shows none. A snapshot counts from its
+// first start: the reads before a later one may be gone with it.
 func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
+	isPart := e.Stream.Continued && s.snapshot != e.Stream.Snapshot
 	switch {
 	case s.reached.isZero():
+	case isPart && !e.Stream.Initial: // it may be older than another agent's
 	case now.at.below(s.reached.at): // versions begin again, and no agent knew it
 		shown = &span{from: s.complete(), to: now, reason: consume.ReasonRewound, whole: true}
 		if m.Includes(e) {
@@ -185,6 +188,9 @@ func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 	}
 	if shown != nil {
 		s.open = append(s.open, shown)
+	}
+	if isPart {
+		return shown
 	}
 	s.snapshot, s.started, s.renews = e.Stream.Snapshot, now, e.Stream.Writer != ""
 	for _, g := range s.open {

@@ -127,6 +127,7 @@ func (l *logFold) observe(m Moment, e *consume.Event, o Options) {
 	for k := range p.Scopes {
 		entry := &p.Scopes[k]
 		scopes := w.covers(p, k, e.Time)
+		l.noteUnnamed(e, entry, len(scopes), o)
 		if entry.Scope == "" && l.joined && max(entry.Count, 1) > len(scopes) {
 			scopes = append(scopes, entry.Resource) // their starts were not read
 		}
@@ -140,6 +141,28 @@ func (l *logFold) observe(m Moment, e *consume.Event, o Options) {
 			s.observe(m, e, w.run, entry)
 		}
 	}
+}
+
+// noteUnnamed notes whether the log has the starts of the scopes that an entry of a progress is about.
+func (l *logFold) noteUnnamed(e *consume.Event, entry *consume.ScopeProgress, known int, o Options) {
+	if entry.Scope != "" {
+		return
+	}
+	key := entryKey{writerKey{e.ClusterKey(), e.Progress.Writer}, entry.Resource}
+	if max(entry.Count, 1) <= known || o.Asked != nil && !o.Asked(entry.Resource, "") {
+		delete(l.unnamed, key)
+		return
+	}
+	if !l.unnamed[key] {
+		cluster := consume.ClusterKey{Source: strings.Clone(key.cluster.Source), UID: strings.Clone(key.cluster.UID)}
+		l.unnamed[entryKey{writerKey{cluster, strings.Clone(key.name)}, strings.Clone(key.resource)}] = true
+	}
+}
+
+// hasEndedBy reports whether the scope has ended at a moment or before it.
+func (s *scope) hasEndedBy(m Moment) bool {
+	end := s.ended()
+	return end != nil && end.by(m)
 }
 
 // observation is what one writer says about its observation of a scope.

@@ -188,6 +188,33 @@ func TestScopes(t *testing.T) {
 		{"now, and the agent is silent", steady, "now 6.5", "unknown from 40"},
 		{"the end, however old", steady, "", "exact from 40"},
 		{
+			"a snapshot that was continued", `
+			0 started S1 @10
+			1 started S1 @10 continued run=1-1795176000001
+			2 completed S1 @10
+			3 progress @20 run=1-1795176000001`, "", "exact from 20",
+		},
+		{
+			"a snapshot that was continued, whose first start is gone", `
+			1 started S1 @10 continued run=1-1795176000001
+			2 completed S1 @10
+			3 progress @20 run=1-1795176000001`, "", "unknown",
+		},
+		{
+			"a snapshot of another agent was continued, whose first start is gone", `
+			0 started S2 @50
+			0.5 started S1 @40 continued writer=v run=1-1795176000001
+			1 completed S2 @50
+			1.5 completed S1 @40 writer=v run=1-1795176000001
+			2 progress @60`, "", "exact from 60",
+		},
+		{
+			"a position that was lost, and the first start of the snapshot is gone", steady + `
+			5 started S2 @50 initial continued run=1-1795176000001
+			6 completed S2 @50
+			7 progress @60 run=1-1795176000001`, "rv:55", "uncertain from 40: checkpoint-lost",
+		},
+		{
 			"an agent that was killed says less", steady + `
 			5 progress @25
 			6 gap expired 25-50 since=5

@@ -35,6 +35,15 @@ func (s *State) Add(e *consume.Event) { States{s}.Add(e) }
 // Done reports whether the record has passed the moment, as Fold.Done.
 func (s *State) Done() bool { return s.fold.Done() }
 
+// DoneIn reports whether a log has passed the moment, as Fold.DoneIn.
+func (s *State) DoneIn(log consume.Log) bool { return s.fold.DoneIn(log) }
+
+// NoteLog notes a log, as Fold.NoteLog.
+func (s *State) NoteLog(log consume.Log) { s.fold.NoteLog(log) }
+
+// DropLog drops a log, as Fold.DropLog.
+func (s *State) DropLog(log consume.Log) { s.fold.DropLog(log) }
+
 // Len returns the number of objects.
 func (s *State) Len() int { return len(s.objects) }
 

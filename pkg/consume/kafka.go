@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -62,6 +63,10 @@ type Committer interface {
 const (
 	fetchBytes = 4 << 20 // of one partition at a time. The server may cut the last batch of records; then that is fetched again.
 	fetchWait  = time.Second
+	// mergeBytes limits, with Query.ByTime, what the partitions together fetch at a time. Twice as
+	// much may be in memory. A partition fetches leastFetch in any case.
+	mergeBytes = 24 << 20
+	leastFetch = 64 << 10
 	// identityAge is the interval at which topics, partitions and identities are always looked up.
 	identityAge = time.Minute
 	// identityPause is the interval at which the identity of a partition is looked up while its records arrive without a pause.
@@ -95,12 +100,15 @@ type kafkaReader struct {
 	fetching sync.WaitGroup
 	batches  chan *kafkaBatch // not buffered, so a fetcher is at most one batch ahead of Next. Never closed.
 
-	pending *kafkaBatch // has not been returned as a whole
-	told    bool        // OnRetry has been called more often than OnResume
+	pending *kafkaBatch // has not been returned as a whole; with Query.ByTime, hands has these
+	hands   map[*kafkaPartition]*kafkaHand
+	told    bool // OnRetry has been called more often than OnResume
 	topics  map[string]int
-	looked  time.Time // when topics were looked up
-	gone    error     // a partition was deleted before its end was read, with Query.StopAtEnd
+	copies  map[string]int // with Query.OneCopy, the partition of each topic that is read
+	looked  time.Time      // when topics were looked up
+	gone    error          // a partition was deleted before its end was read, with Query.StopAtEnd
 	group   *kafkaGroup
+	sharing atomic.Int64 // the number of partitions that are read
 
 	state      sync.Mutex
 	partitions map[partitionID]*kafkaPartition // that are read
@@ -113,6 +121,7 @@ type kafkaPartition struct {
 	next    int64
 	end     int64     // when records were last fetched
 	ended   bool      // all that Query.StopAtEnd asks for has been returned
+	left    bool      // nobody wants the rest
 	absent  time.Time // since when metadata has lacked it; zero: it does not
 	fetcher *kafkaFetcher
 }
@@ -136,11 +145,12 @@ func (s *Kafka) Read(ctx context.Context, q Query) (Reader, error) {
 	if len(s.Brokers) == 0 {
 		return nil, errors.New("read Kafka: no brokers are given")
 	}
+	q.ByTime, q.OneCopy = q.ByTime && q.StopAtEnd && s.Group == "", q.OneCopy && s.Group == ""
 	d := s.dialer()
 	r := &kafkaReader{
 		s: s, q: q, batches: make(chan *kafkaBatch), looked: time.Now(),
 		conns:      kafkanet.New(kafkanet.Options{ClientID: d.ClientID, Dial: dialKafka(d), Mechanism: d.SASLMechanism, OnThrottle: s.OnThrottle}),
-		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]Position{},
+		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]Position{}, copies: map[string]int{},
 	}
 	r.client = &kafka.Client{Addr: kafka.TCP(s.Brokers...), Transport: kafkanet.NewCluster(r.conns, s.Brokers)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -233,6 +243,9 @@ func (r *kafkaReader) brokers() string { return strings.Join(r.s.Brokers, ",") }
 // begin starts to read the partitions that are not read yet. start applies to those that were never read.
 func (r *kafkaReader) begin(ctx context.Context, start Start) error {
 	logs, err := r.logs(ctx, r.topics)
+	if err == nil && r.q.OneCopy {
+		logs, err = r.oneCopy(ctx, logs)
+	}
 	if err != nil {
 		return err
 	}
@@ -240,6 +253,7 @@ func (r *kafkaReader) begin(ctx context.Context, start Start) error {
 	defer r.state.Unlock()
 	logs = slices.DeleteFunc(logs, func(l Log) bool { return r.partitions[idOf(l)] != nil })
 	begun, err := r.locate(ctx, logs, r.at, start)
+	r.sharing.Store(int64(len(r.partitions) + len(begun)))
 	for id, p := range begun {
 		r.partitions[id] = p
 		ctx, cancel := context.WithCancel(r.ctx)
@@ -275,6 +289,10 @@ func (r *kafkaReader) locate(ctx context.Context, logs []Log, at map[partitionID
 			continue
 		}
 		f := &kafkaFetcher{r: r, log: l, offset: o.first, stopAt: -1}
+		if r.q.ByTime {
+			f.turn = make(chan struct{}, 1)
+			f.turn <- struct{}{}
+		}
 		switch from, saved := at[id]; {
 		case saved:
 			f.log.ID, f.offset = cmp.Or(from.ID, l.ID), int64(from.Next)
@@ -304,6 +322,9 @@ func (r *kafkaReader) Next(ctx context.Context) (*Event, error) {
 			}
 			continue
 		}
+		if e, err := r.takeEarliest(); e != nil || err != nil {
+			return e, err
+		}
 		if r.gone != nil {
 			return nil, r.gone
 		}
@@ -329,7 +350,11 @@ func (r *kafkaReader) Next(ctx context.Context) (*Event, error) {
 // take returns the next event of the pending batch. Neither event nor error: it has none.
 func (r *kafkaReader) take() (*Event, error) {
 	b := r.pending
-	if b.err != nil || b.begin != nil || b.missed != nil || len(b.records) <= 1 {
+	if b.of != nil && b.of.left {
+		r.pending = nil
+		return nil, nil
+	}
+	if r.q.ByTime || b.err != nil || b.begin != nil || b.missed != nil || len(b.records) <= 1 {
 		r.pending = nil
 	}
 	switch {
@@ -346,6 +371,9 @@ func (r *kafkaReader) take() (*Event, error) {
 		return nil, nil
 	case b.missed != nil:
 		r.pass(b, b.next)
+		if r.q.ByTime {
+			r.release(b.of)
+		}
 		if b.missed.Recreated && r.group != nil {
 			r.group.forget(Position{b.log, uint64(b.next)})
 		}
@@ -355,22 +383,27 @@ func (r *kafkaReader) take() (*Event, error) {
 		r.q.OnResume()
 	}
 	r.told = false
+	if r.q.ByTime {
+		r.hold(b)
+		return nil, nil
+	}
 	if len(b.records) == 0 {
 		r.pass(b, b.next)
 		return nil, nil
 	}
-	m := b.records[0]
-	b.records = b.records[1:]
-	at := Position{b.log, uint64(m.Offset) + 1}
-	if len(b.records) > 0 {
-		r.pass(b, m.Offset+1)
-	} else {
-		r.pass(b, b.next)
-	}
+	e, err := b.first()
+	r.drop(b)
+	return e, err
+}
+
+// first returns the event of the first record. Neither event nor error: it is a tombstone.
+func (b *kafkaBatch) first() (*Event, error) {
+	m := &b.records[0]
 	if len(m.Value) == 0 {
-		return nil, nil // a tombstone
+		return nil, nil
 	}
-	e, err := fromKafka(&m)
+	at := Position{b.log, uint64(m.Offset) + 1}
+	e, err := fromKafka(m)
 	if err != nil {
 		return nil, &RecordError{
 			Position: at, Where: fmt.Sprintf("topic %s, partition %d, offset %d", m.Topic, m.Partition, m.Offset), About: aboutKey(m.Key), Err: err,
@@ -378,6 +411,16 @@ func (r *kafkaReader) take() (*Event, error) {
 	}
 	e.Position = at
 	return e, nil
+}
+
+// drop removes the first record of a batch, and records the position of its partition.
+func (r *kafkaReader) drop(b *kafkaBatch) {
+	next := b.records[0].Offset + 1
+	b.records = b.records[1:]
+	if len(b.records) == 0 {
+		next = b.next
+	}
+	r.pass(b, next)
 }
 
 // pass records the position of a partition.
@@ -410,7 +453,7 @@ func (r *kafkaReader) every(ok func(*kafkaPartition) bool) bool {
 
 // CaughtUp implements Reader.
 func (r *kafkaReader) CaughtUp() bool {
-	return r.pending == nil && r.every(func(p *kafkaPartition) bool { return p.next >= p.end })
+	return r.pending == nil && len(r.hands) == 0 && r.every(func(p *kafkaPartition) bool { return p.left || p.next >= p.end })
 }
 
 // Positions implements Reader.

@@ -29,6 +29,9 @@ type kafkaFetcher struct {
 	looked    time.Time       // time of the last look at its identity
 	waited    bool            // for records, since then
 
+	// turn has an element if the next batch may be handed over, with Query.ByTime; otherwise nil. So
+	// a fetcher has at most one batch beside the one in hand. Never closed.
+	turn chan struct{}
 	due  atomic.Bool        // a look is
 	stop context.CancelFunc // ends run soon; nil in a group
 }
@@ -80,6 +83,13 @@ func (f *kafkaFetcher) run(ctx context.Context) {
 // send hands a batch to Next. It reports false if ctx has ended.
 func (f *kafkaFetcher) send(ctx context.Context, b *kafkaBatch) bool {
 	b.of, b.log, b.next = f.partition, f.log, f.offset
+	if f.turn != nil && b.err == nil {
+		select {
+		case <-f.turn:
+		case <-ctx.Done():
+			return false
+		}
+	}
 	select {
 	case f.r.batches <- b:
 		return true
@@ -91,7 +101,7 @@ func (f *kafkaFetcher) send(ctx context.Context, b *kafkaBatch) bool {
 // fetch requests records, and waits for a short time if there are none.
 func (f *kafkaFetcher) fetch(ctx context.Context) (*kafkaBatch, error) {
 	res, err := f.r.client.Fetch(ctx, &kafka.FetchRequest{
-		Topic: f.log.Name, Partition: f.log.Partition, Offset: f.offset, MinBytes: 1, MaxBytes: fetchBytes, MaxWait: fetchWait,
+		Topic: f.log.Name, Partition: f.log.Partition, Offset: f.offset, MinBytes: 1, MaxBytes: f.r.fetchSize(), MaxWait: fetchWait,
 	})
 	if err == nil {
 		err = res.Error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -52,6 +53,74 @@ func (r *kafkaReader) logs(ctx context.Context, topics map[string]int) ([]Log, e
 		}
 	}
 	return out, nil
+}
+
+// oneCopy returns one log of each topic, always the same. From the beginning on, it is the one with the
+// oldest record: retention may have removed more from the others.
+func (r *kafkaReader) oneCopy(ctx context.Context, logs []Log) ([]Log, error) {
+	byTopic := map[string][]Log{}
+	for _, l := range logs {
+		byTopic[l.Name] = append(byTopic[l.Name], l)
+	}
+	for topic, all := range byTopic {
+		if _, known := r.copies[topic]; known {
+			continue
+		}
+		one := all[0]
+		if len(all) > 1 && r.q.Start.kind == startBeginning {
+			var err error
+			if one, err = r.oldest(ctx, all); err != nil {
+				return nil, err
+			}
+		}
+		r.copies[topic] = one.Partition
+	}
+	return slices.DeleteFunc(logs, func(l Log) bool { return r.copies[l.Name] != l.Partition }), nil
+}
+
+// oldest returns the log with the oldest record, by its timestamp.
+func (r *kafkaReader) oldest(ctx context.Context, logs []Log) (Log, error) {
+	ends, err := r.offsets(ctx, logs)
+	if err != nil {
+		return Log{}, err
+	}
+	var oldest time.Time
+	out := logs[0]
+	for _, l := range logs {
+		o := ends[idOf(l)]
+		if o.first == o.last {
+			continue
+		}
+		if o.first == 0 { // nothing was removed
+			return l, nil
+		}
+		at, err := r.timeAt(ctx, l, o.first)
+		if err != nil {
+			return Log{}, err
+		}
+		if oldest.IsZero() || at.Before(oldest) {
+			oldest, out = at, l
+		}
+	}
+	return out, nil
+}
+
+// timeAt returns the timestamp of the first record at an offset or after it.
+func (r *kafkaReader) timeAt(ctx context.Context, l Log, offset int64) (time.Time, error) {
+	res, err := r.client.Fetch(ctx, &kafka.FetchRequest{
+		Topic: l.Name, Partition: l.Partition, Offset: offset, MinBytes: 1, MaxBytes: leastFetch, MaxWait: fetchWait,
+	})
+	if err == nil {
+		err = res.Error
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the first record of topic %s, partition %d at %s: %w", l.Name, l.Partition, r.brokers(), kafkaid.Cause(err))
+	}
+	first, err := res.Records.ReadRecord()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the first record of topic %s, partition %d at %s: %w", l.Name, l.Partition, r.brokers(), err)
+	}
+	return first.Time, nil
 }
 
 // chosen returns the partitions, of n, that have the records of a query's objects; nil: all.

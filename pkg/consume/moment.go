@@ -33,6 +33,12 @@ func (t *Tracker) Highest(cluster ClusterKey, resource, uid string) (history uin
 	return at.history, at.seq
 }
 
+// Has reports whether an object exists.
+func (t *Tracker) Has(cluster ClusterKey, resource, uid string) bool {
+	r := t.resources[resourceKey{cluster, resource}]
+	return r != nil && r.live[uid] != nil
+}
+
 // ScopeCovers reports whether objects in a namespace ("": cluster-scoped) may belong to a scope, as in Event.Scope of a stream
 // event. It ignores selectors.
 func ScopeCovers(scope, namespace string) bool { return contains(scope, namespace) }

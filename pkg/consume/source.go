@@ -38,6 +38,14 @@ type Reader interface {
 	Close() error
 }
 
+// Leaver is a Reader of several logs that can stop to read one of them.
+//
+// Leave ends the reading of a log: Next returns no more of its events. With Query.StopAtEnd, the log
+// counts as read. It belongs to the goroutine of Next.
+type Leaver interface {
+	Leave(log Log)
+}
+
 // Query selects the events to read. The zero value selects all events from now on.
 //
 // A Source may return more events: it leaves out only those that the bus can leave out. A caller that wants exactly these objects compares the
@@ -55,6 +63,15 @@ type Query struct {
 	// ProgressSince is a time before which no stored progress is needed; zero: all is. A JetStream with Subjects
 	// leaves that out. Other sources return it.
 	ProgressSince time.Time
+
+	// OneCopy asks for one copy of each event about the stream, and of progress. A Kafka then reads
+	// one partition of each topic. Other sources have one copy.
+	OneCopy bool
+
+	// ByTime asks for the events of all logs in the order of their times, as far as each log is in
+	// that order. It needs StopAtEnd. A Kafka then returns an event when each partition has a record
+	// in hand or has ended. Other sources have one log.
+	ByTime bool
 
 	// OnRetry is called when reading is interrupted, and again when an attempt to continue fails; OnResume when it continues.
 	// Next calls them. Either may be nil.
@@ -127,3 +144,11 @@ func Since(t time.Time) Start { return Start{kind: startSince, at: t} }
 
 // After continues at positions. A log without a position is read from its beginning. So is a log that was created again, after a *MissedError.
 func After(positions ...Position) Start { return Start{kind: startAfter, after: positions} }
+
+// Time returns the t of a Start that Since returned; zero: it is another one.
+func (s Start) Time() time.Time {
+	if s.kind == startSince {
+		return s.at
+	}
+	return time.Time{}
+}

@@ -443,6 +443,9 @@ func (t *Tracker) stream(e *Event) Verdict {
 			return Verdict{}
 		}
 		if at.below(s.version) {
+			if e.Stream.Continued { // an older one, whose first start the Tracker has not seen
+				return Verdict{News: true}
+			}
 			r.rewind(e.Scope)
 		}
 		s.end()

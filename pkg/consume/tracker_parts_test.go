@@ -248,3 +248,39 @@ func (w *nodesWorld) again() {
 		w.tracker.Apply(w.log[rapid.IntRange(0, len(w.log)-1).Draw(w.t, "copy of")])
 	}
 }
+
+// Two agents observe a scope. One continues a snapshot that is older than that of the other, and whose
+// first start the Tracker has not seen. The versions do not begin again.
+func TestTrackerOfAnOlderSnapshotThatIsContinued(t *testing.T) {
+	t.Parallel()
+	var tracker consume.Tracker
+	stream := func(typ, id string, rv int, continued bool) {
+		tracker.Apply(&consume.Event{
+			ID: id + typ, Type: typ, Source: "x", APIVersion: "v1", Resource: "pods", Scope: "pods", Time: time.Unix(int64(1000+rv), 0),
+			ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
+			Stream: &consume.Stream{Snapshot: id, ResourceVersion: fmt.Sprint(rv), Continued: continued},
+		})
+	}
+	object := func(op consume.Op, rv int) bool {
+		return tracker.Apply(&consume.Event{
+			ID: fmt.Sprint("pods/u/", rv), Type: "dev.kubecdc.object.updated", Source: "x", APIVersion: "v1", Resource: "pods", Namespace: "shop", Name: "web", UID: "u",
+			Op: op, Time: time.Unix(1500, 0), ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv), Data: &consume.Data{Op: op},
+		}).News
+	}
+	stream(consume.TypeSnapshotStarted, "S2", 28, false)
+	object(consume.Read, 20)
+	object(consume.Updated, 30)
+	stream(consume.TypeSnapshotCompleted, "S2", 28, false)
+	e := &consume.Event{
+		ID: "S1", Type: consume.TypeSnapshotStarted, Source: "x", APIVersion: "v1", Resource: "pods", Scope: "pods", Time: time.Unix(2000, 0),
+		ResourceVersion: "21", Sequence: fmt.Sprintf("%020d", 21), Stream: &consume.Stream{Snapshot: "S1", ResourceVersion: "21", Continued: true},
+	}
+	tracker.Apply(e)
+	if object(consume.Updated, 25) {
+		t.Error("a late event is news: the versions have begun again")
+	}
+	stream(consume.TypeSnapshotCompleted, "S1", 21, false)
+	if tracker.Len() != 1 {
+		t.Errorf("%d objects, want the one that was read", tracker.Len())
+	}
+}
