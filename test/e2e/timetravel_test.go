@@ -105,12 +105,20 @@ func compareAt(t *testing.T, rev uint64, listed []*oracle.Version, got map[oracl
 // pastScope is the certainty of a scope in the output of get -o json.
 type pastScope struct {
 	Resource  string    `json:"resource"`
+	Scope     string    `json:"scope"`
 	Certainty string    `json:"certainty"`
-	Reason    string    `json:"reason"`
-	Recovered bool      `json:"recovered"`
-	Skipped   int       `json:"skipped"`
+	Reason    string    `json:"reason,omitempty"`
+	Why       string    `json:"why,omitempty"`
+	Ended     *pastEnd  `json:"ended,omitempty"`
+	Recovered bool      `json:"recovered,omitempty"`
+	Skipped   int       `json:"skipped,omitempty"`
 	From      pastBound `json:"from"`
 	To        pastBound `json:"to"`
+}
+
+// pastEnd is the end of a scope in the output of get -o json.
+type pastEnd struct {
+	Reason string `json:"reason"`
 }
 
 type pastBound struct {
