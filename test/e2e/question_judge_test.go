@@ -210,6 +210,9 @@ func judgeReplies(replies []*reply, certainty func(*reply) string) findings {
 			s.exact++
 			continue
 		}
+		if _, hasFloor := questionFloors[r.class]; !hasFloor {
+			continue
+		}
 		f.reasons[fmt.Sprintf("%s, %s in %s: %s", name, r.topic.resource, r.topic.namespace, r.why())]++
 	}
 	return f

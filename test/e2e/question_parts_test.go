@@ -226,9 +226,6 @@ func (x *trial) askCopy(t *testing.T) (replies []*reply) {
 	}
 	for _, r := range replies {
 		r.class = "copy of " + r.topic.class
-		if x.stream.JS == nil {
-			r.class = "copy from Kafka of " + r.topic.class // No floor.
-		}
 	}
 	return replies
 }

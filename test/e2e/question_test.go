@@ -64,7 +64,7 @@ func TestTruthByQuestion(t *testing.T) {
 	slow(t)
 	notRacing(t)
 	t.Parallel()
-	truthByQuestion(t, 260*time.Second)
+	truthByQuestion(t, 240*time.Second)
 }
 
 // TestTruthByQuestionForLong is TestTruthByQuestion for half an hour, with Events: the answers about
