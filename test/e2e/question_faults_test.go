@@ -18,7 +18,7 @@ func (x *trial) killFilters(t *testing.T) {
 	t.Helper()
 	all := []*topic{x.where, x.ops, x.noise}
 	from := time.Now()
-	x.absent(t, "killed", bookmark, all, func() {
+	x.absent(t, "killed", lastClaim, all, func() {
 		x.filters.Crash()
 		world.Pass(t.Context(), 2*time.Second)
 		x.filters.Again(t)
@@ -111,7 +111,7 @@ func (x *trial) disturb(t *testing.T) {
 	x.gateway.Hold("secrets", false)
 	x.plain[1].excuse("held", held.Add(-bookmark), time.Now().Add(bookmark))
 	x.plain[1].setAside(span{held.Add(-grace), time.Now().Add(grace)}) // Its watch may not resume.
-	x.absent(t, "killed", bookmark, slices.Concat(x.rough, x.still), func() {
+	x.absent(t, "killed", lastClaim, slices.Concat(x.rough, x.still), func() {
 		x.shaken.Crash()
 		world.Pass(t.Context(), 3*time.Second)
 		x.shaken.Again(t)
@@ -127,6 +127,10 @@ func (x *trial) disturb(t *testing.T) {
 
 // bookmark is how long a watch may send nothing: bookmarks come each minute.
 const bookmark = 65 * time.Second
+
+// lastClaim is how long before its death a process may have claimed something. Its last progress is
+// up to a minute old, and the time in it is that of the quietest scope.
+const lastClaim = bookmark + 90*time.Second
 
 // absent injects a fault. Topics that are written each few seconds are excused for its time, and
 // for the time before it that the agent cannot claim. Quiet ones are, from bookmark to bookmark.

@@ -79,9 +79,8 @@ func (x *trial) loseMachine(t *testing.T) {
 	t.Helper()
 	m, name := &x.machines, nodeOfQuestion(1)
 	aside := func(from time.Time) {
-		// The last progress is up to a minute old. Its time is that of the quietest of the agent's scopes.
 		m.pods.setAside(span{from.Add(-bookmark), time.Now().Add(grace)})
-		m.pods.excuse("the node is gone", from.Add(-bookmark-90*time.Second), time.Now().Add(grace))
+		m.pods.excuse("the node is gone", from.Add(-lastClaim), time.Now().Add(grace))
 	}
 	from := time.Now()
 	m.agents[name].Crash()
@@ -154,7 +153,7 @@ func (x *trial) depose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	x.absent(t, "deposed", bookmark, x.led, func() {
+	x.absent(t, "deposed", lastClaim, x.led, func() {
 		signal(syscall.SIGSTOP)
 		wait.Eventually(t, time.Minute, func() error {
 			if !leads(next) {
