@@ -5,7 +5,7 @@ const MAX_KNOWN = 100_000; // deleted objects, and ids of stream events, that ar
 export class Table {
   rows = new Map(); // by cluster, resource and uid: the objects that exist
   gone = new Map(); // by cluster, resource and uid: the objects that no longer exist
-  #reading = new Map(); // by cluster and scope: the snapshot being read, and the position of its start
+  #reading = new Map(); // by cluster and scope: the snapshot being read, the position of its start, and its version
   #changed = new Map(); // by cluster and scope: the last gap after which known versions have other content
   #seen = new Map(); // cluster and id of stream events
   #position = 0;
@@ -23,7 +23,7 @@ export class Table {
     const resource = resourceOf(event);
     const version = versionOf(event);
     const part = selectors(event.scope ?? "");
-    const row = { source, clusteruid, cluster, resource, uid, namespace, name, version, position: 0, object: data.after, part };
+    const row = { source, clusteruid, cluster, resource, uid, namespace, name, version, position: 0, object: data.after, part, left: "" };
 
     const key = `${cluster} ${resource} ${uid}`;
     const known = this.rows.get(key);
@@ -40,8 +40,12 @@ export class Table {
       // A copy, or a late record. But the same version is news if a snapshot reads an object that had left the selection,
       // or if the object has entered another scope.
       const again = (op === "r" && shown) || (op === "e" && part !== last.part);
-      if ((known && !other) || !again || version < last.version) return [];
+      // So is a lower one, if its scope had ended, and is selected again.
+      const returns = !known && op === "r" && readings.some((s) => s.version > last.version);
+      if ((known && !other) || !again || (version < last.version && !returns)) return [];
+      row.left = known ? known.left : last.version; // at which it had left
     }
+    if (known && op === "l" && version && version <= known.left) return []; // A copy: a snapshot has read the object since.
     if ("dl".includes(op)) {
       this.rows.delete(key);
       keep(this.gone, key, row);
@@ -67,7 +71,7 @@ export class Table {
     }
     const reading = this.#reading.get(key);
     if (kind === "snapshot.started") {
-      this.#reading.set(key, { cluster, snapshot: data.snapshot, position: this.#position });
+      this.#reading.set(key, { cluster, snapshot: data.snapshot, position: this.#position, version: versionOf(event) });
     } else if (kind === "snapshot.completed" && reading?.snapshot === data.snapshot) {
       this.#reading.delete(key);
       if (this.#changed.get(key)?.position < reading.position) this.#changed.delete(key);

@@ -16,13 +16,14 @@ class Row:
     position: int  # of the last event that changed the object, or read it for a snapshot in progress
     object: dict | None
     part: str = ""  # selectors of the scope that sent its last event
+    left: str = ""  # the version at which it had left, if a later snapshot has read it at a lower one
 
 
 class Table:
     def __init__(self):
         self.rows = {}  # by (cluster, resource, uid): the objects that exist
         self.gone = {}  # by (cluster, resource, uid): the objects that no longer exist
-        self.reading = {}  # by (cluster, scope): the snapshot being read, and the position of its start
+        self.reading = {}  # by (cluster, scope): the snapshot being read, the position of its start, and its version
         self.changed = {}  # by (cluster, scope): the position of a gap after which known versions have other content
         self.seen = {}  # (cluster, id) of stream events
         self.position = 0
@@ -43,7 +44,8 @@ class Table:
 
         key = (cluster_of(event), resource, event.get_extension("uid"))
         known = self.rows.get(key)
-        started = [at for k, (id, at) in self.reading.items() if op == "r" and k[0] == key[0] and id == data["snapshot"]]
+        readings = [r for k, r in self.reading.items() if op == "r" and k[0] == key[0] and r[0] == data["snapshot"]]
+        started = [at for _, at, _ in readings]
         shown = op != "r" or bool(started)
         # After a gap content-changed, the first read of a snapshot replaces the known version.
         other = any(known and known.position < at and self._may_differ(key, known, at) for at in started)
@@ -58,8 +60,13 @@ class Table:
             # A copy, or a late record. But the same version is news if a snapshot reads an object that had left the selection,
             # or if the object has entered another scope.
             again = op == "r" and shown or op == "e" and part != last.part
-            if known and not other or not again or version < last.version:
+            # So is a lower one, if its scope had ended, and is selected again.
+            returns = not known and any(v > last.version for _, _, v in readings)
+            if known and not other or not again or version < last.version and not returns:
                 return []
+            row.left = known.left if known else last.version
+        if known and op == "l" and version and version <= known.left:
+            return []  # A copy: a snapshot has read the object since.
         if op in ("d", "l"):
             self.rows.pop(key, None)
             keep(self.gone, key, row)
@@ -81,7 +88,7 @@ class Table:
                 self.changed[scope] = self.position
             return self._letter((cluster, resource_of(event)), data["deadLetter"]) if "deadLetter" in data else []
         if kind == "snapshot.started":
-            self.reading[scope] = (data["snapshot"], self.position)
+            self.reading[scope] = (data["snapshot"], self.position, version_of(event))
         elif kind == "snapshot.completed" and self.reading.get(scope, (None,))[0] == data["snapshot"]:
             started = self.reading.pop(scope)[1]
             if self.changed.get(scope, started) < started:

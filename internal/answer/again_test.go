@@ -136,7 +136,9 @@ func TestAnswerSaysWhenToAskAgain(t *testing.T) {
 						Kubecdc struct {
 							Certainty string
 							AskAgain  time.Time
-							Scopes    []struct{ Causes []struct{ AskAgain time.Time } }
+							Scopes    []struct {
+								Causes []struct{ AskAgain time.Time }
+							}
 						}
 					}
 					if err := json.Unmarshal(stdout.Bytes(), &list); err != nil || len(list.Items) != 1 || len(list.Kubecdc.Scopes) != 1 {

@@ -36,7 +36,11 @@ func (s *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Sc
 		End:      object.EndReason(c.Ended.Reason), Successors: c.Ended.Successors,
 	}
 	lane := s.o.Lane(name)
+	reports := s.active.lingering[name].ResourceVersion != 0
 	s.goRun(ctx, func(ctx context.Context) {
+		if reports && s.reportEnd(ctx) != nil {
+			return // the manager ends: the next run sends the end
+		}
 		if store.Send(ctx, lane, event, s.o.Now()) != nil {
 			return // the manager ends: the next run sends it
 		}

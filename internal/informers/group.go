@@ -51,7 +51,7 @@ func group(all []scopeReport) (out []entries) {
 func join(all []scopeReport) (out []object.ScopeReport) {
 	var like []scopeReport
 	for _, r := range all {
-		if r.started && r.ResourceVersion != 0 {
+		if r.started && r.ResourceVersion != 0 && !r.ends {
 			like = append(like, r)
 		} else {
 			out = append(out, r.ScopeReport)
@@ -213,41 +213,44 @@ func later(a, b time.Time) time.Time {
 }
 
 // share moves the times that most scopes have to the event, so that it says them once. A time of
-// the event may be earlier than that of a scope: then it claims less. A scope whose last snapshot is not
-// known prevents that for the snapshots: it would get the time of the others.
-func share(r *object.Report) {
-	var newest, began time.Time
+// the event may be earlier than that of a scope: then it claims less, until the next event. A scope
+// that ends has no next one, so it keeps its own time; ends has the names of these. A scope whose last
+// snapshot is not known prevents that for the snapshots: it would get the time of the others.
+func share(r *object.Report, ends map[string]bool) {
+	var tos, begans []*time.Time
 	hasSnapshots := true
 	for i := range r.Scopes {
 		s := &r.Scopes[i]
-		newest, began = later(newest, s.To), later(began, s.SnapshotBegan)
+		if !ends[s.Scope] {
+			tos = append(tos, &s.To)
+		}
+		begans = append(begans, &s.SnapshotBegan)
 		hasSnapshots = hasSnapshots && (s.ResourceVersion == 0 || !s.SnapshotBegan.IsZero())
 	}
-	if !hasSnapshots {
-		began = time.Time{}
+	r.To = shareTime(tos, behind)
+	if hasSnapshots {
+		r.SnapshotBegan = shareTime(begans, snapshotsNearby)
 	}
-	isShared := func(t, newest time.Time, within time.Duration) bool {
-		return !t.IsZero() && !newest.IsZero() && newest.Sub(t) <= within
+}
+
+// shareTime returns the earliest of the times that are at most within before the newest one, and
+// clears all of these.
+func shareTime(all []*time.Time, within time.Duration) time.Time {
+	var newest time.Time
+	for _, t := range all {
+		newest = later(newest, *t)
 	}
-	r.To, r.SnapshotBegan = newest, began
-	for i := range r.Scopes {
-		s := &r.Scopes[i]
-		if isShared(s.To, newest, behind) && s.To.Before(r.To) {
-			r.To = s.To
+	least := newest
+	for _, t := range all {
+		if t.IsZero() || newest.Sub(*t) > within {
+			continue
 		}
-		if isShared(s.SnapshotBegan, began, snapshotsNearby) && s.SnapshotBegan.Before(r.SnapshotBegan) {
-			r.SnapshotBegan = s.SnapshotBegan
+		if t.Before(least) {
+			least = *t
 		}
+		*t = time.Time{}
 	}
-	for i := range r.Scopes {
-		s := &r.Scopes[i]
-		if isShared(s.To, newest, behind) {
-			s.To = time.Time{}
-		}
-		if isShared(s.SnapshotBegan, began, snapshotsNearby) {
-			s.SnapshotBegan = time.Time{}
-		}
-	}
+	return least
 }
 
 // shareEtcds moves the etcd that most resources have to the event, so that it says it once. It does

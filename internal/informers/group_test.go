@@ -169,7 +169,7 @@ func TestJoinedEntriesClaimNoMore(t *testing.T) {
 		limit := rapid.SampledFrom([]int{1000, 4000, 100_000}).Draw(t, "limit")
 		for _, scopes := range pack(group(all), limit) {
 			report := &object.Report{Scopes: slices.Clone(scopes)}
-			share(report)
+			share(report, nil)
 			for _, s := range all {
 				if e := entryOf(report, &s); e != nil {
 					claimsNoMore(t, report, e, &s.ScopeReport)
@@ -339,7 +339,7 @@ func sizesOf(t *testing.T, events [][]object.ScopeReport) (sizes []int) {
 	enc := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: strings.Repeat("u", 36), Writer: strings.Repeat("w", 16), Run: "12-1795186799000"})
 	for _, scopes := range events {
 		r := &object.Report{Number: 10, Since: began, Scopes: slices.Clone(scopes)}
-		share(r)
+		share(r, nil)
 		shareEtcds(r)
 		var ev encode.Event
 		if err := enc.Encode(&ev, &object.Delta{Report: r, Observed: began.UnixNano()}); err != nil {
@@ -348,4 +348,22 @@ func sizesOf(t *testing.T, events [][]object.ScopeReport) (sizes []int) {
 		sizes = append(sizes, ev.Size())
 	}
 	return sizes
+}
+
+// No later event says more of a scope that ends. It keeps its own time, and no other scope gets that.
+func TestShareKeepsTheTimeOfAScopeThatEnds(t *testing.T) {
+	t.Parallel()
+	for name, to := range map[string]int{"later": 60, "earlier": -60} {
+		ending := atRest(resourceNamed(2), 2)
+		ending.To, ending.ends = seconds(600+to), true
+		var scopes []object.ScopeReport
+		for _, e := range group([]scopeReport{atRest(resourceNamed(1), 1), ending, atRest(resourceNamed(3), 3)}) {
+			scopes = append(scopes, e.joined...)
+		}
+		r := &object.Report{Scopes: scopes}
+		share(r, map[string]bool{ending.Scope: true})
+		if !r.To.Equal(seconds(601)) || !r.Scopes[1].To.Equal(ending.To) || r.Scopes[1].Scope != ending.Scope {
+			t.Errorf("%s: the event has %v and %+v, want the time of the scopes that remain, and %v", name, r.To, r.Scopes[1], ending.To)
+		}
+	}
 }

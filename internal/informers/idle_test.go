@@ -82,6 +82,7 @@ func TestReloadOnAnIdleEtcd(t *testing.T) {
 		l.wantEnding(t, replaced...)
 		l.wantOf(t, reds, redBegins...)
 		last := s.now1()
+		pass(time.Minute) // the first progress is sent before the end
 		if told := l.lastTold(t).Report.Scopes; len(told) != 1 || told[0].Scope != "" {
 			t.Errorf("the progress says %+v, want an entry of the new scope alone", told)
 		}

@@ -117,8 +117,11 @@ func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*sco
 		})
 	}
 	for _, t := range tombstones {
+		reports := s.active.lingering[t.Name()].ResourceVersion != 0
 		s.goRun(ctx, func(ctx context.Context) {
-			t.Run(ctx)
+			if !reports || s.reportEnd(ctx) == nil { // or the manager ends
+				t.Run(ctx)
+			}
 			_ = s.decide(ctx, func(context.Context) { // or the manager ends
 				s.active.raiseHistory(t.Resource(), t.IsAggregated(), t.Store().View().History)
 				if s.active.tombstones[t.Name()] == t {
@@ -302,7 +305,7 @@ func (s *Manager) removeGone(ctx context.Context, r *running, reason object.EndR
 func (s *Manager) remove(r *running, f fate) {
 	a := &s.active
 	delete(a.informers, r.Name())
-	a.lingering[r.Name()] = r.Resource()
+	a.lingering[r.Name()] = lastReport(r)
 	defer r.SetRemoved()
 	if s.takeovers != nil {
 		s.takeovers.drop(r)

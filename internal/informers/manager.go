@@ -78,7 +78,7 @@ type active struct {
 	drains     map[schema.GroupResource]*drain // by the objects that their informers observe
 	tombstones map[string]*scope.Tombstone     // by scope
 	endings    map[string]*ending              // by scope
-	lingering  map[string]*object.Resource     // scopes whose informer is removed, and whose end may not be on the bus
+	lingering  map[string]scopeReport          // last reports of scopes whose informer is removed, and whose end may not be on the bus
 	origins    map[string]scope.Origin         // of scopes without an informer, by scope
 	remembered map[schema.GroupResource]bool   // resources that the last run observed
 	history    map[string]uint32               // the highest history number of scopes without an informer, by etcd (etcdOf)
@@ -126,10 +126,10 @@ func New(o Options) (*Manager, error) {
 	s := &Manager{
 		o: o, client: c, sel: sel, limits: limits{scope.UnreadableFor, reloadWait},
 		finder: discovery.NewFinder(c), extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
-		interrupted: interrupted{added: make(chan struct{}, 1)}, forms: make(chan struct{}, 1),
+		interrupted: interrupted{added: make(chan struct{}, 1)}, forms: make(chan struct{}, 1), progress: progress{asks: make(chan chan struct{})},
 		active: active{
 			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},
-			endings: map[string]*ending{}, lingering: map[string]*object.Resource{},
+			endings: map[string]*ending{}, lingering: map[string]scopeReport{},
 			origins: map[string]scope.Origin{}, remembered: map[schema.GroupResource]bool{}, history: map[string]uint32{},
 		},
 	}

@@ -35,7 +35,17 @@ type progress struct {
 	began  time.Time // of the run
 	number uint64    // of the last event
 	acked  time.Time // of the last progress that the bus has
+	// asks has channels to close once the bus has a progress. It has no buffer.
+	asks chan chan struct{}
 }
+
+const (
+	// endsTogether is how long a progress waits that the end of a scope asks for: other scopes may end.
+	endsTogether = 500 * time.Millisecond
+	// endsAfter is how long the end of a scope waits for the progress. If the bus does not accept
+	// progress, the end comes without it, and the last minute of the scope remains unknown.
+	endsAfter = 15 * time.Second
+)
 
 // sendProgress sends the progress each minute until ctx ends: it distinguishes an idle cluster from
 // a dead agent. It waits for the acknowledgement, so at most one is on its way while the bus is
@@ -45,20 +55,83 @@ func (s *Manager) sendProgress(ctx context.Context) {
 		return
 	}
 	// At random: agents that start together do not send at the same time.
-	for wait := progressEvery/2 + rand.N(progressEvery/2); retry.Sleep(ctx, wait); wait = progressEvery {
+	due := time.NewTimer(progressEvery/2 + rand.N(progressEvery/2))
+	defer due.Stop()
+	for {
+		var asked []chan struct{}
+		select {
+		case <-ctx.Done():
+			return
+		case <-due.C:
+		case done := <-s.progress.asks:
+			asked = append(asked, done)
+			if !retry.Sleep(ctx, endsTogether) {
+				return
+			}
+		}
+		asked = append(asked, s.progress.takeAsks()...)
 		if s.sendReports(ctx, false) != nil {
 			return
 		}
+		for _, done := range asked {
+			close(done)
+		}
+		due.Reset(progressEvery)
 	}
+}
+
+func (p *progress) takeAsks() (all []chan struct{}) {
+	for {
+		select {
+		case done := <-p.asks:
+			all = append(all, done)
+		default:
+			return all
+		}
+	}
+}
+
+// reportEnd waits until the bus has a progress that begins now, for endsAfter at most. Before a scope
+// ends, it says up to where the log has everything of the scope: no later one does. The only error
+// is the cause of ctx.
+func (s *Manager) reportEnd(ctx context.Context) error {
+	limit := time.NewTimer(endsAfter)
+	defer limit.Stop()
+	done := make(chan struct{})
+	select {
+	case s.progress.asks <- done:
+	case <-limit.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case <-done:
+	case <-limit.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// lastReport returns the progress of a scope whose informer has ended. The bus has everything that
+// the informer has sent.
+func lastReport(r *running) scopeReport {
+	report, started := r.Report(time.Time{}) // all interruptions: nobody knows when the event comes that lists them
+	if !started {
+		report = object.ScopeReport{Resource: report.Resource, Scope: report.Scope}
+	}
+	round(&report)
+	return scopeReport{ScopeReport: report, started: started, ends: true}
 }
 
 // Finish sends the last progress, and waits for its acknowledgement. It must follow Run, with the
 // queue drained but open.
 func (s *Manager) Finish(ctx context.Context) error { return s.sendReports(ctx, true) }
 
-// sendReports sends the progress of all scopes, and waits until the bus has it. The only error is
-// the cause of ctx.
-func (s *Manager) sendReports(ctx context.Context, ends bool) error {
+// sendReports sends the progress of all scopes, and waits until the bus has it. last: the run ends.
+// The only error is the cause of ctx.
+func (s *Manager) sendReports(ctx context.Context, last bool) error {
 	now := s.o.Now()
 	since := s.progress.acked // the bus may have been away for long
 	if recent := now.Add(-scope.ReportFor); recent.Before(since) {
@@ -71,7 +144,14 @@ func (s *Manager) sendReports(ctx context.Context, ends bool) error {
 	if s.o.ReportBytes != nil {
 		limit = cmp.Or(s.o.ReportBytes(), reportBytes)
 	}
-	all := group(s.reports(since))
+	reports := s.reports(since)
+	ends := map[string]bool{}
+	for i := range reports {
+		if reports[i].ends {
+			ends[reports[i].Scope] = true
+		}
+	}
+	all := group(reports)
 	says := s.sharing.state(all, now)
 	says.enter(all)
 	events := pack(all, limit)
@@ -79,9 +159,9 @@ func (s *Manager) sendReports(ctx context.Context, ends bool) error {
 	lane := s.o.Lane(progressLane)
 	for n, scopes := range events {
 		s.progress.number++
-		r := &object.Report{Number: s.progress.number, Since: floor(since), Scopes: scopes, Ends: ends && n == len(events)-1}
+		r := &object.Report{Number: s.progress.number, Since: floor(since), Scopes: scopes, Ends: last && n == len(events)-1}
 		r.APIServerVersion = says.version
-		share(r)
+		share(r, ends)
 		shareEtcds(r)
 		acked := make(reportAcked)
 		d := &object.Delta{Report: r, Observed: now.UnixNano(), Acker: acked}
@@ -113,15 +193,17 @@ func (a reportAcked) wait(ctx context.Context) error {
 	}
 }
 
-// scopeReport is the progress of one scope. started: the bus has its start.
+// scopeReport is the progress of one scope. started: the bus has its start. ends: its informer has
+// ended.
 type scopeReport struct {
 	object.ScopeReport
-	started bool
+	started, ends bool
 }
 
 // reports returns the progress of every scope that is observed, sorted by resource and name. It
-// claims nothing for a scope whose start or end may not be on the bus. Such a scope must be named:
-// otherwise consumers could apply the entry of its resource to the scope.
+// claims nothing for a scope whose start may not be on the bus, and no more than its informer did
+// for one whose end may not be. Such a scope must be named: otherwise consumers could apply the
+// entry of its resource to the scope.
 func (s *Manager) reports(since time.Time) []scopeReport {
 	s.mu.RLock()
 	observing, lingering := slices.Collect(maps.Values(s.active.informers)), maps.Clone(s.active.lingering)
@@ -138,11 +220,9 @@ func (s *Manager) reports(since time.Time) []scopeReport {
 		}
 		report, started := r.Report(since)
 		round(&report)
-		all = append(all, scopeReport{report, started})
+		all = append(all, scopeReport{ScopeReport: report, started: started})
 	}
-	for name, resource := range lingering {
-		all = append(all, scopeReport{ScopeReport: object.ScopeReport{Resource: resource, Scope: name}})
-	}
+	all = slices.AppendSeq(all, maps.Values(lingering))
 	slices.SortFunc(all, func(a, b scopeReport) int {
 		r, o := a.Resource, b.Resource
 		return cmp.Or(strings.Compare(r.Name, o.Name), strings.Compare(r.Group, o.Group), strings.Compare(a.Scope, b.Scope))

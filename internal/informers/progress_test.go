@@ -3,6 +3,7 @@ package informers_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,7 +277,84 @@ func TestProgressSaysWhatFiltersHide(t *testing.T) {
 	})
 }
 
-// A scope whose start, or whose end, is not on the bus is named: nothing is claimed for it.
+// Before a scope ends, a progress says up to where the log has everything of the scope: its last change,
+// and the time of that change.
+func TestAProgressPrecedesTheEndOfAScope(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, s *customs, l *life){
+		"a definition is deleted": func(_ *testing.T, s *customs, _ *life) {
+			s.define(false)
+			s.CloseClientConnections()
+		},
+		"it is no longer selected": func(t *testing.T, _ *customs, l *life) { l.reload(t, specOf(rule(nil))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newCustoms(t)
+				s.define(true)
+				l := live(t, s.apiServer, newMemory(), withScopes(takes(widgets(nil))))
+				l.awaitCaptured(t)
+				pass(2 * time.Minute)
+				s.put("a", "1", nil)
+				pass(10 * time.Second)
+				before := len(l.told)
+				last := s.delete("a").rv
+				at := time.Now()
+				pass(time.Second) // the watch shows it
+				end(t, s, l)
+				eventually(t, "the end of the scope", func() bool { return l.has("scope.ended 0") })
+				if n := len(l.told) - before; n != 1 {
+					t.Fatalf("%d progress events precede the end, want one", n)
+				}
+				r := l.lastTold(t).Report
+				i := slices.IndexFunc(r.Scopes, func(s object.ScopeReport) bool { return s.Scope == "widgets.shop.test" })
+				if i < 0 {
+					t.Fatalf("the progress before the end has %+v, want the scope", r.Scopes)
+				}
+				if e := r.Scopes[i]; e.ResourceVersion < last || cmpTime(e.To, r.To).Before(at.Truncate(time.Millisecond)) {
+					t.Errorf("the progress before the end has everything up to %d and %v, want %d and %v", e.ResourceVersion, cmpTime(e.To, r.To), last, at)
+				}
+			})
+		})
+	}
+}
+
+// A bus that does not accept progress delays the end of a scope, and does not prevent it.
+func TestAnEndDoesNotNeedTheProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCustoms(t)
+		s.define(true)
+		l := live(t, s.apiServer, newMemory(), withScopes(takes(widgets(nil))))
+		l.awaitCaptured(t)
+		l.mu.Lock()
+		l.noProgress = true
+		l.mu.Unlock()
+		for range 2 { // The second end finds a progress that waits.
+			at := time.Now()
+			s.define(false)
+			s.CloseClientConnections()
+			eventually(t, "the end of the scope", func() bool { return l.has("scope.ended 0") })
+			if took := time.Since(at); took > 30*time.Second {
+				t.Errorf("the end comes after %v", took)
+			}
+			l.mu.Lock()
+			l.deltas = nil
+			l.mu.Unlock()
+			s.define(true)
+			eventually(t, "the next start of the scope", func() bool { return l.has("scope.started 0") })
+		}
+	})
+}
+
+// cmpTime returns the time of an entry, or that of its event.
+func cmpTime(own, shared time.Time) time.Time {
+	if own.IsZero() {
+		return shared
+	}
+	return own
+}
+
+// A scope whose start, or whose end, is not on the bus is named. Nothing is claimed for one that
+// begins, and no more than its informer had for one that ends.
 func TestProgressNamesScopesThatBeginOrEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -296,7 +374,7 @@ func TestProgressNamesScopesThatBeginOrEnd(t *testing.T) {
 		l.reload(t, specOf(rule(func(r *selection.Rule) { r.LabelSelector = "colour=red" })))
 		pass(10 * time.Second)
 		s.bookmark()
-		d := l.wantTold(t, last, "configmaps, nothing claimed", "configmaps?labelSelector=colour=red, nothing claimed")
+		d := l.wantTold(t, last, "configmaps", "configmaps?labelSelector=colour=red, nothing claimed")
 		if named := d.Report.Scopes[0].Scope; named != "configmaps" {
 			t.Errorf("the scope %q is named, want the one that ends", named)
 		}

@@ -34,6 +34,8 @@ type recorder struct {
 	held    bool                       // deltas of objects are not acknowledged
 	holds   func(d *object.Delta) bool // nor are these; nil: none
 	unacked []*object.Delta
+
+	noProgress bool // progress is not acknowledged
 }
 
 const unbounded = 1 << 30
@@ -43,7 +45,9 @@ func newRecorder() *recorder { return &recorder{room: unbounded, change: make(ch
 func (r *recorder) take(d *object.Delta) {
 	if d.Report != nil {
 		r.told = append(r.told, d)
-		d.Acker.Acked(d)
+		if !r.noProgress {
+			d.Acker.Acked(d)
+		}
 		r.touch()
 		return
 	}

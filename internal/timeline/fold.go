@@ -53,6 +53,7 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 		return nil // not a part of the stream
 	}
 	l, included := f.log(e), f.moment.Includes(e)
+	included = included && !l.isOfLaterStart(e)
 	switch {
 	case e.Progress != nil:
 		f.done = nil
@@ -248,9 +249,10 @@ func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bo
 }
 
 // Scopes says for each scope how certain the versions are that Add returned. They are sorted by
-// cluster, resource and name. If the record has objects of a resource and no stream events, the
-// resource has an entry without a name. A scope is Unknown if a log of its topic does not have it:
-// retention has removed what that log had.
+// cluster, resource and name. A scope that had not begun at the moment is left out if another one had
+// its objects. If the record has objects of a resource and no stream events, the resource has an entry
+// without a name. A scope is Unknown if a log of its topic does not have it: retention has removed what
+// that log had.
 func (f *Fold) Scopes() []certainty.Scope {
 	all := map[scopeKey]certainty.Scope{}
 	for _, l := range f.logs {
@@ -283,10 +285,10 @@ func (f *Fold) Scopes() []certainty.Scope {
 		}
 	}
 	f.addLetters(all)
-	scopes := slices.SortedFunc(maps.Values(all), func(a, b certainty.Scope) int {
+	scopes := dropLater(slices.SortedFunc(maps.Values(all), func(a, b certainty.Scope) int {
 		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.ClusterUID, b.ClusterUID),
 			strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
-	})
+	}))
 	for _, lack := range f.lacks {
 		for i := range scopes {
 			switch s := &scopes[i]; {
@@ -364,6 +366,10 @@ type logFold struct {
 	writers map[writerKey]*writer
 	unnamed map[entryKey]bool // see Fold.Unnamed
 	joined  bool              // see Options
+
+	// restarted has the snapshots of scopes that had ended at the moment, and were started again
+	// after it.
+	restarted map[snapshotKey]bool
 }
 
 // entryKey identifies the entry of a progress that is about all scopes of a resource without one of
@@ -372,6 +378,12 @@ type entryKey struct {
 	writerKey
 
 	resource string
+}
+
+// snapshotKey identifies a snapshot.
+type snapshotKey struct {
+	cluster consume.ClusterKey
+	id      string
 }
 
 type scopeKey struct {
@@ -437,8 +449,38 @@ func (l *logFold) noteStream(m Moment, e *consume.Event, included bool) *consume
 		return nil
 	}
 	gap := l.scope(scopeOf(e), e.GroupResource()).note(m, e)
+	l.noteRestarted(e)
 	l.noteLetter(e, included)
 	return gap
+}
+
+// noteRestarted notes a snapshot that belongs to a later start of a scope. At a resourceVersion, it
+// may read objects that did not change since, and that nobody observed at the moment.
+func (l *logFold) noteRestarted(e *consume.Event) {
+	if e.Type != consume.TypeSnapshotStarted || !l.isClosed(scopeOf(e)) {
+		return
+	}
+	if l.restarted == nil {
+		l.restarted = map[snapshotKey]bool{}
+	}
+	cluster := consume.ClusterKey{Source: strings.Clone(e.Source), UID: strings.Clone(e.ClusterUID)}
+	l.restarted[snapshotKey{cluster, strings.Clone(e.Stream.Snapshot)}] = true
+}
+
+// isClosed reports whether a scope, or the scope of which it is a part, has ended and was started
+// again, both after the moment.
+func (l *logFold) isClosed(key scopeKey) bool {
+	for of, s := range l.scopes {
+		if s.closed && of.cluster == key.cluster && (of.name == key.name || consume.IsPartOf(key.name, of.name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOfLaterStart reports whether an event is a read of such a snapshot.
+func (l *logFold) isOfLaterStart(e *consume.Event) bool {
+	return e.Op == consume.Read && e.Data != nil && l.restarted[snapshotKey{e.ClusterKey(), e.Data.Snapshot}]
 }
 
 // noteFormer notes a progress event as agents of former releases sent it.

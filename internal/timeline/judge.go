@@ -64,7 +64,7 @@ type scope struct {
 	resource string
 	informer bool // an agent observes it: it is no part of which a snapshot was taken
 	joined   bool // see Options
-	closed   bool // it has ended and was started again, both after the moment
+	closed   bool // it was started again after its end, and after the moment
 
 	snapshot string    // under way, "": none
 	started  mark      // its start

@@ -833,6 +833,98 @@ func TestObjectThatCameAndWentInARecoveredGap(t *testing.T) {
 	}
 }
 
+// A scope has ended, and was started again later. The snapshot of the second start reads objects that
+// had not changed for long. They are not in the state of a version at which nobody observed the scope.
+func TestObjectsReadAfterAScopeWasStartedAgain(t *testing.T) {
+	const ended = `
+		0 begin initial
+		0 started S1 @10 initial
+		0.1 completed S1 @10
+		1 progress @20
+		4 progress @40
+		4.5 c web/1 @42
+		5 gap selection-changed 42-50 since=4.5
+		5 l web/1 @50 was=42
+		5 end deselected @50
+		9 gap selection-changed 50-90 since=5`
+	for name, again := range map[string]string{
+		"of the scope": `
+			9 begin @90
+			9 started S2 @90
+			9 r web/1 @55 S2
+			9 r api/2 @60 S2
+			9.1 completed S2 @90`,
+		"another one of the scope": `
+			9 begin @90
+			9 started S2 @90
+			9.1 completed S2 @90
+			9.2 started S3 @91
+			9.2 r web/1 @55 S3
+			9.2 r api/2 @60 S3
+			9.3 completed S3 @91`,
+		"of a part of the scope": `
+			9 begin @90
+			9 started S2 @90
+			9.1 completed S2 @90
+			9.2 started S3 @91 scope=pods/shop
+			9.2 r web/1 @55 S3
+			9.2 r api/2 @60 S3
+			9.3 completed S3 @91 scope=pods/shop`,
+	} {
+		for at, want := range map[string]string{"rv:49": "1 uncertain", "rv:60": "0 exact ended", "rv:89": "0 exact ended", "rv:91": "2 exact"} {
+			s := timeline.NewState(parse(t, at), timeline.Options{})
+			for _, e := range record(ended + again + `
+				10 progress @95
+				11 progress @99`) {
+				s.Add(e)
+			}
+			scope := s.Scopes()[0]
+			got := fmt.Sprint(s.Len(), " ", scope.Certainty)
+			if scope.Ended != nil {
+				got += " ended"
+			}
+			if got != want {
+				t.Errorf("a snapshot %s, at %s: %s, want %s", name, at, got, want)
+			}
+		}
+	}
+}
+
+// A changed selection replaces a scope by another one. A moment before that is exact if the earlier
+// scope had all objects of the later one.
+func TestScopesThatReplaceAnother(t *testing.T) {
+	const replaced = `
+		0 begin initial scope=%[1]s
+		0 started S1 @10 initial scope=%[1]s
+		0.1 completed S1 @10 scope=%[1]s
+		1 progress @20 scope=%[1]s
+		4 progress @40 scope=%[1]s
+		4.5 end replaced @41 scope=%[1]s
+		5 begin @42 scope=%[2]s
+		5 started S2 @42 scope=%[2]s
+		5.1 completed S2 @42 scope=%[2]s
+		6 progress @50 scope=%[2]s
+		7 progress @60 scope=%[2]s`
+	for _, c := range []struct{ was, is, before, after string }{
+		{"pods", "pods?labelSelector=a=b", "exact", "exact"},
+		{"pods", "pods/shop", "exact", "exact"},
+		{"pods/shop", "pods/shop?labelSelector=a=b", "exact", "exact"},
+		{"pods/shop", "pods", "unknown", "exact"}, // nobody observed other namespaces
+		{"pods?labelSelector=a=b", "pods", "unknown", "exact"},
+		{"pods/shop", "pods/mall", "unknown", "exact"},
+	} {
+		for at, want := range map[string]string{"2": c.before, "rv:30": c.before, "6.5": c.after, "rv:55": c.after} {
+			f := timeline.NewFold(parse(t, at), timeline.Options{})
+			for _, e := range record(fmt.Sprintf(replaced, c.was, c.is)) {
+				f.Add(e)
+			}
+			if got := certainty.Worst(f.Scopes()).String(); got != want {
+				t.Errorf("%s replaces %s, at %s: %s, want %s: %+v", c.is, c.was, at, got, want, f.Scopes())
+			}
+		}
+	}
+}
+
 // parse is a moment: "rv:10", minutes after noon, "now 5", or "" for the end.
 func parse(t *testing.T, s string) timeline.Moment {
 	now, isNow := strings.CutPrefix(s, "now ")

@@ -58,7 +58,9 @@ const DefaultForget = time.Hour
 //     see the rest of the dead letter.
 //   - A name belongs to one object at a time: if another uid has it, the earlier object is gone.
 //   - The start and the end of the observation of a scope (TypeScopeStarted, TypeScopeEnded) change
-//     no object. Objects that are no longer selected have left events.
+//     no object. Objects that are no longer selected have left events, with the resourceVersion at
+//     which the scope ended. If it is selected again, a snapshot of a higher resourceVersion reads
+//     objects that have not changed since. Such a read is news, although its sequence is lower.
 //   - Progress changes no object: it says how far the stream is complete (Reached). It is news if
 //     its Number is above the highest one of the run. Runs of a writer are ordered by epoch, then
 //     by the time of their begin. Of a run before the last one, nothing about scopes and progress
@@ -135,6 +137,7 @@ type liveObject struct {
 	at      point  // the highest seen
 	touched uint64 // clock of its last read or change
 	part    string // selectors of the scope of its last event; "": any
+	left    point  // its left event, if that is later and the scope was selected again since
 }
 
 type deadObject struct {
@@ -274,7 +277,7 @@ func (t *Tracker) object(e *Event) Verdict {
 		r.retire(other, last, true, r.live[other].part)
 	}
 	if o == nil {
-		o = &liveObject{name: n}
+		o = &liveObject{name: n, left: r.leftBefore(e, at)}
 		r.live[e.UID], r.names[n] = o, e.UID
 		delete(r.dead, e.UID)
 	}
@@ -293,6 +296,8 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	if dead, ok := r.dead[e.UID]; ok {
 		same := at == dead.at && !dead.deleted
 		switch {
+		case r.leftBefore(e, at) != point{}: // it has left, and its scope is selected again
+			again = true
 		case same && e.Op == Read && r.reads(e): // an object that had left a selection, which is wider now
 			again = true
 		case same && e.Op == Entered && part != dead.part: // it has left another scope for this one
@@ -303,6 +308,9 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	if o != nil {
 		if e.Op == Left && part != o.part && part != "" && o.part != "" {
 			return false // it belongs to another scope already
+		}
+		if e.Op == Left && at.notAbove(o.left) {
+			return false // a copy: a snapshot has read it since
 		}
 		// On some API servers a deletion has the version of the deleted object.
 		return !at.notAbove(o.at) || at == o.at && isEnd(e.Op)
@@ -325,6 +333,20 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 		}
 	}
 	return true
+}
+
+// leftBefore returns the left event of an object that a later snapshot reads at a lower version; the
+// zero value: there is none.
+func (r *resource) leftBefore(e *Event, at point) point {
+	dead, ok := r.dead[e.UID]
+	if !ok || dead.deleted || !at.below(dead.at) {
+		return point{}
+	}
+	reader := r.readBy(e)
+	if reader == "" || r.scopes[reader].version.notAbove(dead.at) {
+		return point{}
+	}
+	return dead.at
 }
 
 // isReformed reports whether a read shows the known version of o in another form, or may do so.

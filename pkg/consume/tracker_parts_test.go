@@ -96,6 +96,53 @@ func TestTrackerOfParts(t *testing.T) {
 	}
 }
 
+// A scope is no longer selected, and selected again. Objects that did not change meanwhile are read at
+// a version below that of their left events.
+func TestTrackerOfAScopeThatIsSelectedAgain(t *testing.T) {
+	for name, lines := range map[string]string{
+		"an object that has not changed": `
+			c web/1 @10 => news
+			l web/1 @30 => news
+			started S1 @40 => news
+			r web/1 @10 S1 => news
+			l web/1 @30 => -
+			completed S1 @40 => news
+			r web/1 @10 S1 => -
+			u web/1 @41 => news
+			l web/1 @42 => news`,
+		"one that is deleted then": `
+			c web/1 @10 => news
+			l web/1 @30 => news
+			started S1 @40 => news
+			r web/1 @10 S1 => news
+			completed S1 @40 => news
+			d web/1 @10 => news
+			r web/1 @10 S1 => -`,
+		"its form may be another one": `
+			c web/1 @10 => news
+			l web/1 @30 => news
+			started S1 @40 => news
+			r web/1 @10 S1 => news
+			completed S1 @40 => news
+			gap content-changed @45 => news
+			started S2 @50 => news
+			r web/1 @10 S2 => news
+			completed S2 @50 => news`,
+		"a late read of the snapshot under way": `
+			started S1 @20 => news
+			r web/1 @10 S1 => news
+			l web/1 @30 => news
+			r web/1 @10 S1 => -
+			completed S1 @20 => news`,
+		"a read without a snapshot": `
+			c web/1 @10 => news
+			l web/1 @30 => news
+			r web/1 @10 S1 => -`,
+	} {
+		t.Run(name, func(t *testing.T) { script(t, &consume.Tracker{}, lines) })
+	}
+}
+
 // A Tracker reads the events of the agents on two nodes and of the central agent, with late duplicates and snapshots of each of
 // the three. Pods are created, bound, changed and deleted. The events of one agent arrive in order, those of different agents
 // in any order. In the end the Tracker holds exactly the Pods that exist.

@@ -43,6 +43,8 @@ type liveState struct {
 	Name      string `json:"name"`
 	Touched   uint64 `json:"touched,omitempty"`
 	Part      string `json:"part,omitempty"`
+
+	Left pointState `json:"left,omitzero"`
 }
 
 type deadState struct {
@@ -108,7 +110,7 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 		rs := resourceState{Source: key.cluster.Source, Cluster: key.cluster.UID, Resource: key.resource, Now: r.now, Pruned: r.pruned}
 		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
 			o := r.live[uid]
-			rs.Live = append(rs.Live, liveState{o.at.state(), uid, o.name.namespace, o.name.name, o.touched, o.part})
+			rs.Live = append(rs.Live, liveState{o.at.state(), uid, o.name.namespace, o.name.name, o.touched, o.part, o.left.state()})
 		}
 		for _, uid := range slices.Sorted(maps.Keys(r.dead)) {
 			d := r.dead[uid]
@@ -185,7 +187,7 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		r.now, r.pruned = rs.Now, rs.Pruned
 		for _, o := range rs.Live {
 			n := name{o.Namespace, o.Name}
-			r.live[o.UID], r.names[n] = &liveObject{name: n, at: o.point(), touched: o.Touched, part: o.Part}, o.UID
+			r.live[o.UID], r.names[n] = &liveObject{name: n, at: o.point(), touched: o.Touched, part: o.Part, left: o.Left.point()}, o.UID
 		}
 		if len(r.names) != len(r.live) {
 			return fmt.Errorf("read the state of a tracker: two objects of %s have one name", rs.Resource)

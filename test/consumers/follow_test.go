@@ -105,6 +105,7 @@ func TestTable(t *testing.T) {
 		add(history(t, seed+100, true))
 	}
 	add(widened(t))
+	add(selectedAgain(t))
 	add(twins(t))
 	doubled, exist, _ := agents(t, 1)
 	add(doubled, exist)

@@ -195,3 +195,25 @@ func widened(t testing.TB) ([]record, map[string]row) {
 	c.stream(wide.scope, at)
 	return c.records, exist(t, c)
 }
+
+// selectedAgain is a history in which a scope was no longer selected, and selected again. Its objects did not change. The read
+// has a lower sequence than the left event, a copy of which comes late.
+func selectedAgain(t testing.TB) ([]record, map[string]row) {
+	t.Helper()
+	c := newCluster(t, "selected-again", rand.New(rand.NewPCG(1, 2)))
+	s := c.scopes[0]
+	f := c.version(s, nil, true)
+	c.objects[f.ref.UID] = f
+	c.send(&object.Delta{Op: object.Created, Ref: f.ref, After: f.body, ResourceVersion: f.rv})
+	c.rv += 10
+	ends := &object.Delta{Op: object.Left, Ref: f.ref, Before: f.body, ResourceVersion: c.rv, Previous: f.rv, Inferred: true}
+	c.send(ends)
+	c.rv += 10
+	at := object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: "again", ResourceVersion: c.rv, Objects: 1}
+	c.stream(s, at)
+	c.send(&object.Delta{Op: object.Read, Ref: f.ref, After: f.body, ResourceVersion: f.rv, Snapshot: at.Snapshot})
+	c.send(ends)
+	at.Kind = object.SnapshotCompleted
+	c.stream(s, at)
+	return c.records, exist(t, c)
+}

@@ -28,6 +28,13 @@
 // that time for the scopes concerned, and for no others. At each moment that it calls known, a list of the API server equals
 // the table of the records (oracle.Observers, oracle.TableAt).
 //
+// # Questions
+//
+// TestTruthByQuestion lists resources at many revisions, under all kinds of faults, and later asks the record for them
+// (inquiry). It judges the answers: an exact one is the LIST, and the least shares of exact ones are questionFloors. Answers
+// beside a fault need not be exact (topic.excuse, topic.setAside). The same answers must fail if they are all called exact,
+// and if none is.
+//
 // # Upgrades
 //
 // TestUpgrade runs the agent of an earlier commit (agentBefore), that of this tree and the earlier one again on one

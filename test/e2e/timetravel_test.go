@@ -106,6 +106,8 @@ func compareAt(t *testing.T, rev uint64, listed []*oracle.Version, got map[oracl
 type pastScope struct {
 	Resource  string      `json:"resource"`
 	Certainty string      `json:"certainty"`
+	Scope     string      `json:"scope"`
+	Ended     *pastEnd    `json:"ended,omitempty"`
 	Skipped   int         `json:"skipped"`
 	Causes    []pastCause `json:"causes"`
 }
@@ -114,6 +116,7 @@ type pastScope struct {
 type pastCause struct {
 	Kind   string    `json:"kind"`
 	Reason string    `json:"reason"`
+	Why    string    `json:"why"`
 	From   pastBound `json:"from"`
 	To     pastBound `json:"to"`
 }
@@ -124,6 +127,11 @@ func (s *pastScope) cause() pastCause {
 		return pastCause{}
 	}
 	return s.Causes[0]
+}
+
+// pastEnd is the end of a scope in the output of get -o json.
+type pastEnd struct {
+	Reason string `json:"reason"`
 }
 
 type pastBound struct {

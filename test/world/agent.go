@@ -327,9 +327,18 @@ func (a *Agent) Reconfigure(t testing.TB, old, replacement string) {
 // Snapshot requests a snapshot from the agent, and returns the ids.
 func (a *Agent) Snapshot(t testing.TB, resource, namespace string) []string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), a.Argv[0], "snapshot", resource, "-n", namespace, "-o", "json", "--agent", a.URL).Output()
+	ids, err := a.RequestSnapshot(t.Context(), resource, namespace)
 	if err != nil {
-		t.Fatalf("kubecdc snapshot: %v, %s", err, out)
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// RequestSnapshot is Snapshot for an agent that may refuse: it is still catching up.
+func (a *Agent) RequestSnapshot(ctx context.Context, resource, namespace string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, a.Argv[0], "snapshot", resource, "-n", namespace, "-o", "json", "--agent", a.URL).Output()
+	if err != nil {
+		return nil, fmt.Errorf("kubecdc snapshot: %w, %s", err, out)
 	}
 	var answer struct {
 		Snapshots []struct {
@@ -337,13 +346,13 @@ func (a *Agent) Snapshot(t testing.TB, resource, namespace string) []string {
 		} `json:"snapshots"`
 	}
 	if err := json.Unmarshal(out, &answer); err != nil {
-		t.Fatal(err)
+		return nil, fmt.Errorf("kubecdc snapshot: %w: %s", err, out)
 	}
 	var ids []string
 	for _, started := range answer.Snapshots {
 		ids = append(ids, started.Snapshot)
 	}
-	return ids
+	return ids, nil
 }
 
 // GiveUp moves each event to the dead letters that the agent could not send even alone.

@@ -92,7 +92,11 @@ func (s *relaySource) Open(ctx context.Context) error {
 		},
 		OnResume: func() { s.log.Info("reading resumes where it was interrupted", "group", s.bus.Group) },
 	}
-	if status, err := s.Status(ctx); err == nil {
+	status, err := s.Status(ctx)
+	if isTemporary(err) { // on a cluster that has had no group before, the first request makes the place for their offsets
+		return driver.Transient(err)
+	}
+	if err == nil {
 		s.fresh = !slices.ContainsFunc(status, func(p driver.CursorStatus) bool { return p.Problem != nothingDelivered })
 	}
 	if s.start == driver.Beginning {
@@ -244,6 +248,12 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 		}
 	}
 	return out, nil
+}
+
+// isTemporary reports whether a broker has refused a request that may succeed when it is repeated.
+func isTemporary(err error) bool {
+	var refusal kafka.Error
+	return errors.As(err, &refusal) && refusal.Temporary()
 }
 
 const nothingDelivered = "nothing has been delivered from it yet"
