@@ -165,7 +165,7 @@ func TestWebSocketHandshake(t *testing.T) {
 	}
 }
 
-// A watch over WebSocket ends with the server, and when the client goes. Nothing of it is left.
+// A watch over WebSocket ends with the server, and when the client goes. No goroutine is left.
 func TestSocketEnds(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	ended := make(chan struct{}, 2)

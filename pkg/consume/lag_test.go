@@ -119,7 +119,7 @@ func (c *cluster) fill(js jetstream.JetStream, away, n int) {
 		case <-last.Ok():
 		case err := <-last.Err():
 			c.tb.Fatal(err)
-		case <-time.After(time.Minute):
+		case <-time.After(5 * time.Minute):
 			c.tb.Fatal("the cluster does not acknowledge the records")
 		}
 	}

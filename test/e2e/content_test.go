@@ -160,7 +160,7 @@ func TestTwoMinors(t *testing.T) {
 		t.Fatalf("both API servers are of %v", versions)
 	}
 	s.NewNamespace(t, namespace)
-	s.MakeMany(t, namespace, "old", 50)
+	s.MakeConfigMaps(t, namespace, "turn", 10)
 	all := world.Collection(deployments, namespace)
 	if _, err := s.Plane.API.Create(t.Context(), all, deployment("web")); err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestTwoMinors(t *testing.T) {
 	for n := range 20 {
 		s.API.Drop(n % 2)
 		s.API.Restore(1 - n%2)
-		s.ChangeConfigMaps(t, namespace, "old", 10)
+		s.ChangeConfigMaps(t, namespace, "turn", 10)
 		labels := obj{"metadata": obj{"labels": obj{"turn": fmt.Sprint(n)}}}
 		if _, err := s.Plane.API.MergePatch(t.Context(), all+"/web", labels); err != nil {
 			t.Fatal(err)
@@ -193,7 +193,7 @@ func TestTwoMinors(t *testing.T) {
 	t.Logf("versions %v, %d records, announced: %v", versions, got.Records, announced)
 }
 
-// formerMinor is what an API server can be told to behave like.
+// formerMinor is the minor that an API server emulates.
 const formerMinor = "1.36"
 
 // servedVersion returns the version that API server i says it has.
