@@ -54,6 +54,7 @@ func openSocket(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	go func() {
 		defer close(gone)
 		websocket.Handler(func(ws *websocket.Conn) {
+			_ = conn.SetWriteDeadline(time.Time{})
 			opened <- ws
 			_, _ = io.Copy(io.Discard, ws) // the client should not send anything
 		}).ServeHTTP(hijacked{w, conn, buffer}, r)
@@ -83,7 +84,8 @@ func openSocket(w http.ResponseWriter, r *http.Request) (*stream, error) {
 type socket struct{ *websocket.Conn }
 
 func (s socket) Write(event []byte) (int, error) {
-	_ = s.SetWriteDeadline(time.Now().Add(stuckAfter)) // it fails only if the connection is closed
+	_ = s.SetWriteDeadline(time.Now().Add(stuckAfter))     // it fails only if the connection is closed
+	defer func() { _ = s.SetWriteDeadline(time.Time{}) }() // the answer to a ping may come much later
 	if err := websocket.Message.Send(s.Conn, string(event)); err != nil {
 		return 0, err
 	}

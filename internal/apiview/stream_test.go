@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -163,6 +164,45 @@ func TestWebSocketHandshake(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client may ping long after the last event.
+func TestSocketAnswersLatePings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		connect := piped(t, &apiview.Server{Root: cluster().view(), Token: token})
+		conn := connect("GET", "/api/v1/pods?watch=1&resourceVersion=0", "Upgrade: websocket\r\nConnection: Upgrade\r\n"+
+			"Origin: http://past\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
+		read := make(chan byte, 1<<20)
+		go func() {
+			defer close(read)
+			for b := make([]byte, 1<<10); ; {
+				n, err := conn.Read(b)
+				for _, c := range b[:n] {
+					read <- c
+				}
+				if err != nil {
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		if len(read) == 0 {
+			t.Fatal("the server sends nothing")
+		}
+		for len(read) > 0 {
+			<-read
+		}
+		<-time.After(2 * time.Minute)
+		if _, err := conn.Write([]byte{0x89, 0x80, 0, 0, 0, 0}); err != nil { // a ping without a payload, masked
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if first, ok := <-read; !ok || first != 0x8a {
+			t.Errorf("no pong: %x, %t", first, ok)
+		}
+		_ = conn.Close()
+	})
 }
 
 // A watch over WebSocket ends with the server, and when the client goes. No goroutine is left.

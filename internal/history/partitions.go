@@ -247,9 +247,13 @@ func (x *logIndex) endedScopes() map[scopeKey]bool {
 	return ended
 }
 
-// covers reports whether the scopes that were observed at the moment have all objects of a selection,
-// in each of their clusters. Another scope, of which nothing was read, then adds nothing.
+// covers reports whether the scopes that were observed at the moment have all objects of a selection of
+// one cluster. Another scope, of which nothing was read, then adds nothing. A question about several
+// clusters may be about one that has no agent any more.
 func (x *logIndex) covers(s *Selection) bool {
+	if s.ClusterUID == "" {
+		return false
+	}
 	type part struct {
 		cluster  consume.ClusterKey
 		resource string
@@ -267,6 +271,9 @@ func (x *logIndex) covers(s *Selection) bool {
 		}
 	}
 	for cluster := range clusters {
+		if cluster.UID != s.ClusterUID { // it is only the beginning of one
+			return false
+		}
 		for _, r := range s.Resources {
 			if !covered[part{cluster, r.String()}] {
 				return false

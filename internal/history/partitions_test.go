@@ -159,7 +159,9 @@ func TestPartsOfPartitionsAreEnough(t *testing.T) {
 		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 		k, end := drawTopic(t, begin)
 		name := rapid.SampledFrom(names).Draw(t, "question")
-		s := selections[name]
+		asked := *selections[name]
+		asked.ClusterUID = rapid.SampledFrom([]string{"", "c"}).Draw(t, "uid")
+		s := &asked
 		seconds := int(end.Sub(begin).Seconds())
 		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
 		switch rapid.IntRange(0, 9).Draw(t, "kind") {
@@ -254,7 +256,7 @@ func TestScopeOfAnAgentThatIsGone(t *testing.T) {
 	}{
 		"pods":         {&history.Selection{Resources: pods}, certainty.Unknown, 2},
 		"all":          {&history.Selection{}, certainty.Unknown, 2},
-		"pods of shop": {&history.Selection{Resources: pods, Namespace: "shop"}, certainty.Exact, 1},
+		"pods of shop": {&history.Selection{Resources: pods, Namespace: "shop", ClusterUID: "c"}, certainty.Exact, 1},
 	} {
 		k.read = 0
 		r := &history.Record{Source: k, Partitioned: true}
@@ -331,7 +333,7 @@ func calmTopic(days int) (*topic, time.Time) {
 // resource that a scope has as a whole. Other questions read one more partition.
 func TestStateCostsADay(t *testing.T) {
 	t.Parallel()
-	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
+	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}, ClusterUID: "c"}
 	read := map[int]int{}
 	for _, days := range []int{3, 12} {
 		k, begin := calmTopic(days)
@@ -362,5 +364,84 @@ func TestStateCostsADay(t *testing.T) {
 	}
 	if read[3] != read[12] {
 		t.Errorf("%d records are read of 3 days, and %d of 12 days", read[3], read[12])
+	}
+}
+
+// No agent of a cluster works any more. Its objects are part of an answer about all clusters, and that
+// is not certain.
+func TestClusterThatIsGone(t *testing.T) {
+	k, begin := calmTopic(3)
+	gone, _ := calmTopic(3)
+	for p, part := range gone.partitions {
+		for _, r := range part.records {
+			if r.stored.After(begin.Add(20 * time.Hour)) {
+				continue
+			}
+			e := *r.e
+			e.Source, e.Cluster, e.ClusterUID, e.ID = "/kubernetes/y", "y", "d", "y"+e.ID
+			k.partitions[p].records = append(k.partitions[p].records, topicRecord{r.at, &e, r.stored})
+		}
+	}
+	for p, part := range k.partitions {
+		slices.SortStableFunc(part.records, func(a, b topicRecord) int { return a.stored.Compare(b.stored) })
+		for i := range part.records {
+			part.records[i].e.Position = consume.Position{Log: consume.Log{Name: "topic", Partition: p}, Next: uint64(i + 1)}
+		}
+	}
+	s := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
+	states, _, err := (&history.Record{Source: k, Partitioned: true}).States(t.Context(), s, timeline.At(begin.Add(60*time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if worst := certainty.Worst(states[0].Scopes()); worst != certainty.Unknown || states[0].Len() != 2 {
+		t.Errorf("%v, %d objects; one cluster is gone", worst, states[0].Len())
+	}
+}
+
+// A moment before the record, and one before a topic of several: the scopes begin later.
+func TestTopicThatIsYoungerThanTheMoment(t *testing.T) {
+	k, begin := calmTopic(2)
+	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
+	for _, hours := range []int{-1, -10} {
+		states, _, err := (&history.Record{Source: k, Partitioned: true}).States(t.Context(), pods, timeline.At(begin.Add(time.Duration(hours)*time.Hour)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		scopes := states[0].Scopes()
+		if len(scopes) != 1 || scopes[0].Find(certainty.BeforeRecord) == nil {
+			t.Errorf("%d hours after the beginning: %+v", hours, scopes)
+		}
+	}
+	two := &topic{names: map[int]string{4: "b", 5: "b", 6: "b", 7: "b"}}
+	const later = 36 * time.Hour
+	for i := range 8 {
+		two.partitions = append(two.partitions, &topicPartition{})
+		for _, r := range k.partitions[i%len(k.partitions)].records {
+			isNodes := r.e.Resource == "nodes" || r.e.Progress != nil && r.e.Progress.Writer == "w2"
+			if isNodes != (i >= 4) {
+				continue
+			}
+			e := *r.e
+			if i >= 4 { // the agent of nodes begins later
+				e.Time = e.Time.Add(later)
+			}
+			if i >= 4 && e.Progress != nil {
+				p := *e.Progress
+				p.Since, p.Scopes = p.Since.Add(later), slices.Clone(p.Scopes)
+				for j := range p.Scopes {
+					p.Scopes[j].To = p.Scopes[j].To.Add(later)
+				}
+				e.Progress = &p
+			}
+			e.Position = consume.Position{Log: consume.Log{Name: two.nameOf(i), Partition: i}, Next: uint64(len(two.partitions[i].records) + 1)}
+			two.partitions[i].records = append(two.partitions[i].records, topicRecord{e.Time, &e, e.Time})
+		}
+	}
+	states, _, err := (&history.Record{Source: two, Partitioned: true}).States(t.Context(), &history.Selection{}, timeline.At(begin.Add(30*time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if worst := certainty.Worst(states[0].Scopes()); worst != certainty.Unknown {
+		t.Errorf("%v, and the nodes are in a topic that is younger", worst)
 	}
 }

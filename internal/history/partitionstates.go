@@ -65,7 +65,7 @@ func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Momen
 	}
 	r.noteLogs(reading, state)
 	for log, isYounger := range young.logs {
-		if isYounger {
+		if isYounger && young.hasElder(log) {
 			state.DropLog(log)
 		}
 	}
@@ -100,9 +100,19 @@ func (y *younger) note(e *consume.Event) bool {
 	return y.isEnough(e)
 }
 
+// hasElder reports whether another log of the topic has a record of the moment.
+func (y *younger) hasElder(log consume.Log) bool {
+	for other, isYounger := range y.logs {
+		if other.Name == log.Name && !isYounger {
+			return true
+		}
+	}
+	return false
+}
+
 // isEnough reports whether the log of a record is younger, as far as clocks may differ.
 func (y *younger) isEnough(e *consume.Event) bool {
-	return y.logs[e.Position.Log] && e.Time.After(y.moment.Time().Add(youngFor))
+	return y.logs[e.Position.Log] && e.Time.After(y.moment.Time().Add(youngFor)) && y.hasElder(e.Position.Log)
 }
 
 // areDoneIn reports whether a log has passed the moments of all folds.

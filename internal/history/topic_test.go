@@ -18,7 +18,8 @@ type topic struct {
 	appendTimes bool // records have the times at which they are stored, and not those of their events
 	read        int  // events
 
-	clocksDiffer bool // those of agents
+	clocksDiffer bool           // those of agents
+	names        map[int]string // of the topics of partitions; none: "topic"
 }
 
 type topicPartition struct {
@@ -123,6 +124,14 @@ func (k *topic) reader(q consume.Query) *topicReader {
 	return r
 }
 
+// nameOf returns the name of the topic of a partition.
+func (k *topic) nameOf(p int) string {
+	if name := k.names[p]; name != "" {
+		return name
+	}
+	return "topic"
+}
+
 // oldest returns the partition with the oldest record.
 func (k *topic) oldest() int {
 	oldest := 0
@@ -167,7 +176,7 @@ func (r *topicReader) Positions() []consume.Position {
 	var out []consume.Position
 	for p := range r.t.partitions {
 		if p == r.copyOf || !r.oneCopy {
-			out = append(out, consume.Position{Log: consume.Log{Name: "topic", Partition: p}, Next: uint64(r.at[p])})
+			out = append(out, consume.Position{Log: consume.Log{Name: r.t.nameOf(p), Partition: p}, Next: uint64(r.at[p])})
 		}
 	}
 	return out
@@ -217,7 +226,7 @@ func (a *scopeAgent) has(o *live) bool {
 
 func (a *scopeAgent) stream(at time.Time, typ string, rv int) consume.Event {
 	return consume.Event{
-		Time: at, Type: typ, APIVersion: "v1", Kind: "K", Resource: a.resource, Scope: a.scope, Source: "/kubernetes/x", Cluster: "x",
+		Time: at, Type: typ, APIVersion: "v1", Kind: "K", Resource: a.resource, Scope: a.scope, Source: "/kubernetes/x", Cluster: "x", ClusterUID: "c",
 		ID: fmt.Sprint(a.scope, typ, at.UnixNano()), ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
 		Stream: &consume.Stream{ResourceVersion: fmt.Sprint(rv), Writer: a.name, Run: a.run},
 	}
@@ -226,7 +235,7 @@ func (a *scopeAgent) stream(at time.Time, typ string, rv int) consume.Event {
 // object sends an event of an object.
 func (a *scopeAgent) object(at, stored time.Time, op consume.Op, o live) {
 	e := consume.Event{
-		Time: at, Type: "dev.kubecdc.object.x", APIVersion: "v1", Kind: "K", Resource: a.resource, Source: "/kubernetes/x", Cluster: "x",
+		Time: at, Type: "dev.kubecdc.object.x", APIVersion: "v1", Kind: "K", Resource: a.resource, Source: "/kubernetes/x", Cluster: "x", ClusterUID: "c",
 		Namespace: o.namespace, Name: o.name, UID: o.uid(), Op: op, ResourceVersion: fmt.Sprint(o.rv), Sequence: fmt.Sprintf("%020d", o.rv),
 		Data: &consume.Data{Op: op},
 	}
@@ -422,7 +431,7 @@ func (a *scopeAgent) progress(c *cluster, stored time.Time) {
 	w.report(&one, at, stored, false)
 	e := *one.events[0]
 	e.ID = fmt.Sprint("progress/", a.name, "/", a.run, "/", a.number)
-	e.Source, e.Cluster = "/kubernetes/x", "x"
+	e.Source, e.Cluster, e.ClusterUID = "/kubernetes/x", "x", "c"
 	entry := &e.Progress.Scopes[0]
 	entry.ResourceVersion, entry.SnapshotBegan = fmt.Sprint(c.rv), a.completed
 	for _, part := range a.t.partitions {

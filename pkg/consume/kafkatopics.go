@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -78,7 +79,8 @@ func (r *kafkaReader) oneCopy(ctx context.Context, logs []Log) ([]Log, error) {
 	return slices.DeleteFunc(logs, func(l Log) bool { return r.copies[l.Name] != l.Partition }), nil
 }
 
-// oldest returns the log with the oldest record, by its timestamp.
+// oldest returns the log with the oldest record, by its timestamp. A first offset of 0 does not show
+// it: a partition that was added to the topic has that too.
 func (r *kafkaReader) oldest(ctx context.Context, logs []Log) (Log, error) {
 	ends, err := r.offsets(ctx, logs)
 	if err != nil {
@@ -91,21 +93,19 @@ func (r *kafkaReader) oldest(ctx context.Context, logs []Log) (Log, error) {
 		if o.first == o.last {
 			continue
 		}
-		if o.first == 0 { // nothing was removed
-			return l, nil
-		}
 		at, err := r.timeAt(ctx, l, o.first)
 		if err != nil {
 			return Log{}, err
 		}
-		if oldest.IsZero() || at.Before(oldest) {
+		if !at.IsZero() && (oldest.IsZero() || at.Before(oldest)) {
 			oldest, out = at, l
 		}
 	}
 	return out, nil
 }
 
-// timeAt returns the timestamp of the first record at an offset or after it.
+// timeAt returns the timestamp of the first record at an offset or after it. It is zero if there is
+// none: retention has removed it meanwhile, or the batch has only control records.
 func (r *kafkaReader) timeAt(ctx context.Context, l Log, offset int64) (time.Time, error) {
 	res, err := r.client.Fetch(ctx, &kafka.FetchRequest{
 		Topic: l.Name, Partition: l.Partition, Offset: offset, MinBytes: 1, MaxBytes: leastFetch, MaxWait: fetchWait,
@@ -113,10 +113,16 @@ func (r *kafkaReader) timeAt(ctx context.Context, l Log, offset int64) (time.Tim
 	if err == nil {
 		err = res.Error
 	}
+	if errors.Is(err, kafka.OffsetOutOfRange) {
+		return time.Time{}, nil
+	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the first record of topic %s, partition %d at %s: %w", l.Name, l.Partition, r.brokers(), kafkaid.Cause(err))
 	}
 	first, err := res.Records.ReadRecord()
+	if errors.Is(err, io.EOF) {
+		return time.Time{}, nil
+	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the first record of topic %s, partition %d at %s: %w", l.Name, l.Partition, r.brokers(), err)
 	}

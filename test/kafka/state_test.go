@@ -42,7 +42,7 @@ func (d *days) object(op consume.Op, verb, name string, rv int, at time.Time, mo
 		all[i] = i
 	}
 	p := kafkago.Murmur2Balancer{}.Balance(kafkago.Message{Key: []byte(key)}, all...)
-	d.put(p, key, fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.object.%s","id":"configmaps/%s/%d%s","cluster":"prod",`+
+	d.put(p, key, fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.object.%s","id":"configmaps/%s/%d%s","cluster":"prod","clusteruid":"c",`+
 		`"apiversion":"v1","kind":"ConfigMap","resource":"configmaps","namespace":"shop","name":%[2]q,"uid":%[2]q,"op":%[5]q,"time":%q,"resourceversion":"%[3]d",`+
 		`"sequence":"%020[3]d","data":{"op":%[5]q,"resourceVersion":"%[3]d","after":{"metadata":{"name":%[2]q}}%[7]s}}`,
 		verb, name, rv, "/"+string(op), op, at.Format(time.RFC3339Nano), more), at)
@@ -51,7 +51,7 @@ func (d *days) object(op consume.Op, verb, name string, rv int, at time.Time, mo
 func (d *days) stream(typ, id, data string, at time.Time) {
 	for p := range d.messages {
 		d.put(p, fmt.Sprint("prod/configmaps/", p), fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.%s","id":"configmaps/%s",`+
-			`"cluster":"prod","apiversion":"v1","kind":"ConfigMap","resource":"configmaps","scope":"configmaps","time":%q,"resourceversion":"%d","sequence":"%020[4]d",`+
+			`"cluster":"prod","clusteruid":"c","apiversion":"v1","kind":"ConfigMap","resource":"configmaps","scope":"configmaps","time":%q,"resourceversion":"%d","sequence":"%020[4]d",`+
 			`"data":{"resourceVersion":"%[4]d","writer":"w","run":"0-%d"%s}}`, typ, id, at.Format(time.RFC3339Nano), d.rv, d.begin.UnixMilli(), data), at)
 	}
 }
@@ -63,7 +63,7 @@ func (d *days) progress(number int, began, at time.Time) {
 	}
 	for p := range d.messages {
 		d.put(p, fmt.Sprint("prod/progress/w/", p), fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.progress","id":"progress/w/%d",`+
-			`"cluster":"prod","time":%q,"data":{"writer":"w","run":"0-%d","number":%[1]d,"since":%[4]q,"to":%q,"snapshotBegan":%q,`+
+			`"cluster":"prod","clusteruid":"c","time":%q,"data":{"writer":"w","run":"0-%d","number":%[1]d,"since":%[4]q,"to":%q,"snapshotBegan":%q,`+
 			`"scopes":[{"resource":"configmaps","resourceVersion":"%d"}]}}`, number, at.Format(time.RFC3339Nano), d.begin.UnixMilli(),
 			since.Format(time.RFC3339Nano), at.Add(-time.Second).Format(time.RFC3339Nano), began.Format(time.RFC3339Nano), d.rv), at)
 	}
@@ -144,7 +144,7 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 	t.Parallel()
 	const partitions = 3
 	c := lasting.get(t)
-	maps := &history.Selection{Resources: []history.Resource{{Plural: "configmaps"}}}
+	maps := &history.Selection{Resources: []history.Resource{{Plural: "configmaps"}}, ClusterUID: "c"}
 	cost := map[int]int64{}
 	for _, n := range []int{2, 12} {
 		topic := fmt.Sprintf("days-%d-%d", n, time.Now().UnixNano())
@@ -199,7 +199,7 @@ func TestStateOfATopicWithAppendTimes(t *testing.T) {
 	for _, hours := range []int{15, 40} {
 		at := timeline.At(d.begin.Add(time.Duration(hours)*time.Hour + 20*time.Second))
 		r := &history.Record{Source: source, Partitioned: true}
-		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "configmaps"}}}, at)
+		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "configmaps"}}, ClusterUID: "c"}, at)
 		if err != nil {
 			t.Fatal(err)
 		}
