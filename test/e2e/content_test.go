@@ -170,7 +170,13 @@ func TestTwoMinors(t *testing.T) {
 	for n := range 20 {
 		s.API.Drop(n % 2)
 		s.API.Restore(1 - n%2)
-		s.ChangeConfigMaps(t, namespace, "turn", 10)
+		for i := range 10 {
+			change := obj{"data": obj{"turn": fmt.Sprint(n)}}
+			name := fmt.Sprintf("%s/turn-%d", world.Collection("configmaps", namespace), i)
+			if _, err := s.Plane.API.MergePatch(t.Context(), name, change); err != nil {
+				t.Fatal(err)
+			}
+		}
 		labels := obj{"metadata": obj{"labels": obj{"turn": fmt.Sprint(n)}}}
 		if _, err := s.Plane.API.MergePatch(t.Context(), all+"/web", labels); err != nil {
 			t.Fatal(err)

@@ -35,7 +35,7 @@ func TestBusGoesAwayDuringAnAnswer(t *testing.T) {
 		"diff":    {"diff", at, "now", "cm", "-n", namespace},
 		"blame":   {"blame", name, "-n", namespace},
 	}
-	reads := map[string]int{"get": 2, "history": 1, "diff": 2, "blame": 1} // the connection that reads the objects
+	reads := map[string]int{"get": 2, "history": 3, "diff": 2, "blame": 1} // the connection that reads the objects
 	ask := func(t *testing.T, url string, args []string) (out, said string, code int) {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
