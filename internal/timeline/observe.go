@@ -175,11 +175,12 @@ type observation struct {
 	at     point     // so by resourceVersion
 	ends   bool      // the last progress is that of the end of the run
 
-	filters bool   // the writer withholds versions
-	began   string // the last run that has begun
-	mute    bool   // a run since the last progress has ended without one
-	resumed string // the run that has said from where it continues
-	resumes point  // from where; zero: it did not say it
+	filters bool      // the writer withholds versions
+	began   string    // the last run that has begun
+	starts  time.Time // when that run has begun to observe the scope
+	mute    bool      // a run since the last progress has ended without one
+	resumed string    // the run that has said from where it continues
+	resumes point     // from where; zero: it did not say it
 
 	former, formerHeard time.Time // `to` and `heard` as they were
 
@@ -296,6 +297,9 @@ func (s *scope) observation(writer string) *observation {
 // follow notes what nobody says about the time since the writer's last progress. first is the begin of the scope's first snapshot.
 func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *consume.ScopeProgress, first mark) {
 	began := later(p.Since, consume.RunBegan(run)) // about earlier moments, this run says nothing
+	if o.began == run {
+		began = later(began, o.starts)
+	}
 	last, at := later(o.to, o.since), first.max(mark{at: o.at}).at
 	switch {
 	case o.heard.IsZero():
@@ -360,7 +364,7 @@ func (o *observation) noteStart(e *consume.Event) {
 	})
 	if o.began != e.Stream.Run {
 		o.mute = o.mute || o.began != "" && o.began != o.run
-		o.began = strings.Clone(e.Stream.Run)
+		o.began, o.starts = strings.Clone(e.Stream.Run), e.Time
 	}
 	if at := pointOf(e); o.resumed != e.Stream.Run && at.seq > 0 {
 		o.resumed, o.resumes = strings.Clone(e.Stream.Run), at

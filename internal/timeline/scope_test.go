@@ -289,7 +289,7 @@ func TestScopes(t *testing.T) {
 		{
 			"a run that does not say how it began", steady + `
 			14 begin @40 continued run=1-1795176830000
-			15 progress @60 since=5 run=1-1795176830000`, "9", "late from 4 to 13.833333333333334: start",
+			15 progress @60 since=5 run=1-1795176830000`, "9", "late from 4 to 14: start",
 		},
 		{
 			"a run that had ended", steady + `

@@ -560,35 +560,3 @@ func TestTrackerReplacesOtherForms(t *testing.T) {
 		completed S3 @36 => news
 	`)
 }
-
-// The events begin inside a snapshot that is continued later. Its end does not show that an object is
-// gone, because the Tracker lacks the reads before.
-func TestContinuedSnapshotWhoseStartIsNotKnown(t *testing.T) {
-	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, isKnown := range []bool{true, false} {
-		var tracker consume.Tracker
-		event := func(typ, id, sequence string) *consume.Event {
-			at = at.Add(time.Second)
-			return &consume.Event{
-				ID: id, Time: at, Type: typ, Source: "/kubernetes/x", Cluster: "x", APIVersion: "v1", Kind: "Pod", Resource: "pods",
-				Scope: "pods", Sequence: fmt.Sprintf("%020s", sequence),
-			}
-		}
-		about := func(typ, id string, continued bool) *consume.Event {
-			e := event(typ, id, "40")
-			e.Stream = &consume.Stream{Snapshot: "S", ResourceVersion: "40", Continued: continued, Writer: "w", Run: "0-1"}
-			return e
-		}
-		if isKnown {
-			tracker.Apply(about(consume.TypeSnapshotStarted, "1", false))
-		}
-		web := event(consume.TypePrefix+"object.updated", "2", "50")
-		web.Scope, web.Namespace, web.Name, web.UID, web.Op, web.ResourceVersion = "", "shop", "web", "u1", consume.Updated, "50"
-		web.Data = &consume.Data{Op: consume.Updated, After: []byte(`{}`)}
-		tracker.Apply(web)
-		tracker.Apply(about(consume.TypeSnapshotStarted, "3", true))
-		if gone := tracker.Apply(about(consume.TypeSnapshotCompleted, "4", false)).Gone; len(gone) != 0 {
-			t.Errorf("the first start was seen: %t; gone: %v", isKnown, gone)
-		}
-	}
-}
