@@ -314,7 +314,7 @@ func TestExportIsAsCertainAsItsRecord(t *testing.T) {
 			rt.Logf("record:\n%s\nexport from %s to %s:\n%s", record, from, end, text)
 		}
 	})
-	if !testing.Short() && (exact < 30 || lessExact < 1) {
+	if !testing.Short() && (exact < 30 || lessExact < 3) { // a short run has a fifth of the worlds
 		t.Errorf("%d ends are exact, %d are not: the test shows little", exact, lessExact)
 	}
 }

@@ -25,8 +25,6 @@ func TestMain(m *testing.M) {
 		// A server that is shut down while it makes a stream leaves these two of its own behind.
 		if err := goleak.Find(
 			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
-			// A client of a test that is closed while it begins to publish asynchronously.
-			goleak.IgnoreAnyFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"),
 			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
 		); err != nil {
 			fmt.Fprintln(os.Stderr, err)

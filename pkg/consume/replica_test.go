@@ -110,7 +110,7 @@ func forwardLate(to, from net.Conn, delay time.Duration) {
 	_ = from.Close()
 }
 
-var namesServer = regexp.MustCompile(`server n[0-2] has looked up to record \d+ of \d+, and goes no further|does not respond|did not create the consumers`)
+var namesServer = regexp.MustCompile(`server n[0-2] has looked up to record \d+ of \d+, and goes no further|does not respond|at nats://\S+: the server did not create the consumers`)
 
 const replicaSubject = "kubecdc.x.object.core.pods.shop.web-1"
 

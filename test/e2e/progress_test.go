@@ -28,6 +28,8 @@ const (
 	// with the last frame, and bookmarks come each minute. It ends with the first proof.
 	spanBefore = 65 * time.Second
 	spanAfter  = 5 * time.Second
+	// spanBlocked is how long after a fault the changes that the path sends at once may block a watch.
+	spanBlocked = 20 * time.Second
 	// unseen is the longest delay of an observation that is no interruption: a process that stands
 	// still for two seconds reports that.
 	unseen = 2 * time.Second
@@ -346,7 +348,8 @@ func (o *observed) judgeInterruptions(t *testing.T, said *oracle.Observation, re
 // all that it has held back at once, which may block the watch.
 func (o *observed) followsFault(resource string, x oracle.Interruption) bool {
 	return slices.ContainsFunc(o.faults[resource], func(f injected) bool {
-		return x.Why == "blocked" && !x.From.Before(f.until) && !x.From.After(f.until.Add(spanAfter))
+		begins := !x.From.Before(f.until) && !x.From.After(f.until.Add(spanAfter))
+		return x.Why == "blocked" && begins && !x.Until.After(f.until.Add(spanBlocked))
 	})
 }
 
