@@ -28,21 +28,23 @@ type Fold struct {
 	moment Moment
 	opts   Options
 	logs   map[consume.Log]*logFold
-	lacks  map[consume.Object]lack // by name: without the uid
+	left   map[consume.Object]lack // objects that left the selection and did not come back, by name: without the uid
+	masked map[objectKey]place     // objects that are redacted
 	gap    *consume.Event          // see Gap
 	done   *bool                   // the last answer of Done; nil: an event about scopes came since
 }
 
-// lack is an object that left the selection and did not come back, or that is redacted.
+// lack is an object that left the selection.
 type lack struct {
 	uid   string
 	place place
-	left  bool
 }
 
 // NewFold returns a Fold up to a moment.
 func NewFold(m Moment, o Options) *Fold {
-	return &Fold{moment: m, opts: o, logs: map[consume.Log]*logFold{}, lacks: map[consume.Object]lack{}}
+	return &Fold{
+		moment: m, opts: o, logs: map[consume.Log]*logFold{}, left: map[consume.Object]lack{}, masked: map[objectKey]place{},
+	}
 }
 
 // Add applies the next event of a log and returns the versions that it adds up to the moment. First come the objects that it shows
@@ -119,18 +121,29 @@ func (l *logFold) has(e *consume.Event) bool {
 	return seq > 0 && point{history, seq} == pointOf(e)
 }
 
-// noteLack notes whether the object of a version has left or is redacted. A name belongs to one object at a time.
+// noteLack notes whether the object of a version has left, or is redacted. As in a State, a name belongs to one object that has left,
+// and an older one may still have it: its end is not in the record.
 func (f *Fold) noteLack(v *Version) {
 	name := nameOf(v)
-	left := v.Op == consume.Left
 	switch {
-	case left || v.Redacted():
+	case v.Op == consume.Left:
 		name.Source, name.ClusterUID, name.Resource = strings.Clone(name.Source), strings.Clone(name.ClusterUID), strings.Clone(name.Resource)
 		name.Namespace, name.Name = strings.Clone(name.Namespace), strings.Clone(name.Name)
-		f.lacks[name] = lack{strings.Clone(v.UID), place{name.ClusterKey(), name.Resource, strings.Clone(v.Scope), name.Namespace}, left}
-	case !v.Gone() || f.lacks[name].uid == v.UID:
-		delete(f.lacks, name)
+		f.left[name] = lack{strings.Clone(v.UID), place{name.ClusterKey(), name.Resource, strings.Clone(v.Scope), name.Namespace}}
+	case !v.Gone() || f.left[name].uid == v.UID:
+		delete(f.left, name)
 	}
+	key := v.key()
+	if !v.Redacted() {
+		delete(f.masked, key)
+		return
+	}
+	if is := (place{key.cluster, key.resource, v.Scope, v.Namespace}); f.masked[key] == is {
+		return
+	}
+	cluster := consume.ClusterKey{Source: strings.Clone(v.Source), UID: strings.Clone(v.ClusterUID)}
+	key = objectKey{cluster, strings.Clone(v.Resource), strings.Clone(v.UID)}
+	f.masked[key] = place{cluster, key.resource, strings.Clone(v.Scope), strings.Clone(v.Namespace)}
 }
 
 // Gap returns the gap up to the moment that the last added event announces or shows, nil if it does neither. A snapshot shows a gap if it
@@ -289,13 +302,15 @@ func (f *Fold) Scopes() []certainty.Scope {
 		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.ClusterUID, b.ClusterUID),
 			strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
 	}))
-	for _, lack := range f.lacks {
-		for i := range scopes {
-			switch s := &scopes[i]; {
-			case !lack.place.in(s):
-			case lack.left:
+	for i := range scopes {
+		s := &scopes[i]
+		for _, left := range f.left {
+			if left.place.in(s) {
 				s.Left++
-			default:
+			}
+		}
+		for _, place := range f.masked {
+			if place.in(s) {
 				s.Redacted++
 			}
 		}

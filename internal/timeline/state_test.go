@@ -401,6 +401,30 @@ func (w *world) certainty(i *informer, m timeline.Moment) certainty.Level {
 	return certainty.Exact
 }
 
+// The creation of a later object was lost: its first event says that it left the selection. The older object of its name has no end in the
+// record, so it is still listed, and counts as redacted.
+func TestCountsOfTwoObjectsOfAName(t *testing.T) {
+	s := timeline.NewState(timeline.At(minute("3.5")), timeline.Options{})
+	for _, e := range record(`
+		0 begin @10 initial
+		0 started S1 @10
+		0 completed S1 @10
+		1 c web/1 @12 after={"data":{"key":"hmac-sha256:k1:c2FtZQ"}}
+		2 gap expired 12-20 since=1
+		2 l web/2 @20
+		3 progress @20
+		4 progress @20`) {
+		s.Add(e)
+	}
+	if len(s.Objects()) != 1 || len(s.Left()) != 1 {
+		t.Errorf("%d objects, and %d that left, want one of each", len(s.Objects()), len(s.Left()))
+	}
+	scope := s.Scopes()[0]
+	if scope.Redacted != 1 || scope.Left != 1 {
+		t.Errorf("redacted %d, left %d, want one of each", scope.Redacted, scope.Left)
+	}
+}
+
 // A Secret without values counts as redacted, whatever else it has.
 func TestRedacted(t *testing.T) {
 	for _, c := range []struct {
