@@ -117,9 +117,27 @@ func merge(all []scopeReport) object.ScopeReport {
 			out.SnapshotBegan = r.SnapshotBegan
 		}
 	}
-	spans := newUnions(all)
+	spans := newUnions(withFormer(all, out.History, out.ResourceVersion))
 	out.Interruptions, out.Hidden = spans.interruptions, spans.hidden
 	return out
+}
+
+// withFormer returns reports with the former hidden spans that were not over at a version. The entry
+// claims no more for any of the scopes, so a reader that begins there must know of them.
+func withFormer(all []scopeReport, history uint32, version uint64) []scopeReport {
+	all = slices.Clone(all)
+	for i := range all {
+		r := &all[i]
+		if r.History != history {
+			continue // versions before a restore cannot be compared
+		}
+		for _, h := range r.FormerHidden {
+			if h.Until.ResourceVersion > version {
+				r.Hidden = append(slices.Clip(r.Hidden), h)
+			}
+		}
+	}
+	return all
 }
 
 // unions has the interruptions of several scopes, and their hidden spans. Those that overlap, or are

@@ -109,6 +109,29 @@ func TestGroup(t *testing.T) {
 			}),
 			[]string{"30 to 600 up to 1234567890 cut 0-1 cut 30-31 cut 60-61 cut 90-91 cut 120-121 cut 150-151 cut 180-181 cut 210-211 cut 240-241 cut 270-271"},
 		},
+		"a hidden span that was not over at the version of another scope": {
+			reports(3, func(k int, s *scopeReport) {
+				if k == 2 {
+					s.FormerHidden = []object.HiddenSpan{
+						{From: object.Point{ResourceVersion: 3, Time: seconds(1)}, Until: object.Point{ResourceVersion: 1_234_567_890, Time: seconds(2)}},
+						{From: object.Point{ResourceVersion: 5, Time: seconds(7)}, Until: object.Point{ResourceVersion: 1_234_567_891, Time: seconds(9)}},
+					}
+				}
+			}),
+			[]string{"3 to 600 up to 1234567890 hidden 5@7-1234567891"},
+		},
+		"a hidden span of another history": {
+			reports(30, func(k int, s *scopeReport) {
+				s.History = uint32(k % 2)
+				if k%3 == 0 {
+					s.Interruptions = []object.Interruption{cut(0, k/3)}
+				}
+				s.FormerHidden = []object.HiddenSpan{
+					{From: object.Point{ResourceVersion: 3, Time: seconds(1)}, Until: object.Point{ResourceVersion: 1_300_000_000 + uint64(k%2), Time: seconds(2)}},
+				}
+			}),
+			[]string{"30 to 600 up to 1234567890 cut 0-9 hidden 3@1-1300000000"},
+		},
 		"hidden spans": {
 			reports(2, func(k int, s *scopeReport) {
 				s.Hidden = []object.HiddenSpan{{From: object.Point{ResourceVersion: uint64(5 - k), Time: seconds(10 + k)}}}
@@ -238,6 +261,13 @@ func drawReport(t *rapid.T, r *object.Resource, k int) scopeReport {
 		}
 		s.Hidden = append(s.Hidden, h)
 	}
+	for range rapid.IntRange(0, 2).Draw(t, "former spans") {
+		from := rapid.IntRange(1, 20).Draw(t, "former from")
+		s.FormerHidden = append(s.FormerHidden, object.HiddenSpan{
+			From:  object.Point{ResourceVersion: uint64(from), Time: seconds(from)},
+			Until: object.Point{ResourceVersion: s.ResourceVersion - uint64(rapid.IntRange(0, 20).Draw(t, "former until")), Time: seconds(from + 3)},
+		})
+	}
 	return s
 }
 
@@ -278,7 +308,13 @@ func claimsNoMore(t *rapid.T, r *object.Report, e *object.ScopeReport, s *object
 			t.Fatalf("%s: the interruption %v is missing in %v", s.Scope, i, e.Interruptions)
 		}
 	}
-	for _, h := range s.Hidden {
+	hidden := slices.Clone(s.Hidden)
+	for _, h := range s.FormerHidden {
+		if e.ResourceVersion > 0 && e.History == s.History && h.Until.ResourceVersion > e.ResourceVersion { // not over at the claim
+			hidden = append(hidden, h)
+		}
+	}
+	for _, h := range hidden {
 		if !slices.ContainsFunc(e.Hidden, func(o object.HiddenSpan) bool {
 			return !o.From.Time.After(h.From.Time) && o.From.ResourceVersion <= h.From.ResourceVersion && (o.Until.IsZero() ||
 				!h.Until.IsZero() && !o.Until.Time.Before(h.Until.Time) && o.Until.ResourceVersion >= h.Until.ResourceVersion)

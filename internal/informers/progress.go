@@ -237,9 +237,11 @@ func round(r *object.ScopeReport) {
 		i := &r.Interruptions[n]
 		i.From, i.Until = floor(i.From), ceil(i.Until)
 	}
-	for n := range r.Hidden {
-		h := &r.Hidden[n]
-		h.From.Time, h.Until.Time = floor(h.From.Time), ceil(h.Until.Time)
+	for _, spans := range [][]object.HiddenSpan{r.Hidden, r.FormerHidden} {
+		for n := range spans {
+			h := &spans[n]
+			h.From.Time, h.Until.Time = floor(h.From.Time), ceil(h.Until.Time)
+		}
 	}
 }
 

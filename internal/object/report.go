@@ -37,6 +37,8 @@ type ScopeReport struct {
 	Etcd          string
 	Interruptions []Interruption
 	Hidden        []HiddenSpan
+	// FormerHidden are earlier ones. An event lists those that reach above the version that it claims.
+	FormerHidden []HiddenSpan
 }
 
 // UnknownEtcd is the name of an etcd that is not known yet.

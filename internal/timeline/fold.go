@@ -541,8 +541,9 @@ func (l *logFold) noteLater(e *consume.Event) {
 		return
 	}
 	history, seq := l.objects.Highest(key.cluster, key.resource, key.uid)
-	if known := (point{history, seq}); known == (point{}) || !known.below(pointOf(e)) {
-		return // the state never had the object, its resourceVersions are no numbers, or e is a late copy
+	known := point{history, seq}
+	if !l.objects.Has(key.cluster, key.resource, key.uid) || known == (point{}) || !known.below(pointOf(e)) {
+		return // the state does not have the object, its resourceVersions are no numbers, or e is a late copy
 	}
 	key = objectKey{ // e may own the memory
 		consume.ClusterKey{Source: strings.Clone(e.Source), UID: strings.Clone(e.ClusterUID)}, strings.Clone(key.resource), strings.Clone(e.UID),

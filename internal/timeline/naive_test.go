@@ -42,8 +42,8 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 		case e.DeadLetterReason != "" || seen[e.ID]:
 			continue
 		case !m.Includes(e):
-			// The first event after the moment counts the versions that were withheld since the last one before it.
-			if e.Data != nil && highest[e.UID] != "" && sequence(e) > highest[e.UID] && !changesOn[e.UID] {
+			// The first event after the moment counts the versions of an existing object that were withheld since the last one before it.
+			if e.Data != nil && p.live[e.UID] != nil && sequence(e) > highest[e.UID] && !changesOn[e.UID] {
 				changesOn[e.UID] = true
 				p.skipped[scopeOf(e.Namespace)] += e.Data.Skipped
 			}

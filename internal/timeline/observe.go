@@ -261,8 +261,9 @@ func (s *scope) observe(m Moment, e *consume.Event, run string, entry *consume.S
 	}
 	if !o.decided {
 		o.follow(m, e.Progress, run, entry, mark{s.began, s.first.at})
-		if entry.ResourceVersion != "" && o.at.seq > 0 && o.at.history < entry.History { // hidden spans do not say their history
-			o.conceal(m, o.at, point{})
+		at := s.first.max(mark{at: o.at}).at
+		if entry.ResourceVersion != "" && at.seq > 0 && at.history < entry.History { // hidden spans do not say their history
+			o.conceal(m, at, point{})
 		}
 		o.list(m, entry)
 	}

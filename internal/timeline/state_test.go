@@ -425,6 +425,31 @@ func TestCountsOfTwoObjectsOfAName(t *testing.T) {
 	}
 }
 
+// A version is withheld from a State that has the object. A restored etcd has an object again that had gone before: what was withheld of
+// it until its first event is not of the State, whatever the Tracker still remembers of it.
+func TestVersionsWithheldOfAnObjectThatIsGone(t *testing.T) {
+	for name, end := range map[string]string{
+		"deleted":         "1 d web/1 @20\n1.5 started S2 @30\n1.6 completed S2 @30\n",
+		"swept":           "1.5 started S2 @30\n1.6 completed S2 @30\n",
+		"just deleted":    "1 d web/1 @20\n",
+		"it still exists": "",
+	} {
+		s := timeline.NewState(timeline.At(minute("3.5")), timeline.Options{})
+		for _, e := range record("0 started S1 @10\n0 r web/1 @5 S1\n0.1 completed S1 @10\n" + end + `2 gap rewound 30-15 since=1 @15 h1
+			2 started S3 @15 h1
+			4 u web/1 @16 was=5 skipped=2 h1`) {
+			s.Add(e)
+		}
+		want := 0
+		if end == "" {
+			want = 2
+		}
+		if got := s.Scopes()[0].Skipped; got != want {
+			t.Errorf("%s: %d versions withheld, want %d", name, got, want)
+		}
+	}
+}
+
 // A Secret without values counts as redacted, whatever else it has.
 func TestRedacted(t *testing.T) {
 	for _, c := range []struct {

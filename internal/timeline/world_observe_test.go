@@ -40,8 +40,9 @@ type observer struct {
 
 // noted is something that is over, and when the agent knew it.
 type noted[T any] struct {
-	what T
-	at   time.Time
+	what    T
+	at      time.Time
+	history uint32
 }
 
 // report is what one progress says about the scope.
@@ -63,7 +64,7 @@ type hiddenIn struct {
 
 // interrupted notes that the scope was not observed since a time.
 func (i *informer) interrupted(w *world, why consume.InterruptionReason, from time.Time) {
-	i.interruptions = append(i.interruptions, noted[consume.Interruption]{consume.Interruption{Why: why, From: from, Until: w.clock}, w.clock})
+	i.interruptions = append(i.interruptions, noted[consume.Interruption]{consume.Interruption{Why: why, From: from, Until: w.clock}, w.clock, w.history()})
 }
 
 // hide notes that filters withhold a version.
@@ -100,7 +101,7 @@ func (i *informer) close(w *world, rv uint64) {
 	}
 	h := *i.hidden
 	h.Until, h.UntilResourceVersion = w.clock, fmt.Sprint(max(rv, number(h.FromResourceVersion)))
-	i.spans, i.hidden = append(i.spans, noted[consume.HiddenSpan]{h, w.clock}), nil
+	i.spans, i.hidden = append(i.spans, noted[consume.HiddenSpan]{h, w.clock, w.history()}), nil
 }
 
 // forget is the end of a run. The checkpoint says whether something was hidden at its position.
@@ -117,8 +118,8 @@ func (i *informer) forget() {
 	i.hiding, i.interruptions, i.spans = nil, nil, nil
 }
 
-// entry is what the agent says about the scope.
-func (i *informer) entry(w *world, since time.Time) consume.ScopeProgress {
+// entry is what the agent says about the scope, with the hidden spans that reach above the version that it claims.
+func (i *informer) entry(w *world, since time.Time, claim uint64) consume.ScopeProgress {
 	out := consume.ScopeProgress{Resource: "pods", Scope: i.scope, History: w.history()}
 	if i.first != (point{}) && (i.snapshot == nil || !i.snapshot.lost) {
 		out.ResourceVersion, out.To = fmt.Sprint(i.acked), i.seen
@@ -135,7 +136,7 @@ func (i *informer) entry(w *world, since time.Time) consume.ScopeProgress {
 		}
 	}
 	for _, n := range i.spans {
-		if !n.at.Before(since) {
+		if !n.at.Before(since) || n.history == w.history() && number(n.what.UntilResourceVersion) > claim {
 			out.Hidden = append(out.Hidden, n.what)
 		}
 	}
@@ -152,7 +153,7 @@ func (w *world) progress(ends bool) {
 	w.next = w.clock.Add(time.Minute)
 	p := &consume.Progress{Writer: writer, Run: w.run, Number: w.number, Since: w.clock.Add(-repeats), Ends: ends}
 	entries := map[string]consume.ScopeProgress{}
-	w.each(func(i *informer) { entries[i.scope] = i.entry(w, p.Since) })
+	w.each(func(i *informer) { entries[i.scope] = i.entry(w, p.Since, i.acked) })
 	both := entries[plain].ResourceVersion != "" && entries[labelled].ResourceVersion != ""
 	switch how := rapid.IntRange(0, 3).Draw(w.t, "entries"); {
 	case how == 0:
@@ -162,7 +163,8 @@ func (w *world) progress(ends bool) {
 		group.Scope = ""
 		p.Scopes = []consume.ScopeProgress{group, entries[labelled]}
 	default:
-		group := together(entries[plain], entries[labelled])
+		least := min(w.agent[plain].acked, w.agent[labelled].acked)
+		group := together(w.agent[plain].entry(w, p.Since, least), w.agent[labelled].entry(w, p.Since, least))
 		entries[plain], entries[labelled], p.Scopes = group, group, []consume.ScopeProgress{group}
 	}
 	w.log = append(w.log, &consume.Event{
@@ -228,8 +230,8 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 	default:
 		r.follow(&i.reports[n-1], time.Time{}, entry)
 	}
-	if entry.ResourceVersion != "" && i.at.rv > 0 && i.at.history < entry.History {
-		r.conceal(i, i.at, point{}, entry)
+	if entry.ResourceVersion != "" && at.rv > 0 && at.history < entry.History { // the spans of the entry do not say their history
+		r.conceal(i, at, point{}, entry)
 	}
 	for _, x := range entry.Interruptions {
 		if x.Why == consume.InterruptedStart && !i.former.IsZero() && x.From.After(i.former) {

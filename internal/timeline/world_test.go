@@ -288,6 +288,10 @@ func (w *world) start(how string) {
 	w.alive, w.cut, w.run, w.number, w.next = true, false, fmt.Sprintf("0-%d", w.clock.UnixMilli()), 0, w.clock.Add(time.Minute)
 	began := w.clock
 	w.each(func(i *informer) {
+		how := how
+		if w.clock.Sub(i.seen) > consume.DefaultForget-time.Minute && how != "lost" { // no etcd has the versions of an hour ago
+			how = "compacted"
+		}
 		initial := i.first == (point{}) || how == "lost"
 		e := w.marker(consume.TypeScopeStarted, i.scope, i.acked, "")
 		e.Stream.Initial, e.Stream.Continued = initial, !initial && how == "history"

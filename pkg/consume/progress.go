@@ -19,7 +19,8 @@ type Progress struct {
 	APIServerVersion string `json:"apiServerVersion,omitempty"`
 	// Since is the beginning of the time of which the event has all interruptions and hidden spans:
 	// those whose end was noted at Since or later. Two events of a run have all of them if Since of
-	// the later one is not after the time of the earlier one.
+	// the later one is not after the time of the earlier one. An entry also has earlier hidden spans
+	// that reach above its ResourceVersion.
 	Since time.Time `json:"since"`
 	Ends  bool      `json:"ends,omitempty"` // the run ends
 	// To and SnapshotBegan hold for each of Scopes that has a ResourceVersion and none of its own.

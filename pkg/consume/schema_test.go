@@ -100,10 +100,11 @@ var progressTexts = map[string]string{
 	"time":         "When the agent sent it.",
 	"partitionkey": "The same for all events of one writer.",
 
-	"number":           "Counts the events of the run, from 1. Ignore an event whose number is not above the highest one of the run.",
-	"checkpoint":       "Where the writer keeps its positions, for people.",
-	"node":             "The node of an agent on a node, for people.",
-	"since":            "The event has all interruptions and hidden spans whose end was noted at this time or later, and those that are not over.",
+	"number":     "Counts the events of the run, from 1. Ignore an event whose number is not above the highest one of the run.",
+	"checkpoint": "Where the writer keeps its positions, for people.",
+	"node":       "The node of an agent on a node, for people.",
+	"since": "The event has all interruptions and hidden spans whose end was noted at this time or later, and those that are not over. " +
+		"It also has earlier hidden spans that reach above the resourceVersion of their entry.",
 	"ends":             "The run ends: this is its last event.",
 	"to":               "Holds for each of scopes that has a resourceVersion and no to.",
 	"etcd":             "Holds for each of scopes that has no etcd.",

@@ -30,16 +30,21 @@ type hiding struct {
 	objects int // that exist, and are not shown
 	gone    int // that consumers may have although they are gone
 	spans   []notedSpan
-	keep    time.Time // those that ended before are no longer reported
+	keep    time.Time // those that ended before are former ones
 }
 
 type notedSpan struct {
 	object.HiddenSpan
-	noted time.Time // when it ended; zero: it has not
+	noted  time.Time // when it ended; zero: it has not
+	before bool      // its versions are of the history before a restore of etcd
 }
 
-// hiddenNearby is the time between two spans that are reported as one.
-const hiddenNearby = time.Minute
+const (
+	// hiddenNearby is the time between two spans that are reported as one.
+	hiddenNearby = time.Minute
+	// maxFormer bounds the former spans. The earliest ones are joined.
+	maxFormer = 16
+)
 
 func (h *hiding) any() bool { return h.objects > 0 || h.gone > 0 }
 
@@ -107,30 +112,60 @@ func (h *hiding) update(at object.Point, now time.Time) {
 		last.Until, last.noted = at, now
 		return
 	}
-	h.spans = slices.DeleteFunc(h.spans, func(s notedSpan) bool { return s.noted.Before(h.keep) })
+	h.prune()
 	n = len(h.spans)
-	if n > 0 && now.Sub(h.spans[n-1].noted) <= hiddenNearby {
+	if n > 0 && !h.spans[n-1].before && now.Sub(h.spans[n-1].noted) <= hiddenNearby {
 		h.spans[n-1].Until, h.spans[n-1].noted = object.Point{}, time.Time{}
 		return
 	}
 	h.spans = append(h.spans, notedSpan{HiddenSpan: object.HiddenSpan{From: at}})
 }
 
-// report returns the open span, and those that ended at since or later.
-func (h *hiding) report(since time.Time) (all []object.HiddenSpan) {
+// prune joins the earliest former spans if there are many, and drops those of a former history.
+func (h *hiding) prune() {
+	h.spans = slices.DeleteFunc(h.spans, func(s notedSpan) bool { return s.before && s.noted.Before(h.keep) })
+	for len(h.spans) > maxFormer && !h.spans[0].before && h.spans[1].noted.Before(h.keep) {
+		h.spans[1].From = h.spans[0].From
+		h.spans = slices.Delete(h.spans, 0, 1)
+	}
+}
+
+// report returns the spans that progress lists: the open one, those that ended at since or later, and those that reach above the
+// version that the bus has. Otherwise a reader that begins here would not know of them: they are not over at that version.
+// former are the rest. Progress lists them if it claims an earlier version.
+func (h *hiding) report(since time.Time, rv uint64) (all, former []object.HiddenSpan) {
 	h.keep = since
 	for _, s := range h.spans {
-		if s.noted.IsZero() || !s.noted.Before(since) {
+		switch {
+		case s.noted.IsZero(), !s.noted.Before(since), !s.before && s.Until.ResourceVersion > rv:
 			all = append(all, s.HiddenSpan)
+		case !s.before:
+			former = append(former, s.HiddenSpan)
 		}
 	}
-	return all
+	return all, former
+}
+
+// rewind notes that etcd was restored, which had come up to a point. Versions start over, so an open span has two parts.
+func (h *hiding) rewind(at object.Point) {
+	n := len(h.spans)
+	isOpen := n > 0 && h.spans[n-1].noted.IsZero()
+	if isOpen {
+		last := &h.spans[n-1]
+		last.Until, last.noted = at, at.Time
+	}
+	for i := range h.spans {
+		h.spans[i].before = true
+	}
+	if isOpen {
+		h.spans = append(h.spans, notedSpan{HiddenSpan: object.HiddenSpan{From: object.Point{ResourceVersion: 1, Time: at.Time}}})
+	}
 }
 
 // covers reports whether a position is inside a span.
 func (h *hiding) covers(rv uint64) bool {
 	return slices.ContainsFunc(h.spans, func(s notedSpan) bool {
-		return s.From.ResourceVersion <= rv && (s.noted.IsZero() || rv < s.Until.ResourceVersion)
+		return !s.before && s.From.ResourceVersion <= rv && (s.noted.IsZero() || rv < s.Until.ResourceVersion)
 	})
 }
 

@@ -284,6 +284,7 @@ type Loss struct {
 func (s *Store) loseLocked(l Loss) {
 	if l.Reason == object.Rewound {
 		s.pos.history++
+		s.hidden.rewind(object.Point{ResourceVersion: s.known.rv, Time: s.o.Now()})
 	}
 	if was := s.list.lost; was != nil {
 		if was.Unrecoverable && l.Reason != object.Rewound { // the worse of both

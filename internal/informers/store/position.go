@@ -137,5 +137,8 @@ func (s *Store) Continue(c *checkpoint.Scope) {
 func (s *Store) RaiseHistory(n uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pos.history = max(s.pos.history, n)
+	if n > s.pos.history {
+		s.pos.history = n
+		s.hidden.rewind(object.Point{ResourceVersion: s.known.rv, Time: s.o.Now()})
+	}
 }

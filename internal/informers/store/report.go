@@ -7,13 +7,15 @@ import (
 )
 
 // Report returns what the bus has of the scope, with the hidden spans that were noted at since or
-// later. To is the time of the oldest change that the bus has not acknowledged, zero if there is
-// none. ResourceVersion is 0 while the bus lacks the first snapshot, or the gap of lost history.
+// later, or reach above the version that the bus has. To is the time of the oldest change that the
+// bus has not acknowledged, zero if there is none. ResourceVersion is 0 while the bus lacks the first snapshot, or the gap of lost history.
 func (s *Store) Report(since time.Time) object.ScopeReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.noteReplacementLocked()
-	r := object.ScopeReport{Hidden: s.hidden.report(since)}
+	m, _ := s.pos.ledger.Mark()
+	var r object.ScopeReport
+	r.Hidden, r.FormerHidden = s.hidden.report(since, m.rv)
 	isCertain := s.pos.own && s.caughtUp && s.list.lost == nil && !s.list.at.isLoading() && !s.log.owes()
 	if !isCertain {
 		return r
@@ -21,7 +23,7 @@ func (s *Store) Report(since time.Time) object.ScopeReport {
 	if at := s.pos.oldest(); !at.IsZero() { // before Mark: an acknowledgement in between may advance that
 		r.To = at.Add(-1)
 	}
-	m, _ := s.pos.ledger.Mark()
+	m, _ = s.pos.ledger.Mark()
 	r.ResourceVersion, r.History, r.SnapshotBegan = m.rv, s.pos.history, s.snaps.completed
 	return r
 }

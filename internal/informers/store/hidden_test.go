@@ -1,0 +1,114 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// hidingScript withholds a version of one object at some minutes and shows one at others.
+type hidingScript struct {
+	hiding
+
+	now time.Time
+}
+
+func newHidingScript() *hidingScript {
+	return &hidingScript{now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
+}
+
+func (h *hidingScript) span(from, until uint64) {
+	h.objects++
+	h.update(object.Point{ResourceVersion: from, Time: h.now}, h.now)
+	h.now = h.now.Add(time.Second)
+	h.objects--
+	h.update(object.Point{ResourceVersion: until, Time: h.now}, h.now)
+}
+
+func spansOf(all []object.HiddenSpan) (out []string) {
+	for _, s := range all {
+		out = append(out, fmt.Sprintf("%d-%d", s.From.ResourceVersion, s.Until.ResourceVersion))
+	}
+	return out
+}
+
+// A span that ended long ago is reported as long as the bus has not come up to its end: at the version that the bus has, something is
+// still hidden. A later span does not make the store forget it.
+func TestSpanAboveThePositionIsKept(t *testing.T) {
+	h := newHidingScript()
+	h.span(10, 20)
+	h.report(h.now.Add(time.Minute), 15)
+	h.now = h.now.Add(20 * time.Minute)
+	h.span(30, 40)
+	since := h.now.Add(time.Minute)
+	for rv, want := range map[uint64][]string{9: {"10-20", "30-40"}, 15: {"10-20", "30-40"}, 20: {"30-40"}, 39: {"30-40"}, 40: nil} {
+		got, former := h.report(since, rv)
+		if diff := gocmp.Diff(want, spansOf(got)); diff != "" {
+			t.Errorf("at %d: -want +got\n%s", rv, diff)
+		}
+		if len(got)+len(former) != 2 {
+			t.Errorf("at %d: %d spans and %d former ones, want 2 together", rv, len(got), len(former))
+		}
+	}
+	for rv, want := range map[uint64]bool{9: false, 10: true, 19: true, 20: false, 35: true} {
+		if got := h.covers(rv); got != want {
+			t.Errorf("the position %d is hidden: %t, want %t", rv, got, want)
+		}
+	}
+}
+
+// Many former spans are joined: none is lost, and they do not grow.
+func TestFormerSpansAreBounded(t *testing.T) {
+	h := newHidingScript()
+	for n := range uint64(100) {
+		h.span(10*n+1, 10*n+5)
+		h.now = h.now.Add(2 * time.Minute)
+		h.report(h.now.Add(-time.Minute), 0)
+	}
+	got, _ := h.report(h.now, 0)
+	if len(got) > maxFormer+2 {
+		t.Errorf("%d spans", len(got))
+	}
+	for n := range uint64(100) {
+		if !h.covers(10*n + 3) {
+			t.Errorf("the span from %d is lost", 10*n+1)
+		}
+	}
+}
+
+// After a restore of etcd, versions start over. What was hidden before does not end in the new history, and what is hidden since does
+// not begin in the old one.
+func TestHiddenSpansOfARestoredEtcd(t *testing.T) {
+	h := newHidingScript()
+	h.span(300, 400)
+	h.now = h.now.Add(10 * time.Minute)
+	h.objects++
+	h.update(object.Point{ResourceVersion: 500, Time: h.now}, h.now)
+	h.now = h.now.Add(10 * time.Minute)
+	h.rewind(object.Point{ResourceVersion: 600, Time: h.now})
+	all, former := h.report(h.now, 50)
+	if diff := gocmp.Diff([]string{"500-600", "1-0"}, spansOf(all)); diff != "" || len(former) > 0 {
+		t.Errorf("-want +got\n%s%v", diff, former)
+	}
+	if !h.covers(50) {
+		t.Error("the position in the new history is not hidden")
+	}
+	h.objects--
+	h.now = h.now.Add(time.Second)
+	h.update(object.Point{ResourceVersion: 80, Time: h.now}, h.now)
+	h.now = h.now.Add(10 * time.Second)
+	h.span(90, 95)
+	if h.covers(550) || !h.covers(92) {
+		t.Errorf("the spans are %+v", h.spans)
+	}
+	h.now = h.now.Add(20 * time.Minute)
+	h.report(h.now, 100)
+	h.span(200, 210)
+	if len(h.spans) != 2 {
+		t.Errorf("spans of the former history are kept: %+v", h.spans)
+	}
+}
