@@ -581,9 +581,13 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 	}
 }
 
+// resolveLetter notes that the log has a version, which may be a dead letter. A later snapshot may read it in another form than it had at
+// the moment. Then the state lacks that form.
 func (l *logFold) resolveLetter(v *Version) {
 	for _, letter := range l.letters {
-		if letter.object == v.key() && !(point{v.History, number(v.ResourceVersion)}).below(letter.at) {
+		s := l.scopes[letter.scope]
+		isOtherForm := v.Op == consume.Read && s != nil && s.reforms
+		if letter.object == v.key() && !isOtherForm && !(point{v.History, number(v.ResourceVersion)}).below(letter.at) {
 			letter.resolved = true
 		}
 	}

@@ -86,6 +86,7 @@ type scope struct {
 	hit           *span // the gap around the moment, once its end is known
 	recovered     *span // the recovered gap around the moment, or all of these together
 	unordered     bool  // resourceVersions are no numbers
+	reforms       bool  // after the moment, versions have another form
 }
 
 // span is a gap. It ends when the state is right again.
@@ -156,7 +157,7 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 		})
 	case consume.TypeGap:
 		s.informer = true
-		s.noteGap(e, now)
+		s.noteGap(m, e, now)
 		gap = e // it says what is missing, not what is there
 	default:
 		return nil
@@ -224,7 +225,7 @@ func (g *span) shown(now mark, run string) bool {
 	return false
 }
 
-func (s *scope) noteGap(e *consume.Event, now mark) {
+func (s *scope) noteGap(m Moment, e *consume.Event, now mark) {
 	if now.at.below(s.reached.at) || now.at == s.reached.at && now.time.Before(s.last.time) {
 		return // a late copy whose id the Tracker has dropped
 	}
@@ -239,6 +240,7 @@ func (s *scope) noteGap(e *consume.Event, now mark) {
 		}
 		// No version is missing, but nobody knows which form the versions had inside the gap.
 		g.lost, g.from, g.whole = from.at, from, true
+		s.reforms = s.reforms || !g.begins(m)
 		s.open = append(s.open, g)
 		return
 	case consume.ReasonRewound:

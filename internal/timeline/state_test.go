@@ -450,6 +450,38 @@ func TestVersionsWithheldOfAnObjectThatIsGone(t *testing.T) {
 	}
 }
 
+// A version is among the dead letters. A snapshot reads it after the API server has begun to serve another form, which the version did not
+// have at an earlier moment.
+func TestDeadLetterThatIsReadInAnotherForm(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   uint64
+		gap  string
+		want certainty.Level
+	}{
+		"before the other form": {15, "3 gap content-changed 20-21 since=2", certainty.Uncertain},
+		"after it":              {30, "3 gap content-changed 20-21 since=2", certainty.Exact},
+		"no other form":         {15, "3 gap content-changed 20-21 since=2 recovered", certainty.Exact},
+	} {
+		s := timeline.NewState(timeline.AtVersion(c.at, 0), timeline.Options{})
+		for _, e := range record(`
+			0 started S1 @10
+			0.1 completed S1 @10
+			1 gap dead-letter 11-12 since=1 letter=pods/1/12
+			2 progress @20
+			` + c.gap + `
+			3 started S2 @25
+			3.1 r web/1 @12 S2
+			3.2 completed S2 @25
+			4 progress @30
+			5 progress @31`) {
+			s.Add(e)
+		}
+		if got := s.Scopes()[0]; got.Certainty != c.want || len(s.Objects()) != 1 {
+			t.Errorf("%s: %v with %d objects, want %v with one: %+v", name, got.Certainty, len(s.Objects()), c.want, got)
+		}
+	}
+}
+
 // A Secret without values counts as redacted, whatever else it has.
 func TestRedacted(t *testing.T) {
 	for _, c := range []struct {
