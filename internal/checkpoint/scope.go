@@ -105,7 +105,10 @@ type Snapshot struct {
 	// Announced reports that no change passes the start of the snapshot: the bus has the start, or
 	// every change waits for it. If it is false, the snapshot may have been given up since, and
 	// another one replaces it.
-	Announced       bool   `json:"announced,omitempty"`
+	Announced bool `json:"announced,omitempty"`
+	// Begun reports that the bus has acknowledged its start. If it is false, nothing has passed the
+	// start, and the snapshot begins as a new one.
+	Begun           bool   `json:"begun,omitempty"`
 	ResourceVersion uint64 `json:"resourceVersion,string"`
 	// Objects is the total number of objects.
 	Objects int `json:"objects"`

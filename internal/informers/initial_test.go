@@ -101,3 +101,52 @@ func TestInitialSnapshotIsStartedAgain(t *testing.T) {
 		})
 	}
 }
+
+// A snapshot whose start the bus has not acknowledged begins as a new one: readers of the log do not know it. Otherwise it is continued. The
+// reads of an object may be on the bus then, and its changes.
+func TestStartThatTheBusMayLackIsSentAsNew(t *testing.T) {
+	for name, c := range map[string]struct {
+		holds func(*object.Delta) bool
+		want  bool
+	}{
+		"the bus has no start":  {func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind != object.ScopeStarted }, false},
+		"the bus has its start": {func(d *object.Delta) bool { return d.Stream == nil || d.Stream.Kind == object.SnapshotCompleted }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("a", "1", nil)
+				s.put("b", "1", nil)
+				for run := range 3 { // also a run that began with such a checkpoint
+					l := live(t, s, m, func(_ *informers.Options, r *recorder) { r.holds = c.holds })
+					eventually(t, "the start of the snapshot", func() bool { return l.has("snapshot.started 2") })
+					synctest.Wait()
+					_ = m.Flush(t.Context())
+					l.end()
+					if got := l.continues(t); got != (c.want && run > 0) {
+						t.Errorf("run %d: the start is continued: %t, want %t", run, got, c.want && run > 0)
+					}
+				}
+				last := live(t, s, m, nil)
+				last.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
+				if got := last.continues(t); got != c.want {
+					t.Errorf("the start is continued: %t, want %t", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// continues reports whether the start of the snapshot that a run has sent continues one.
+func (r *recorder) continues(t *testing.T) bool {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.deltas {
+		if d.Stream != nil && d.Stream.Kind == object.SnapshotStarted {
+			return d.Stream.Continued
+		}
+	}
+	t.Error("no snapshot was started")
+	return false
+}

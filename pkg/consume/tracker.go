@@ -464,10 +464,10 @@ func (t *Tracker) stream(e *Event) Verdict {
 		if late || isKnown {
 			return Verdict{}
 		}
+		if e.Stream.Continued { // the Tracker has not seen its first start, nor perhaps changes since
+			return Verdict{News: true}
+		}
 		if at.below(s.version) {
-			if e.Stream.Continued { // an older one, whose first start the Tracker has not seen
-				return Verdict{News: true}
-			}
 			r.rewind(e.Scope)
 		}
 		s.end()

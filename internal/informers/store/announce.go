@@ -84,6 +84,7 @@ func (s *Store) announceNext(ctx context.Context) (more bool, err error) {
 		s.gate.notices = s.gate.notices[1:]
 		if n.opens != nil {
 			s.enterLocked(n.opens, snapshotReading)
+			n.opens.begun = true
 			n.opens.answer()
 		}
 		if n.done != nil {

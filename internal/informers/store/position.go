@@ -79,7 +79,7 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 		p.Acked += reads
 		snap.withheld = slices.DeleteFunc(snap.withheld, func(key string) bool { return key <= cursor }) // later keys are withheld again
 		p.Snapshot = &checkpoint.Snapshot{
-			ID: snap.id, Announced: !snap.mayBeGivenUp(), ResourceVersion: snap.rv, Objects: snap.objects + len(snap.withheld),
+			ID: snap.id, Announced: !snap.mayBeGivenUp(), Begun: snap.begun, ResourceVersion: snap.rv, Objects: snap.objects + len(snap.withheld),
 			Namespace: snap.namespace, Cursor: cursor,
 		}
 	}

@@ -30,6 +30,7 @@ type snapshot struct {
 	// resumed: an earlier run began it. The bus has the objects up to cursor, and those that changed since. The deltas of changes below the
 	// checkpoint are acknowledged, and the reads of those objects before them.
 	resumed  bool
+	begun    bool // the bus has its start. Otherwise nothing has passed it, and a resumed one begins as a new one
 	cursor   string
 	filtered bool     // a change may have been withheld before the bus had the read of that object
 	withheld []string // keys of reads that were withheld, and may be withheld again after a restart
@@ -66,7 +67,7 @@ func (s *Store) NewSnapshot(rv uint64, initial bool) *Notice {
 func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
 	snap := &snapshot{
 		id: c.Snapshot.ID, scope: scope, namespace: c.Snapshot.Namespace, rv: c.Snapshot.ResourceVersion, objects: c.Snapshot.Objects,
-		phase: snapshotBound, reads: newCursor(c.Snapshot.Cursor), resumed: true, cursor: c.Snapshot.Cursor, filtered: c.Filtered,
+		phase: snapshotBound, reads: newCursor(c.Snapshot.Cursor), resumed: true, begun: c.Snapshot.Begun, cursor: c.Snapshot.Cursor, filtered: c.Filtered,
 	}
 	if snap.cursor == "" { // it may not have been announced
 		return s.started(snap)
@@ -107,7 +108,7 @@ func (s *snapshot) takes(o *object.Object) bool {
 	if s.namespace != "" && o.Ref.Namespace() != s.namespace {
 		return false
 	}
-	return !s.resumed || o.Ref.Key > s.cursor && (s.filtered || o.ResourceVersion <= s.rv)
+	return !s.resumed || !s.begun || o.Ref.Key > s.cursor && (s.filtered || o.ResourceVersion <= s.rv)
 }
 
 func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
@@ -139,7 +140,7 @@ func (s *Store) started(snap *snapshot) *Notice {
 		prepare: s.adopt, opens: snap,
 		event: func() *object.StreamEvent {
 			ev := snap.event(object.SnapshotStarted, s.o.Resource)
-			ev.Continued, ev.Observation = snap.resumed, s.observationLocked()
+			ev.Continued, ev.Observation = snap.resumed && snap.begun, s.observationLocked()
 			return ev
 		},
 	}
