@@ -70,6 +70,7 @@ export class Table {
       return data.deadLetter ? this.#letter(`${cluster} ${resourceOf(event)}`, data.deadLetter) : [];
     }
     const reading = this.#reading.get(key);
+    if (kind === "snapshot.started" && data.continued) return []; // Its first start was before the first record, or is known.
     if (kind === "snapshot.started") {
       this.#reading.set(key, { cluster, snapshot: data.snapshot, position: this.#position, version: versionOf(event) });
     } else if (kind === "snapshot.completed" && reading?.snapshot === data.snapshot) {

@@ -87,6 +87,8 @@ class Table:
             if data["reason"] == "content-changed":
                 self.changed[scope] = self.position
             return self._letter((cluster, resource_of(event)), data["deadLetter"]) if "deadLetter" in data else []
+        if kind == "snapshot.started" and data.get("continued"):
+            return []  # Its first start was before the first record, or is known.
         if kind == "snapshot.started":
             self.reading[scope] = (data["snapshot"], self.position, version_of(event))
         elif kind == "snapshot.completed" and self.reading.get(scope, (None,))[0] == data["snapshot"]:

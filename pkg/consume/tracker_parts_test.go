@@ -331,3 +331,42 @@ func TestTrackerOfAnOlderSnapshotThatIsContinued(t *testing.T) {
 		t.Errorf("%d objects, want the one that was read", tracker.Len())
 	}
 }
+
+// A reader begins inside a snapshot, after its first start: it sees a change of an object, and then the start of a later run. The agent does
+// not read the object again, because the bus has its change. So the end of the snapshot does not show that it is gone.
+func TestTrackerThatBeginsInsideASnapshot(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		first, continued bool
+		want             int
+	}{
+		"the first start was seen": {true, true, 2},
+		"it was not":               {false, true, 2},
+		"the bus lacks it, so the snapshot begins anew": {false, false, 1},
+	} {
+		var tracker consume.Tracker
+		apply := func(typ string, uid string, rv int, s *consume.Stream) {
+			e := &consume.Event{
+				ID: fmt.Sprint(typ, uid, rv), Type: consume.TypePrefix + typ, Source: "x", APIVersion: "v1", Resource: "pods",
+				ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv), Time: time.Unix(int64(1000+rv), 0), Stream: s,
+			}
+			if s != nil {
+				e.Scope = "pods"
+			} else {
+				e.Namespace, e.Name, e.UID, e.Op = "shop", uid, uid, consume.Updated
+				e.Data = &consume.Data{Op: consume.Updated}
+			}
+			tracker.Apply(e)
+		}
+		if c.first {
+			apply("snapshot.started", "", 20, &consume.Stream{Snapshot: "S1", ResourceVersion: "20"})
+		}
+		apply("object.updated", "a", 30, nil)
+		apply("snapshot.started", "", 20, &consume.Stream{Snapshot: "S1", ResourceVersion: "20", Continued: c.continued})
+		apply("object.updated", "b", 31, nil)
+		apply("snapshot.completed", "", 20, &consume.Stream{Snapshot: "S1", ResourceVersion: "20"})
+		if got := tracker.Len(); got != c.want {
+			t.Errorf("%s: %d objects, want %d", name, got, c.want)
+		}
+	}
+}
