@@ -325,15 +325,25 @@ func (f *Fold) judgeAbsent(all map[scopeKey]certainty.Scope) {
 	if f.opts.Joined || len(f.logs) < 2 {
 		return
 	}
+	wanted := map[string]map[scopeKey]bool{} // by topic
 	for log, l := range f.logs {
+		if wanted[log.Name] == nil {
+			wanted[log.Name] = map[scopeKey]bool{}
+		}
 		for _, key := range l.listed() {
-			for other, o := range f.logs {
-				if other.Name != log.Name || o == l || l.scopes[key].hasEndedBy(f.moment) {
-					continue
-				}
-				if s := all[key]; f.isWorseIn(o, key, &s) {
-					all[key] = s
-				}
+			if !l.scopes[key].hasEndedBy(f.moment) {
+				wanted[log.Name][key] = true
+			}
+		}
+	}
+	for log, l := range f.logs {
+		for key := range wanted[log.Name] {
+			own := l.scopes[key]
+			if own != nil && l.isListed(key, own) {
+				continue // it is judged already
+			}
+			if s := all[key]; f.isWorseIn(l, key, &s) {
+				all[key] = s
 			}
 		}
 	}
