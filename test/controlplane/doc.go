@@ -15,10 +15,14 @@
 // of its binaries needs [Options.NoControllerManager]. [Installed] also finds binaries on PATH, for [Options.Binaries].
 //
 // test/cluster/go.mod has the version of Kubernetes with which tests run. [Options.Version] is another minor, of which
-// test/cluster/versions has the modules: v1.36.mod and v1.36.sum. The sources are the same, so the requirements are those of
-// go.mod, with the etcd server that Kubernetes builds its own etcd image of, each k8s.io module of the same release in place
-// of v0.0.0, and the godebug line of Kubernetes' own go.mod. To add a version or to change one, write these by hand, and run
-// in test/cluster:
+// test/cluster/versions has the modules: v1.36.mod and v1.36.sum. The sources are the same, and so are the requirements. Such
+// a file has, from the go.mod of k8s.io/kubernetes of that release:
+//
+//   - the version of etcd;
+//   - the line godebug;
+//   - a replacement for each module below staging, with the release's version in place of v0.0.0.
+//
+// To add a version or to change one, write these lines, and run in test/cluster:
 //
 //	GOWORK=off go mod tidy -modfile=versions/v1.36.mod
 //

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
@@ -33,18 +30,7 @@ func TestConfinedUserIsNotCertainOfOtherTopics(t *testing.T) {
 		body := "" // a tombstone, which readers skip
 		putAround(t, c, topic, 1, "prod/core/configmaps/shop/gone", []byte(body))
 	}
-	transport := &kafkago.Transport{ClientID: "kubecdc-test"}
-	defer transport.CloseIdleConnections()
-	client := &kafkago.Client{Addr: kafkago.TCP(c.Inside()...), Timeout: 30 * time.Second, Transport: transport}
-	var rules []kafkago.ACLEntry
-	for _, operation := range []kafkago.ACLOperationType{kafkago.ACLOperationTypeDescribe, kafkago.ACLOperationTypeRead} {
-		rules = append(rules, kafkago.ACLEntry{
-			ResourceType: kafkago.ResourceTypeTopic, ResourceName: "cdc.prod.shop", ResourcePatternType: kafkago.PatternTypeLiteral,
-			Principal: "User:" + c.Security().User, Host: "*", Operation: operation, PermissionType: kafkago.ACLPermissionTypeAllow,
-		})
-	}
-	res, err := client.CreateACLs(t.Context(), &kafkago.CreateACLsRequest{ACLs: rules})
-	if err = errors.Join(append([]error{err}, res.Errors...)...); err != nil {
+	if err := c.AllowReads(t.Context(), "cdc.prod.shop"); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
