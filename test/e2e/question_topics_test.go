@@ -89,8 +89,8 @@ func awaitTopics(t *testing.T, k *world.Kafka, namespaces ...string) {
 	}
 }
 
-// snapshotOfNewTopics takes another snapshot of a resource if that is needed for answers about a
-// namespace: the first one has created the topic of the namespace, so its start is not in it.
+// snapshotOfNewTopics takes another snapshot of a resource, if that is needed for answers about a
+// namespace. The first one has created the topic of the namespace. So its start is not in the topic.
 func snapshotOfNewTopics(t *testing.T, a *world.Agent, resource, namespace, config string) {
 	t.Helper()
 	has := func() error {

@@ -84,3 +84,45 @@ func TestConfinedUserIsNotCertainOfOtherTopics(t *testing.T) {
 		}
 	}
 }
+
+// The topics of quiet namespaces get progress once an hour. An answer about another namespace does not
+// wait for that. One about all namespaces does.
+func TestAnswerAboutANamespaceNeedsItsTopicAlone(t *testing.T) {
+	t.Parallel()
+	c := kafka.Start(t, kafka.Options{})
+	binary := build.SharedAgent(t)
+	lines := recordLines(t)
+	const early = 17 // the first progress
+	for topic, lines := range map[string][][]byte{"cdc.prod.shop": lines, "cdc.prod.quiet": lines[:early], "cdc.prod._": lines[:early]} {
+		if err := c.CreateTopic(t.Context(), topic, 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		putLines(t, c, topic, 2, "", nil, lines)
+	}
+	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
+	text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\nbus: {kafka: {brokers: [%q], topic: \"cdc.{cluster}.{namespace}\"}}\n", c.Inside()[0])
+	write1(t, file, text)
+	for _, tc := range []struct {
+		certainty string
+		args      []string
+	}{
+		{"exact", []string{"get", "cm", "-n", "shop", "--at"}},
+		{"exact", []string{"get", "all", "-n", "shop", "--at"}},
+		{"exact", []string{"get", "cm/settings", "-n", "shop", "--at"}},
+		{"exact", []string{"history", "deploy/web", "-n", "shop", "--until"}},
+		{"unknown", []string{"get", "cm", "-n", "quiet", "--at"}},
+		{"unknown", []string{"get", "cm", "-n", "absent", "--at"}}, // All topics show what was observed.
+		{"unknown", []string{"get", "cm", "-A", "--at"}},
+	} {
+		args := append(tc.args, "2026-11-20T14:05:00Z", "--config", file)
+		var said bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), binary, args...)
+		cmd.Stderr = &said
+		if err := cmd.Run(); err != nil {
+			t.Errorf("%q: %v: %s", args, err, &said)
+		}
+		if !strings.Contains(said.String(), "at 2026-11-20T14:05:00Z: "+tc.certainty+"\n") {
+			t.Errorf("%q: want %s, it says %s", args, tc.certainty, &said)
+		}
+	}
+}
