@@ -157,7 +157,7 @@ func (q *confinedQuestion) isExact(t *testing.T, config string) bool {
 	case is && time.Now().Before(q.notBefore):
 		t.Errorf("%s: exact after %s, without progress", q.what, took)
 	case is:
-		t.Logf("%s: exact %s after the moment", q.what, took)
+		t.Logf("%s: exact at most %s after the moment", q.what, took)
 	case time.Now().After(q.by):
 		t.Errorf("%s: %s after %s", q.what, got.Kubecdc.Certainty, took)
 	default:

@@ -23,7 +23,10 @@ import (
 
 // questionFloors are the least shares of exact answers. Those of filtered scopes count from a
 // snapshot until something is withheld again.
-var questionFloors = floors{"plain": 95, "quiet": 95, "ended": 95, "filtered": 95, "node": 95, "copy of plain": 95, topicsClass: 95, quietTopicsClass: 95, "events": 90}
+var questionFloors = floors{
+	"plain": 95, "quiet": 95, "ended": 95, "filtered": 95, "node": 95, "copy of plain": 95,
+	topicsClass: 95, quietTopicsClass: 95, "events": 90,
+}
 
 // trial is an inquiry with the agents and faults of TestTruthByQuestion.
 type trial struct {
