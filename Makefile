@@ -61,11 +61,15 @@ RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$
 FULL_STREAM      ?= 30m
 FULL_STREAM_SEED ?=
 
+# test-truth: for how long objects are written, and the former minor of Kubernetes (test/cluster/versions) with which it runs too
+TRUTH  ?= 30m
+FORMER := 1.36
+
 # test-lag: how often a replica that lags is read
 LAG_READS ?= 1000
 
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-lag test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-truth test-lag test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25
@@ -140,6 +144,13 @@ test-log-identity: control-plane kafka ## Delete and create the stream and the t
 .PHONY: test-full-stream
 test-full-stream: ## Fill a stream of three replicas again and again for FULL_STREAM (30m), make room as the documentation advises, and read all records back
 	FULL_STREAM=$(FULL_STREAM) $(if $(FULL_STREAM_SEED),FULL_STREAM_SEED=$(FULL_STREAM_SEED)) go test -v -count=1 -timeout 2h -run '^TestFullStream$$' ./internal/publish/nats
+
+.PHONY: test-truth
+test-truth: export KUBECDC_KAFKA = require
+test-truth: control-plane kafka ## Ask records that were written for TRUTH (30m) under all kinds of faults, on NATS and Kafka, then with a former Kubernetes (two hours)
+	cd test && CGO_ENABLED=0 go run -trimpath ./controlplane/cmd/controlplane --build-only --version $(FORMER)
+	cd test && TRUTH=$(TRUTH) go test -v -count=1 -timeout 2h -run '^TestTruthByQuestionForLong$$' ./e2e
+	cd test && TRUTH=$(TRUTH) go test -v -count=1 -timeout 2h -run '^TestTruthByQuestionOfAnOlderServer$$' ./e2e
 
 .PHONY: test-lag
 test-lag: ## Read a stream of three replicas to its end LAG_READS (1000) times by way of a replica that lags, while a writer continues (two minutes)

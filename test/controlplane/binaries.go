@@ -62,18 +62,18 @@ func assets(dir string) (*Binaries, error) {
 	return found, nil
 }
 
-// findBinaries prefers the caller's binaries, then those of KUBEBUILDER_ASSETS. Those on PATH are used only if the caller requests
-// them with Installed: tests run on the versions of go.mod.
+// findBinaries prefers the caller's binaries, then those of KUBEBUILDER_ASSETS, unless the caller requests a version. Those on PATH are
+// used only if the caller requests them with Installed: tests run on the versions of go.mod.
 func findBinaries(ctx context.Context, opts Options) (*Binaries, error) {
 	found, err := opts.Binaries, error(nil)
-	if dir := os.Getenv(assetsVariable); found == nil && dir != "" {
+	if dir := os.Getenv(assetsVariable); found == nil && dir != "" && opts.Version == "" {
 		found, err = assets(dir)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if found == nil {
-		multi, err := Build(ctx, opts.Output)
+		multi, err := BuildVersion(ctx, opts.Version, opts.Output)
 		return &Binaries{multi: multi}, err
 	}
 	if !opts.NoControllerManager {

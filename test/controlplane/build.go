@@ -34,7 +34,11 @@ const (
 //
 // Build writes its progress to w, one line every 15 s, and nothing if the binary exists. It needs the go command and,
 // unless the module cache has Kubernetes, the module proxy.
-func Build(ctx context.Context, w io.Writer) (string, error) {
+func Build(ctx context.Context, w io.Writer) (string, error) { return BuildVersion(ctx, "", w) }
+
+// BuildVersion is Build for a minor version of Kubernetes, for example "1.36". The directory test/cluster/versions has
+// the modules of each, and the etcd that belongs to it. "" is the version of test/cluster/go.mod.
+func BuildVersion(ctx context.Context, version string, w io.Writer) (string, error) {
 	src, err := sourceDir(ctx)
 	if err != nil {
 		return "", fmt.Errorf("sources of the control plane: %w", err)
@@ -43,11 +47,12 @@ func Build(ctx context.Context, w io.Writer) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cache directory: %w", err)
 	}
-	return build(ctx, src, filepath.Join(cache, "kubecdc"), w)
+	return build(ctx, src, version, filepath.Join(cache, "kubecdc"), w)
 }
 
-func build(ctx context.Context, src, dir string, w io.Writer) (path string, err error) {
-	hash, err := hashSources(src)
+func build(ctx context.Context, src, version, dir string, w io.Writer) (path string, err error) {
+	mod := modFile(version)
+	hash, err := hashSources(src, mod)
 	if err != nil {
 		return "", fmt.Errorf("sources of the control plane: %w", err)
 	}
@@ -70,7 +75,7 @@ func build(ctx context.Context, src, dir string, w io.Writer) (path string, err 
 	// Linked under another name and then renamed, so that a file of the final name is always complete.
 	tmp := path + ".tmp"
 	defer func() { _ = os.Remove(tmp) }() // Not there after the rename.
-	if err := compile(ctx, src, tmp, w); err != nil {
+	if err := compile(ctx, src, mod, tmp, w); err != nil {
 		return "", fmt.Errorf("build the control plane: %w", err)
 	}
 	if err := os.Rename(tmp, path); err != nil {
@@ -96,8 +101,19 @@ func sourceDir(ctx context.Context) (string, error) {
 	return filepath.Join(root, "cluster"), nil
 }
 
+// modFile returns the file with the modules of a version, below test/cluster. The sources are the same for all versions.
+func modFile(version string) string {
+	if version == "" {
+		return "go.mod"
+	}
+	return filepath.Join("versions", "v"+version+".mod")
+}
+
+// sumFile returns the file with the checksums of a modFile.
+func sumFile(mod string) string { return strings.TrimSuffix(mod, ".mod") + ".sum" }
+
 // hashSources hashes the versions and the sources, so that a binary of other sources is not reused.
-func hashSources(dir string) (string, error) {
+func hashSources(dir, mod string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return "", err
@@ -105,7 +121,7 @@ func hashSources(dir string) (string, error) {
 	slices.Sort(files)
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	for _, file := range append(files, filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")) {
+	for _, file := range append(files, filepath.Join(dir, mod), filepath.Join(dir, sumFile(mod))) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return "", err
@@ -147,15 +163,16 @@ func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err err
 	}
 }
 
-func compile(ctx context.Context, src, out string, w io.Writer) error {
+func compile(ctx context.Context, src, mod, out string, w io.Writer) error {
 	start := time.Now()
-	version, err := goOutput(ctx, src, "list", "-m", "-f", "{{.Version}}", kubernetesModule)
+	modules := "-modfile=" + mod
+	version, err := goOutput(ctx, src, "list", modules, "-m", "-f", "{{.Version}}", kubernetesModule)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "controlplane: building etcd, kube-apiserver and kube-controller-manager %s\n", version)
 	fmt.Fprintln(w, "controlplane: this compiles Kubernetes from source: about 5 minutes on 2 cores, once")
-	deps, err := goOutput(ctx, src, "list", "-deps", ".") // Also downloads the modules, if they are not there.
+	deps, err := goOutput(ctx, src, "list", modules, "-deps", ".") // Also downloads the modules, if they are not there.
 	if err != nil {
 		return err
 	}
@@ -170,7 +187,7 @@ func compile(ctx context.Context, src, out string, w io.Writer) error {
 
 	// -v prints each package on stderr when it is compiled, but not those in the build cache. -trimpath is also set for the
 	// agent, so that common packages are compiled only once.
-	cmd := goCommand(ctx, src, "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, ".")
+	cmd := goCommand(ctx, src, "build", modules, "-v", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, ".")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err

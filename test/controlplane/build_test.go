@@ -44,7 +44,7 @@ func TestConcurrentBuildersBuildOnce(t *testing.T) {
 	var g errgroup.Group
 	for i := range paths {
 		g.Go(func() (err error) {
-			paths[i], err = controlplane.BuildFrom(t.Context(), src, cache, &said[i])
+			paths[i], err = controlplane.BuildFrom(t.Context(), src, "", cache, &said[i])
 			return err
 		})
 	}
@@ -63,7 +63,7 @@ func TestConcurrentBuildersBuildOnce(t *testing.T) {
 	}
 
 	var again bytes.Buffer
-	if _, err := controlplane.BuildFrom(t.Context(), src, cache, &again); err != nil {
+	if _, err := controlplane.BuildFrom(t.Context(), src, "", cache, &again); err != nil {
 		t.Fatal(err)
 	}
 	if again.Len() != 0 {
@@ -74,7 +74,7 @@ func TestConcurrentBuildersBuildOnce(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(src, "main.go"), []byte(program+"\n// changed\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	changed, err := controlplane.BuildFrom(t.Context(), src, cache, &again)
+	changed, err := controlplane.BuildFrom(t.Context(), src, "", cache, &again)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +83,50 @@ func TestConcurrentBuildersBuildOnce(t *testing.T) {
 	}
 }
 
+func TestVersionIsBuiltFromItsModules(t *testing.T) {
+	t.Parallel()
+	src, cache := module(t, program), t.TempDir()
+	mod, err := os.ReadFile(filepath.Join(src, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := filepath.Join(src, "versions", "v1.98.mod")
+	if err := os.Mkdir(filepath.Dir(older), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		older: strings.ReplaceAll(string(mod), "v1.99.1", "v1.98.5"),
+		filepath.Join(src, "versions", "v1.98.sum"): "",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	paths := map[string]string{}
+	for version, want := range map[string]string{"": "v1.99.1", "1.98": "v1.98.5"} {
+		var said bytes.Buffer
+		paths[version], err = controlplane.BuildFrom(t.Context(), src, version, cache, &said)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(said.String(), "kube-controller-manager "+want+"\n") {
+			t.Errorf("version %q: it says %q, want %s", version, said.String(), want)
+		}
+	}
+	if paths[""] == paths["1.98"] {
+		t.Errorf("two versions, one binary: %s", paths[""])
+	}
+	_, err = controlplane.BuildFrom(t.Context(), src, "1.97", cache, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "v1.97.mod") {
+		t.Errorf("a version without modules: got %v", err)
+	}
+}
+
 func TestFailedBuildSaysWhyAndLeavesNoBinary(t *testing.T) {
 	t.Parallel()
 	src, cache := module(t, "package main\n\nfunc main() { undefined() }\n"), t.TempDir()
 	var said bytes.Buffer
-	_, err := controlplane.BuildFrom(t.Context(), src, cache, &said)
+	_, err := controlplane.BuildFrom(t.Context(), src, "", cache, &said)
 	if err == nil || !strings.Contains(err.Error(), "undefined: undefined") {
 		t.Fatalf("got %v, want what the compiler says", err)
 	}

@@ -66,6 +66,9 @@ type Options struct {
 	// Binaries are the programs to run. Nil: those in the directory KUBEBUILDER_ASSETS or, if that is not set, that of Build.
 	Binaries *Binaries
 
+	// Version is the minor version of Kubernetes to build: see BuildVersion. Binaries override it.
+	Version string
+
 	// Output receives the progress of Build, if it has to build. Nil: os.Stderr.
 	Output io.Writer
 }

@@ -14,6 +14,18 @@
 // kube-controller-manager of that directory run instead. setup-envtest does not install the last one, so a control plane
 // of its binaries needs [Options.NoControllerManager]. [Installed] also finds binaries on PATH, for [Options.Binaries].
 //
+// test/cluster/go.mod has the version of Kubernetes with which tests run. [Options.Version] is another minor, of which
+// test/cluster/versions has the modules: v1.36.mod and v1.36.sum. The sources are the same, and so are the requirements. Such
+// a file has, from the go.mod of k8s.io/kubernetes of that release:
+//
+//   - the version of etcd;
+//   - the line godebug;
+//   - a replacement for each module below staging, with the release's version in place of v0.0.0.
+//
+// To add a version or to change one, write these lines, and run in test/cluster:
+//
+//	GOWORK=off go mod tidy -modfile=versions/v1.36.mod
+//
 // # Invariants
 //
 //   - Addresses outlive processes: a component that is stopped and started again has the same port and the same data.

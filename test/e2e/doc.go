@@ -33,7 +33,7 @@
 // TestTruthByQuestion lists resources at many revisions, under all kinds of faults, and later asks the record for them
 // (inquiry). It judges the answers: an exact one is the LIST, and the least shares of exact ones are questionFloors. Answers
 // beside a fault need not be exact (topic.excuse, topic.setAside). The same answers must fail if they are all called exact,
-// and if none is.
+// and if none is. make test-truth runs it for long, and with a former version of Kubernetes.
 //
 // # Upgrades
 //
@@ -60,6 +60,7 @@
 //	SELECTIONS=n            is how many configurations TestSelection draws (3)
 //	SELECTION_SEED=n        is the seed of the first of them (1); each further one has the next
 //	FAULT_SEED=n            draws the same faults as the run that printed it; 1 with -short, else the time
+//	TRUTH=d                 has TestTruthByQuestionForLong and TestTruthByQuestionOfAnOlderServer write for the time, 30m for example
 //	MEMORY=n                has TestMemory stop the bus for n seconds, with its largest loads
 //	KUBECDC_KAFKA=require   fails the tests of Kafka where no broker can be had; skip: skips them everywhere
 //	NODES=n                 is how many brokers the tests of Kafka have (1)

@@ -16,7 +16,7 @@ import (
 // last progress.
 func (x *trial) killFilters(t *testing.T) {
 	t.Helper()
-	all := []*topic{x.where, x.ops, x.noise}
+	all := x.filtered
 	from := time.Now()
 	x.absent(t, "killed", lastClaim, all, func() {
 		x.filters.Crash()
@@ -51,9 +51,9 @@ func (x *trial) killInsideSnapshot(t *testing.T) {
 		return nil
 	})
 	x.shaken.Crash()
-	if x.stream.JS != nil {
-		all := x.stream.All()
-		x.middle = all[len(all)-1].Position
+	x.middle = map[int]uint64{}
+	for _, rec := range x.stream.All() {
+		x.middle[rec.Lane] = max(x.middle[rec.Lane], rec.Position)
 	}
 	x.busWay.Delay(0)
 	for _, rec := range x.stream.All() {
@@ -76,6 +76,10 @@ func (x *trial) away() time.Duration {
 // disturb injects the faults, in three minutes.
 func (x *trial) disturb(t *testing.T) {
 	t.Helper()
+	if x.disturbed%2 == 0 {
+		defer x.buffer(t)()
+	}
+	x.disturbed++
 	signal := func(s syscall.Signal) {
 		if err := x.shaken.Cmd.Process.Signal(s); err != nil {
 			t.Fatal(err)
@@ -101,6 +105,9 @@ func (x *trial) disturb(t *testing.T) {
 	if x.lasts > 10*time.Minute {
 		x.killFilters(t)
 	}
+	if x.spread != nil {
+		x.spread.kill(t)
+	}
 	x.loseAnnex(t)
 	world.Pass(t.Context(), time.Until(x.began.Add(75*time.Second))) // Its watch has shown a bookmark.
 	held := time.Now()
@@ -123,6 +130,20 @@ func (x *trial) disturb(t *testing.T) {
 		world.Pass(t.Context(), x.away())
 		signal(syscall.SIGCONT)
 	})
+}
+
+// buffer has a proxy that buffers the responses of a watch, until the function that it returns is
+// called. The agent has brief watches meanwhile, and for half a minute longer.
+func (x *trial) buffer(t *testing.T) (end func()) {
+	t.Helper()
+	from := time.Now()
+	x.gateway.Buffer(x.buffered.resource, true)
+	return func() {
+		x.gateway.Buffer(x.buffered.resource, false)
+		until := time.Now().Add(bookmark)
+		x.buffered.excuse("buffered", from.Add(-bookmark), until)
+		x.buffered.setAside(span{from.Add(-grace), until}) // Its watches may not resume.
+	}
 }
 
 // bookmark is how long a watch may send nothing: bookmarks come each minute.

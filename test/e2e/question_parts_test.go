@@ -233,13 +233,7 @@ func (x *trial) askCopy(t *testing.T) (replies []*reply) {
 // retention does. Nothing that it has lost is exact.
 func (x *trial) askCut(t *testing.T) (replies []*reply) {
 	t.Helper()
-	stream, err := x.stream.JS.Stream(t.Context(), world.StreamName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(x.middle)); err != nil {
-		t.Fatal(err)
-	}
+	x.cut(t, x.middle)
 	for n, s := range x.seen() {
 		if s.calm && n%4 < 2 {
 			replies = append(replies, x.askAll(t, s, n%8 < 4, false)...)

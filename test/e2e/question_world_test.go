@@ -20,14 +20,17 @@ import (
 
 // topic is one resource in one namespace: what a LIST has, and what a question is about.
 type topic struct {
-	class     string // of the scope: the floors are those of classes
-	resource  string
-	namespace string
-	kind      string // of its objects
-	make      func(name, text string) obj
-	change    func(text string) obj // a merge patch that changes an object
-	removal   string                // a query for deletions
-	isOwn     bool                  // another server has it: its versions are of another etcd
+	class string // of the scope: the floors are those of classes
+	// classByVersion is the class of answers about a version. Empty: class.
+	classByVersion string
+	resource       string
+	namespace      string
+	kind           string // of its objects
+	make           func(name, text string) obj
+	change         func(text string) obj                  // a merge patch that changes an object
+	removal        string                                 // a query for deletions
+	withhold       func(ctx context.Context, n int) error // makes a change that filters withhold
+	isOwn          bool                                   // another server has it: its versions are of another etcd
 
 	exists map[string]bool // by name
 
@@ -37,6 +40,8 @@ type topic struct {
 	asides []span
 	// hides is when filters began to withhold something.
 	hides time.Time
+	// wrote is when it was written.
+	wrote []time.Time
 	// holds has the spans in which an agent's configuration selects it. Nil: always.
 	holds []span
 }
@@ -102,6 +107,9 @@ func newTopic(class, resource, namespace, kind string, body obj) *topic {
 func (p *topic) write(ctx context.Context, api *world.API, n, objects int) error {
 	name := fmt.Sprint("it-", n%objects)
 	text := fmt.Sprint("step-", n)
+	p.mu.Lock()
+	p.wrote = append(p.wrote, time.Now())
+	p.mu.Unlock()
 	switch {
 	case !p.exists[name]:
 		if _, err := api.Create(ctx, p.collection(), p.make(name, text)); err != nil {
@@ -203,8 +211,10 @@ func revisionOf(ctx context.Context, api *world.API, p *topic) (uint64, error) {
 type inquiry struct {
 	plane  *world.Plane
 	bus    string // its URL, for questions
+	config string // the file with the bus, if it has no URL
 	topics []*topic
-	first  *topic // one that is always served
+	first  *topic     // one that is always served
+	also   []*inquiry // whose topics are listed at the same revisions
 
 	// Each beat writes, is calm, lists, and is calm.
 	beats []func(ctx context.Context, n int) error
@@ -245,15 +255,30 @@ func (q *inquiry) beat(ctx context.Context, n int) error {
 		return err
 	}
 	s.at = s.at.Add(time.Since(s.at) / 2)
+	others := make([]*sight, len(q.also))
+	for k, other := range q.also {
+		if others[k], err = look(ctx, q.plane.API, rev, other.topics); err != nil {
+			return err
+		}
+		others[k].at = s.at
+	}
 	world.Pass(ctx, calm)
 	if ctx.Err() != nil {
 		return nil
 	}
 	s.calm = true
-	q.mu.Lock()
-	q.sights = append(q.sights, during, s)
-	q.mu.Unlock()
+	q.add(during, s)
+	for k, other := range q.also {
+		others[k].calm = true
+		other.add(others[k])
+	}
 	return nil
+}
+
+func (q *inquiry) add(sights ...*sight) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sights = append(q.sights, sights...)
 }
 
 // run makes beats until ctx ends.

@@ -9,10 +9,11 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 func (x *trial) writePlain(ctx context.Context, n int) error {
-	for _, p := range slices.Concat(x.plain, x.rough, x.led, []*topic{x.machines.pods}) {
+	for _, p := range slices.Concat(x.plain, x.rough, x.led, []*topic{x.buffered, x.machines.pods}) {
 		for k := range 3 {
 			if err := p.write(ctx, x.plane.API, 4+3*n+k, 5); err != nil {
 				return err
@@ -91,11 +92,54 @@ func (x *trial) writeEnded(ctx context.Context, n int) error {
 	return err
 }
 
+// newFiltered returns topics of which an agent withholds some changes, one for each kind of filter.
+func newFiltered(api *world.API) []*topic {
+	where := newTopic("filtered", "configmaps", "q-where", "ConfigMap", nil)
+	where.withhold = func(ctx context.Context, n int) error { return where.update(ctx, api, "it-0", fmt.Sprint("noise-", n)) }
+	operations := newTopic("filtered", "secrets", "q-ops", "Secret", nil)
+	operations.withhold = func(ctx context.Context, n int) error {
+		name := fmt.Sprint("it-", n%4)
+		if !operations.exists[name] {
+			return nil
+		}
+		delete(operations.exists, name)
+		return api.Remove(ctx, operations.collection()+"/"+name)
+	}
+	out := []*topic{where, operations}
+	noisy := func(resource, kind string, body obj, patch func(n int) (path string, change obj)) {
+		p := newTopic("filtered", resource, "q-noise", kind, body)
+		p.withhold = func(ctx context.Context, n int) error {
+			path, change := patch(n)
+			_, err := api.MergePatch(ctx, p.collection()+path, change)
+			return err
+		}
+		out = append(out, p)
+	}
+	noisy(oracle.Widgets, "Widget", nil, func(n int) (string, obj) { return "/it-0/status", obj{"status": obj{"n": n}} })
+	noisy("leases.coordination.k8s.io", "Lease", obj{"spec": obj{"holderIdentity": "a"}}, func(int) (string, obj) {
+		return "/it-0", obj{"spec": obj{"renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")}}
+	})
+	addresses := func(n int) []obj {
+		return []obj{{"addresses": []obj{{"ip": fmt.Sprint("10.0.0.", 1+n%250)}}, "ports": []obj{{"port": 80}}}}
+	}
+	noisy("endpoints", "Endpoints", obj{"subsets": addresses(0)}, func(n int) (string, obj) {
+		return "/it-0", obj{"subsets": addresses(n + 1)}
+	})
+	// Another manager applies the same value.
+	managed := newTopic("filtered", "serviceaccounts", "q-noise", "ServiceAccount", nil)
+	managed.withhold = func(ctx context.Context, n int) error {
+		o := obj{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": obj{"name": "it-0", "labels": obj{"team": "payments"}}}
+		_, err := api.Apply(ctx, managed.collection()+"/it-0", fmt.Sprint("manager-", n), o)
+		return err
+	}
+	return append(out, managed)
+}
+
 // writeFiltered makes changes that filters withhold, takes a snapshot, and makes others.
 func (x *trial) writeFiltered(ctx context.Context, n int) error {
 	const cycle = 25 // Longer than a minute: spans that are nearer count as one.
 	api := x.plane.API
-	all := []*topic{x.where, x.ops, x.noise}
+	all := x.filtered
 	switch n % cycle {
 	case 0:
 		for _, p := range all {
@@ -103,17 +147,12 @@ func (x *trial) writeFiltered(ctx context.Context, n int) error {
 		}
 		fallthrough
 	case 1, 2:
-		if err := x.where.update(ctx, api, "it-0", fmt.Sprint("noise-", n)); err != nil {
-			return err
-		}
-		if name := fmt.Sprint("it-", n%4); x.ops.exists[name] {
-			delete(x.ops.exists, name)
-			if err := api.Remove(ctx, x.ops.collection()+"/"+name); err != nil {
-				return err
+		for _, p := range all {
+			if err := p.withhold(ctx, n); err != nil {
+				return fmt.Errorf("%s: %w", p.collection(), err)
 			}
 		}
-		_, err := api.MergePatch(ctx, x.noise.collection()+"/it-0/status", obj{"status": obj{"n": n}})
-		return err
+		return nil
 	case 3:
 		return x.snapshotFiltered(ctx, all)
 	}

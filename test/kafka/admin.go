@@ -1,10 +1,15 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -188,6 +193,37 @@ func (c *Cluster) Records(ctx context.Context, topic string) ([][]kafkago.Messag
 		}
 	}
 	return all, nil
+}
+
+// DeleteRecords removes the records of a topic before those at some positions, by partition, as
+// retention does. A position is an offset and one.
+func (c *Cluster) DeleteRecords(ctx context.Context, topic string, before map[int]uint64) error {
+	type partition struct {
+		Topic     string `json:"topic"`
+		Partition int    `json:"partition"`
+		Offset    uint64 `json:"offset"`
+	}
+	all := []partition{}
+	for _, p := range slices.Sorted(maps.Keys(before)) {
+		all = append(all, partition{topic, p, before[p] - 1})
+	}
+	text, err := json.Marshal(map[string]any{"partitions": all, "version": 1})
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(c.nodes[0].tmp(), "delete-"+topic+".json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	out, err := c.Java(ctx, nil, "org.apache.kafka.tools.DeleteRecordsCommand",
+		"--bootstrap-server", c.Inside()[0], "--offset-json-file", file)
+	if err == nil && bytes.Contains(out, []byte("error")) {
+		err = errors.New(string(out))
+	}
+	if err != nil {
+		return fmt.Errorf("delete records of topic %s: %w", topic, err)
+	}
+	return nil
 }
 
 // dialPartition connects to a node that leads the partition.

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
@@ -33,18 +30,7 @@ func TestConfinedUserIsNotCertainOfOtherTopics(t *testing.T) {
 		body := "" // a tombstone, which readers skip
 		putAround(t, c, topic, 1, "prod/core/configmaps/shop/gone", []byte(body))
 	}
-	transport := &kafkago.Transport{ClientID: "kubecdc-test"}
-	defer transport.CloseIdleConnections()
-	client := &kafkago.Client{Addr: kafkago.TCP(c.Inside()...), Timeout: 30 * time.Second, Transport: transport}
-	var rules []kafkago.ACLEntry
-	for _, operation := range []kafkago.ACLOperationType{kafkago.ACLOperationTypeDescribe, kafkago.ACLOperationTypeRead} {
-		rules = append(rules, kafkago.ACLEntry{
-			ResourceType: kafkago.ResourceTypeTopic, ResourceName: "cdc.prod.shop", ResourcePatternType: kafkago.PatternTypeLiteral,
-			Principal: "User:" + c.Security().User, Host: "*", Operation: operation, PermissionType: kafkago.ACLPermissionTypeAllow,
-		})
-	}
-	res, err := client.CreateACLs(t.Context(), &kafkago.CreateACLsRequest{ACLs: rules})
-	if err = errors.Join(append([]error{err}, res.Errors...)...); err != nil {
+	if err := c.AllowReads(t.Context(), "cdc.prod.shop"); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
@@ -95,6 +81,48 @@ func TestConfinedUserIsNotCertainOfOtherTopics(t *testing.T) {
 		const only = "the reader sees only the topics cdc.prod.shop"
 		if isSaid := strings.Contains(said.String(), only); isSaid != (tc.code == notExact) {
 			t.Errorf("%q: it says %s", args, &said)
+		}
+	}
+}
+
+// The topics of quiet namespaces get progress once an hour. An answer about another namespace does not
+// wait for that. One about all namespaces does.
+func TestAnswerAboutANamespaceNeedsItsTopicAlone(t *testing.T) {
+	t.Parallel()
+	c := kafka.Start(t, kafka.Options{})
+	binary := build.SharedAgent(t)
+	lines := recordLines(t)
+	const early = 17 // the first progress
+	for topic, lines := range map[string][][]byte{"cdc.prod.shop": lines, "cdc.prod.quiet": lines[:early], "cdc.prod._": lines[:early]} {
+		if err := c.CreateTopic(t.Context(), topic, 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		putLines(t, c, topic, 2, "", nil, lines)
+	}
+	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
+	text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\nbus: {kafka: {brokers: [%q], topic: \"cdc.{cluster}.{namespace}\"}}\n", c.Inside()[0])
+	write1(t, file, text)
+	for _, tc := range []struct {
+		certainty string
+		args      []string
+	}{
+		{"exact", []string{"get", "cm", "-n", "shop", "--at"}},
+		{"exact", []string{"get", "all", "-n", "shop", "--at"}},
+		{"exact", []string{"get", "cm/settings", "-n", "shop", "--at"}},
+		{"exact", []string{"history", "deploy/web", "-n", "shop", "--until"}},
+		{"unknown", []string{"get", "cm", "-n", "quiet", "--at"}},
+		{"unknown", []string{"get", "cm", "-n", "absent", "--at"}}, // All topics show what was observed.
+		{"unknown", []string{"get", "cm", "-A", "--at"}},
+	} {
+		args := append(tc.args, "2026-11-20T14:05:00Z", "--config", file)
+		var said bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), binary, args...)
+		cmd.Stderr = &said
+		if err := cmd.Run(); err != nil {
+			t.Errorf("%q: %v: %s", args, err, &said)
+		}
+		if !strings.Contains(said.String(), "at 2026-11-20T14:05:00Z: "+tc.certainty+"\n") {
+			t.Errorf("%q: want %s, it says %s", args, tc.certainty, &said)
 		}
 	}
 }

@@ -158,6 +158,33 @@ func (s *Security) Token(subject string, lifetime time.Duration) (string, error)
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
+// AllowReads permits the user to read topics, and to describe them. It has an effect if the nodes
+// have an authorizer.
+func (c *Cluster) AllowReads(ctx context.Context, topics ...string) error {
+	transport := &kafkago.Transport{ClientID: "kubecdc-test"}
+	defer transport.CloseIdleConnections()
+	client := &kafkago.Client{Addr: kafkago.TCP(c.Inside()...), Timeout: 30 * time.Second, Transport: transport}
+	var rules []kafkago.ACLEntry
+	for _, topic := range topics {
+		for _, operation := range []kafkago.ACLOperationType{kafkago.ACLOperationTypeDescribe, kafkago.ACLOperationTypeRead} {
+			rules = append(rules, kafkago.ACLEntry{
+				ResourceType:        kafkago.ResourceTypeTopic,
+				ResourceName:        topic,
+				ResourcePatternType: kafkago.PatternTypeLiteral,
+				Principal:           "User:" + c.security.User,
+				Host:                "*",
+				Operation:           operation,
+				PermissionType:      kafkago.ACLPermissionTypeAllow,
+			})
+		}
+	}
+	res, err := client.CreateACLs(ctx, &kafkago.CreateACLsRequest{ACLs: rules})
+	if err != nil {
+		return fmt.Errorf("allow reads of %v: %w", topics, err)
+	}
+	return errors.Join(res.Errors...)
+}
+
 // addScramUser stores the nodes' part of the user's password (RFC 5802) in the cluster's metadata.
 func (c *Cluster) addScramUser(ctx context.Context) error {
 	salt := []byte(rand.Text())

@@ -21,10 +21,22 @@ import (
 // record in the middle of each partition that has its key. An empty key stands for all partitions.
 func putAround(t *testing.T, c *kafka.Cluster, topic string, partitions int, key string, body []byte) {
 	t.Helper()
+	putLines(t, c, topic, partitions, key, body, recordLines(t))
+}
+
+// recordLines returns the record of the commands' tests.
+func recordLines(t *testing.T) [][]byte {
+	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "cmd", "agent", "testdata", "record.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return bytes.Split(bytes.TrimSpace(raw), []byte("\n"))
+}
+
+// putLines is putAround for a part of the record.
+func putLines(t *testing.T, c *kafka.Cluster, topic string, partitions int, key string, body []byte, lines [][]byte) {
+	t.Helper()
 	all := make([]int, partitions)
 	for i := range all {
 		all[i] = i
@@ -40,7 +52,7 @@ func putAround(t *testing.T, c *kafka.Cluster, topic string, partitions int, key
 			}
 		}
 	}
-	for i, line := range bytes.Split(bytes.TrimSpace(raw), []byte("\n")) {
+	for i, line := range lines {
 		if i == 19 {
 			put(key, body, strings.Count(key, "/") < 4)
 		}

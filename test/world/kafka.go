@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +24,7 @@ type Kafka struct {
 	*kafka.Cluster
 	Brokers        []string // The addresses in the agent's configuration.
 	Topic          string
+	Template       string // Of the topics, in the agent's configuration. Empty: that of Topic.
 	PartitionCount int
 	More           string // More of bus.kafka, YAML as in a flow mapping.
 	Settings       string // Settings of the topic, in the same form.
@@ -47,8 +49,8 @@ func (k *Kafka) Config() string {
 	if k.More != "" {
 		more = ", " + k.More
 	}
-	return fmt.Sprintf("kafka: {brokers: [%s], topic: 'kubecdc.{cluster}', create: {partitions: %d, replicationFactor: %d, config: {%s}}%s}",
-		`"`+strings.Join(k.Brokers, `", "`)+`"`, k.PartitionCount, min(3, k.Nodes()), k.Settings, more)
+	return fmt.Sprintf("kafka: {brokers: [%s], topic: %q, create: {partitions: %d, replicationFactor: %d, config: {%s}}%s}",
+		`"`+strings.Join(k.Brokers, `", "`)+`"`, cmp.Or(k.Template, "kubecdc.{cluster}"), k.PartitionCount, min(3, k.Nodes()), k.Settings, more)
 }
 
 // Kill implements Server.

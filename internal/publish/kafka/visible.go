@@ -40,6 +40,27 @@ func (s *topicSource) varies() bool {
 	return strings.Contains(strings.ReplaceAll(s.template, "{cluster}", ""), "{")
 }
 
+// Read implements consume.Source. A question about objects that go to some topics alone reads these:
+// each has the events about its scopes, and progress. Others may be quiet, and get progress once an hour.
+// If none of these topics exists, all are read: they show what was observed.
+func (s *topicSource) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
+	if !s.varies() || !q.StopAtEnd || len(q.Objects) == 0 {
+		return s.Kafka.Read(ctx, q)
+	}
+	some := s.Kafka
+	some.Match = func(topic string) bool {
+		isOfQuery := slices.ContainsFunc(q.Objects, func(o consume.Objects) bool {
+			return topicsMeet(s.topicsOf(&o, cmp.Or(s.Cluster, "{}")), topic)
+		})
+		return isOfQuery && s.Match(topic)
+	}
+	r, err := some.Read(ctx, q)
+	if errors.Is(err, consume.ErrNoStream) {
+		return s.Kafka.Read(ctx, q)
+	}
+	return r, err
+}
+
 // note asks for a topic that does not exist, as consume.Kafka.OnOpen does.
 func (s *topicSource) note(ctx context.Context, topics []string, errorOf func(context.Context, string) error) {
 	s.hidden.Store(nil)
@@ -88,6 +109,15 @@ func (s *topicSource) Reads(objects []consume.Objects, _ consume.Events, cluster
 
 // sees reports whether all objects go to one topic, which is visible.
 func (s *topicSource) sees(v *visible, o *consume.Objects, cluster string) bool {
+	topic := s.topicsOf(o, cluster)
+	if strings.Contains(strings.ReplaceAll(topic, "{}", ""), "{") {
+		return false
+	}
+	return slices.ContainsFunc(v.topics, func(name string) bool { return topicsMeet(topic, name) })
+}
+
+// topicsOf returns the template of the topics to which objects go.
+func (s *topicSource) topicsOf(o *consume.Objects, cluster string) string {
 	fields := []string{"{cluster}", cluster}
 	if o.Namespace != "" {
 		fields = append(fields, "{namespace}", o.Namespace)
@@ -98,11 +128,7 @@ func (s *topicSource) sees(v *visible, o *consume.Objects, cluster string) bool 
 	if o.Resource != "" {
 		fields = append(fields, "{resource}", o.Resource)
 	}
-	topic := strings.NewReplacer(fields...).Replace(s.template)
-	if strings.Contains(strings.ReplaceAll(topic, "{}", ""), "{") {
-		return false
-	}
-	return slices.ContainsFunc(v.topics, func(name string) bool { return topicsMeet(topic, name) })
+	return strings.NewReplacer(fields...).Replace(s.template)
 }
 
 // Only implements driver.Confined.

@@ -29,6 +29,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("controlplane", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	buildOnly := flags.Bool("build-only", false, "build the binary, print its path and end")
+	version := flags.String("version", "", "minor version of Kubernetes, of test/cluster/versions; empty: that of test/cluster/go.mod")
 	dir := flags.String("dir", "", "data directory, kept; empty: a temporary one")
 	servers := flags.Int("api-servers", 1, "number of API servers")
 	user := flags.String("user", controlplane.Admin, "user in the kubeconfig: "+controlplane.Admin+" or "+controlplane.Restricted)
@@ -43,7 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	if *buildOnly {
-		path, err := controlplane.Build(ctx, stderr)
+		path, err := controlplane.BuildVersion(ctx, *version, stderr)
 		if err != nil {
 			fmt.Fprintln(stderr, "controlplane:", err)
 			return 1
@@ -51,7 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, path)
 		return 0
 	}
-	if err := serve(ctx, controlplane.Options{Dir: *dir, APIServers: *servers, Output: stderr}, *user, stdout, stderr); err != nil {
+	if err := serve(ctx, controlplane.Options{Dir: *dir, APIServers: *servers, Version: *version, Output: stderr}, *user, stdout, stderr); err != nil {
 		fmt.Fprintln(stderr, "controlplane:", err)
 		return 1
 	}

@@ -1,0 +1,186 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
+)
+
+// spread is an agent with a topic for each namespace. A topic without events gets progress once an
+// hour. So answers about a quiet namespace are known after its next event.
+type spread struct {
+	inquiry
+	to    *world.Kafka
+	agent *world.Agent
+	quiet *topic
+}
+
+const (
+	topicsClass      = "topics"
+	quietTopicsClass = "quiet topics"
+)
+
+func newSpread(t *testing.T, p *world.Plane, k *world.Kafka) *spread {
+	t.Helper()
+	to := *k
+	to.Template = "spread.{cluster}.{namespace}"
+	s := &spread{to: &to, quiet: newTopic(quietTopicsClass, "configmaps", "q-topic-quiet", "ConfigMap", nil)}
+	s.plane = p
+	s.topics = []*topic{
+		newTopic(topicsClass, "configmaps", "q-topic-a", "ConfigMap", nil),
+		newTopic(topicsClass, "secrets", "q-topic-a", "Secret", nil),
+		newTopic(topicsClass, "configmaps", "q-topic-b", "ConfigMap", nil),
+		s.quiet,
+	}
+	s.config = filepath.Join(t.TempDir(), "kubecdc.yaml")
+	text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\ncluster: %s\nbus:\n  kafka: {brokers: [%q], topic: %q}\n",
+		world.ClusterName, k.Inside()[0], to.Template)
+	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newNamespaces(t, p, s.topics)
+	return s
+}
+
+// begin starts the agent, and waits until it has captured.
+func (s *spread) begin(t *testing.T) {
+	t.Helper()
+	const objects = 4
+	for n := range objects {
+		for _, p := range s.topics {
+			if err := p.write(t.Context(), s.plane.API, n, objects); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	from := time.Now()
+	s.agent = world.StartAgent(t, s.plane, world.AgentConfig{
+		Bus: s.to, Watch: `  - {resources: [configmaps], namespaces: ["q-topic-*"]}
+  - {resources: [secrets], namespaces: [q-topic-a]}`,
+	})
+	s.agent.Ready(t)
+	for _, p := range s.topics {
+		awaitTopics(t, s.to, p.namespace)
+		snapshotOfNewTopics(t, s.agent, p.resource, p.namespace, s.config)
+	}
+	for _, p := range s.topics {
+		p.setAside(span{from, time.Now().Add(grace)})
+	}
+}
+
+// awaitTopics waits until the agent has created the topics of namespaces.
+func awaitTopics(t *testing.T, k *world.Kafka, namespaces ...string) {
+	t.Helper()
+	for _, namespace := range namespaces {
+		name := strings.NewReplacer("{cluster}", world.ClusterName, "{namespace}", namespace).Replace(k.Template)
+		wait.Eventually(t, time.Minute, func() error {
+			_, err := k.Partitions(t.Context(), name)
+			return err
+		})
+	}
+}
+
+// snapshotOfNewTopics takes another snapshot of a resource, if that is needed for answers about a
+// namespace. The first one has created the topic of the namespace. So its start is not in the topic.
+func snapshotOfNewTopics(t *testing.T, a *world.Agent, resource, namespace, config string) {
+	t.Helper()
+	has := func() error {
+		got := ask(t, resource, "-n", namespace, "--at", stamp(time.Now()), "--config", config)
+		if len(got.Kubecdc.Scopes) == 0 {
+			return errors.New("no scope")
+		}
+		for i := range got.Kubecdc.Scopes {
+			if kind := got.Kubecdc.Scopes[i].cause().Kind; kind == "no-snapshot" {
+				return errors.New(kind)
+			}
+		}
+		return nil
+	}
+	if has() == nil {
+		return
+	}
+	wait.Eventually(t, time.Minute, func() error { // It may still be catching up.
+		_, err := a.RequestSnapshot(t.Context(), resource, "")
+		return err
+	})
+	wait.Eventually(t, time.Minute, has)
+}
+
+// write changes all topics at each beat, and the quiet one each minute or two.
+func (s *spread) write(ctx context.Context, n int) error {
+	for _, p := range s.topics {
+		if p == s.quiet && n%20 != 7 {
+			continue
+		}
+		if err := p.write(ctx, s.plane.API, 4+n, 5); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kill kills the agent, and starts it again. It has claimed nothing in the quiet topic since that was
+// written.
+func (s *spread) kill(t *testing.T) {
+	t.Helper()
+	from := s.quiet.lastWrite()
+	busy := slices.DeleteFunc(slices.Clone(s.topics), func(p *topic) bool { return p == s.quiet })
+	(&trial{}).absent(t, "killed", lastClaim, busy, func() {
+		s.agent.Crash()
+		world.Pass(t.Context(), 2*time.Second)
+		s.agent.Again(t)
+		s.agent.Ready(t)
+	})
+	s.quiet.excuse("killed", from.Add(-bookmark), time.Now().Add(bookmark))
+}
+
+// askSpread asks for each namespace alone, and for all.
+func (s *spread) askSpread(t *testing.T) (replies []*reply) {
+	t.Helper()
+	seen := s.seen()
+	most := 1 + len(seen)/50
+	for n, sight := range seen {
+		if n%most != 0 {
+			continue
+		}
+		early := time.Since(sight.at) < settles
+		for k, p := range s.topics {
+			replies = append(replies, s.askOne(t, p, sight, (n/most+k)%2 == 0, early))
+		}
+		if n/most%4 == 0 {
+			all := s.askAll(t, sight, n/most%8 == 0, early)
+			for _, r := range all {
+				r.class = "all " + r.class
+			}
+			replies = append(replies, all...)
+		}
+	}
+	return replies
+}
+
+// lastWrite returns when the topic was written last.
+func (p *topic) lastWrite() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wrote[len(p.wrote)-1]
+}
+
+// isSettled reports whether the topic was written after a time, and progress about that is in the
+// record.
+func (p *topic) isSettled(at time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.wrote, func(w time.Time) bool { return w.After(at) && time.Since(w) > settles })
+}
+
+// isQuietTopic reports whether progress about the topic comes with its events.
+func (p *topic) isQuietTopic() bool { return strings.HasSuffix(p.class, quietTopicsClass) }
