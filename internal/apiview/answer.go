@@ -55,12 +55,13 @@ func (a *answer) write(w io.Writer, meta *metav1.ListMeta, objects []*object.Obj
 	var b bytes.Buffer
 	switch {
 	case a.table != nil:
-		if err := a.table.markDefault(objects); err != nil {
+		var err error
+		if objects, err = a.table.arrange(objects); err != nil {
 			return err
 		}
 		a.table.begin(&b, meta)
 	default:
-		kind, version := a.resource.name+"List", a.resource.groupVersion()
+		kind, version := a.resource.kind.name+"List", a.resource.groupVersion()
 		if a.form.as != "" {
 			kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+a.form.version
 		}
@@ -102,17 +103,19 @@ func (a *answer) write(w io.Writer, meta *metav1.ListMeta, objects []*object.Obj
 	return nil
 }
 
-// append appends an object: as it is, as its metadata, or as a row.
+// append appends an object: as it is, as its metadata, or as a row. Metadata are those of the record in each version, as kube-apiserver has them.
 func (a *answer) append(b *bytes.Buffer, body []byte) error {
+	var out []byte
+	var err error
 	switch {
 	case a.table != nil:
 		return a.table.row(b, body)
 	case a.form.as == "":
-		b.Write(body)
-		return nil
+		out, err = a.resource.serve(body)
+	default:
+		out, err = metadataOf(body, a.form.version)
 	}
-	partial, err := metadataOf(body, a.form.version)
-	b.Write(partial)
+	b.Write(out)
 	return err
 }
 

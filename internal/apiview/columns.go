@@ -15,7 +15,7 @@ import (
 func builtinColumns(k *kind) *columns {
 	switch k.groupVersion() + " " + k.plural {
 	case "v1 pods":
-		return typed("Ready Status Restarts Age +IP +Node +Nominated_Node +Readiness_Gates", podCells)
+		return aging("Ready Status Restarts Age +IP +Node +Nominated_Node +Readiness_Gates", podCells)
 	case "v1 replicationcontrollers":
 		return typed("Desired:integer Current:integer Ready:integer Age +Containers +Images +Selector", replicationControllerCells)
 	case "v1 services":
@@ -31,7 +31,9 @@ func builtinColumns(k *kind) *columns {
 	case "v1 secrets":
 		return typed("Type Data Age", secretCells)
 	case "v1 serviceaccounts":
-		return typed("Age", serviceAccountCells)
+		return typed("Age", noCells)
+	case "v1 podtemplates":
+		return typed("Containers Images Pod_Labels", podTemplateCells)
 	case "v1 persistentvolumes":
 		return typed("Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age +VolumeMode", volumeCells)
 	case "v1 persistentvolumeclaims":
@@ -39,9 +41,7 @@ func builtinColumns(k *kind) *columns {
 	case "v1 resourcequotas":
 		return typed("Request Limit Age", quotaCells)
 	case "v1 events":
-		c := typed("Last_Seen Type Reason Object +Subobject +Source Message +First_Seen +Count +Name", eventCells)
-		c.definitions = c.definitions[1:] // the name comes last
-		return c
+		return aging("Last_Seen Type Reason Object +Subobject +Source Message +First_Seen +Count +Name", eventCells)
 	}
 	return builtinGroupColumns(k)
 }
@@ -58,11 +58,11 @@ func builtinGroupColumns(k *kind) *columns {
 		return typed("Desired:integer Current:integer Ready:integer Up-to-date:integer Available:integer Node_Selector Age +Containers +Images +Selector",
 			daemonSetCells)
 	case "apps/v1 controllerrevisions":
-		return typed("Controller Revision:integer Age", revisionCells)
+		return typed("Controller Revision Age", revisionCells)
 	case "batch/v1 jobs":
-		return typed("Status Completions Duration Age +Containers +Images +Selector", jobCells)
+		return aging("Status Completions Duration Age +Containers +Images +Selector", jobCells)
 	case "batch/v1 cronjobs":
-		return typed("Schedule Timezone Suspend:boolean Active:integer Last_Schedule Age +Containers +Images +Selector", cronJobCells)
+		return aging("Schedule Timezone Suspend:boolean Active:integer Last_Schedule Age +Containers +Images +Selector", cronJobCells)
 	case "networking.k8s.io/v1 ingresses":
 		return typed("Class Hosts Address Ports Age", ingressCells)
 	case "networking.k8s.io/v1 ingressclasses":
@@ -94,13 +94,79 @@ func builtinGroupColumns(k *kind) *columns {
 	case "certificates.k8s.io/v1 certificatesigningrequests":
 		return typed("Age SignerName Requestor RequestedDuration Condition", signingRequestCells)
 	}
+	return builtinClusterColumns(k)
+}
+
+func builtinClusterColumns(k *kind) *columns {
+	switch k.groupVersion() + " " + k.plural {
+	case "admissionregistration.k8s.io/v1 validatingadmissionpolicies":
+		return typed("Validations:integer ParamKind Age", validatingPolicyCells)
+	case "admissionregistration.k8s.io/v1 mutatingadmissionpolicies":
+		return typed("Mutations:integer ParamKind Age", mutatingPolicyCells)
+	case "admissionregistration.k8s.io/v1 validatingadmissionpolicybindings", "admissionregistration.k8s.io/v1 mutatingadmissionpolicybindings":
+		return typed("PolicyName ParamRef Age", policyBindingCells)
+	case "certificates.k8s.io/v1 clustertrustbundles":
+		return typed("SignerName", trustBundleCells)
+	case "certificates.k8s.io/v1 podcertificaterequests":
+		return typed("PodName ServiceAccountName NodeName SignerName State UnverifiedUserAnnotations", podCertificateCells)
+	case "events.k8s.io/v1 events":
+		c := aging("Last_Seen Type Reason Object +Subobject +Source Message +First_Seen +Count +Name", eventCells)
+		c.from(&otherVersion{"events.k8s.io/v1", "v1", "events", eventToCore})
+		return c
+	case "flowcontrol.apiserver.k8s.io/v1 flowschemas":
+		return typed("PriorityLevel MatchingPrecedence DistinguisherMethod Age MissingPL", flowSchemaCells)
+	case "flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations":
+		return typed("Type NominalConcurrencyShares Queues HandSize QueueLengthLimit Age", priorityLevelCells)
+	case "networking.k8s.io/v1 ipaddresses":
+		return aging("ParentRef", addressCells)
+	case "networking.k8s.io/v1 servicecidrs":
+		return typed("CIDRs Age", cidrCells)
+	case "node.k8s.io/v1 runtimeclasses":
+		return typed("Handler Age", runtimeClassCells)
+	case "resource.k8s.io/v1 deviceclasses", "resource.k8s.io/v1 resourceclaimtemplates":
+		return typed("Age", noCells)
+	case "resource.k8s.io/v1 devicetaintrules":
+		return aging("Key Value Effect TimeAdded Age", taintRuleCells)
+	case "resource.k8s.io/v1 resourceclaims":
+		return typed("State Age", resourceClaimCells)
+	case "resource.k8s.io/v1 resourceslices":
+		return typed("Node Driver Pool Age", resourceSliceCells)
+	case "storage.k8s.io/v1 csidrivers":
+		return typed("AttachRequired:boolean PodInfoOnMount:boolean StorageCapacity:boolean TokenRequests RequiresRepublish:boolean Modes Age", csiDriverCells)
+	case "storage.k8s.io/v1 csinodes":
+		return typed("Drivers:integer Age", csiNodeCells)
+	case "storage.k8s.io/v1 volumeattachments":
+		c := typed("Attacher PV Node Attached:boolean Age", attachmentCells)
+		c.definitions[1].Format = "name" // as kube-apiserver has it
+		return c
+	case "storage.k8s.io/v1 volumeattributesclasses":
+		return typed("DriverName Age", attributesClassCells)
+	case "storagemigration.k8s.io/v1 storageversionmigrations":
+		c := typed("Resource Status", migrationCells)
+		c.definitions[0].Format = "" // as kube-apiserver has it
+		return c
+	}
 	return nil
 }
 
-// typed returns the columns of a kind that has a Go type. The column Name comes first. names lists the others: _ stands for a space, + marks a
-// column of -o wide, and a type other than string follows after a colon.
-func typed[T any](names string, cells func(o *T, now time.Time) []any) *columns {
-	c := &columns{definitions: []metav1.TableColumnDefinition{column("Name", "string", 0)}}
+// typed returns the columns of a kind that has a Go type. names lists them: _ stands for a space, + marks a column of -o wide, and a type other
+// than string follows after a colon. Name comes first, unless it is in the list. cells returns the values of the others but Age, in their order.
+func typed[T any, P typedObject[T]](names string, cells func(P) []any) *columns {
+	return aging(names, func(o P, _ time.Time) []any { return cells(o) })
+}
+
+// typedObject is a pointer to the Go type of a kind.
+type typedObject[T any] interface {
+	*T
+	metav1.Object
+}
+
+// aging is typed for a kind that shows further ages. They are as of now.
+func aging[T any, P typedObject[T]](names string, cells func(o P, now time.Time) []any) *columns {
+	c := &columns{}
+	if !strings.Contains(names, "+Name") {
+		names = "Name " + names
+	}
 	for word := range strings.FieldsSeq(names) {
 		name, wide := strings.CutPrefix(word, "+")
 		name, kind, _ := strings.Cut(name, ":")
@@ -114,31 +180,48 @@ func typed[T any](names string, cells func(o *T, now time.Time) []any) *columns 
 		c.definitions = append(c.definitions, column(strings.ReplaceAll(name, "_", " "), kind, priority))
 	}
 	c.cells = func(body []byte, now time.Time) ([]any, []metav1.TableRowCondition, error) {
-		o := new(T)
+		o := P(new(T))
 		if err := json.Unmarshal(body, o); err != nil { // a redacted value has another type than the field
 			var n named
 			if json.Unmarshal(body, &n) != nil {
 				return nil, nil, err
 			}
-			return c.nameAndAge(&n, now), nil, nil
+			return c.row(n.Metadata.Name, n.Metadata.CreationTimestamp.Time, now, nil), nil, nil
 		}
-		return cells(o, now), conditionsOf(o), nil
+		others := cells(o, now)
+		return c.row(o.GetName(), o.GetCreationTimestamp().Time, now, others), conditionsOf(o), nil
 	}
 	return c
 }
 
-// nameAndAge are the cells of an object of which nothing else can be shown.
-func (c *columns) nameAndAge(n *named, now time.Time) []any {
-	cells := make([]any, len(c.definitions))
-	for i := range cells {
-		switch c.definitions[i].Name {
-		case "Name":
-			cells[i] = n.Metadata.Name
-		case "Age":
-			cells[i] = ago(n.Metadata.CreationTimestamp.Time, now)
+// row returns the cells of an object: its name, its age and the others, which are unknown if there are none.
+func (c *columns) row(name string, created, now time.Time, others []any) []any {
+	isUnknown := others == nil
+	var cells []any
+	for i := range c.definitions {
+		switch {
+		case c.definitions[i].Name == "Name":
+			cells = append(cells, name)
+		case c.definitions[i].Name == "Age":
+			cells = append(cells, ago(created, now))
+		case isUnknown:
+			cells = append(cells, unknown)
 		default:
-			cells[i] = "<unknown>"
+			cells = append(cells, others[0])
+			others = others[1:]
 		}
 	}
-	return cells
+	return append(cells, others...) // kube-apiserver has more cells than columns of one kind
+}
+
+// from makes the columns those of objects of another version, which are converted.
+func (c *columns) from(other *otherVersion) {
+	cells := c.cells
+	c.cells = func(body []byte, now time.Time) ([]any, []metav1.TableRowCondition, error) {
+		converted, err := other.of(body)
+		if err != nil {
+			return nil, nil, err
+		}
+		return cells(converted, now)
+	}
 }

@@ -69,7 +69,7 @@ func podCells(pod *corev1.Pod, now time.Time) []any {
 		gates = fmt.Sprintf("%d/%d", met, n)
 	}
 	return []any{
-		pod.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.reason, restarts, ago(pod.CreationTimestamp.Time, now), cmp.Or(ip, "<none>"),
+		fmt.Sprintf("%d/%d", s.ready, s.total), s.reason, restarts, cmp.Or(ip, "<none>"),
 		cmp.Or(pod.Spec.NodeName, "<none>"), cmp.Or(pod.Status.NominatedNodeName, "<none>"), gates,
 	}
 }
@@ -109,6 +109,8 @@ func (s *podSummary) initContainers(pod *corev1.Pod) bool {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecar[c.Name] = true
 			s.total++
+		} else {
+			delete(sidecar, c.Name) // the last one of a name counts
 		}
 	}
 	for i := range pod.Status.InitContainerStatuses {
@@ -178,14 +180,14 @@ func (s *podSummary) containers(pod *corev1.Pod) {
 	}
 }
 
-func replicationControllerCells(o *corev1.ReplicationController, now time.Time) []any {
+func replicationControllerCells(o *corev1.ReplicationController) []any {
 	var containers []corev1.Container
 	if o.Spec.Template != nil {
 		containers = o.Spec.Template.Spec.Containers
 	}
 	names, images := containerCells(containers)
 	return []any{
-		o.Name, deref(o.Spec.Replicas, 0), o.Status.Replicas, o.Status.ReadyReplicas, ago(o.CreationTimestamp.Time, now), names, images,
+		deref(o.Spec.Replicas, 0), o.Status.Replicas, o.Status.ReadyReplicas, names, images,
 		labels.FormatLabels(o.Spec.Selector),
 	}
 }
@@ -206,7 +208,7 @@ func deref[T any](p *T, otherwise T) T {
 	return *p
 }
 
-func serviceCells(o *corev1.Service, now time.Time) []any {
+func serviceCells(o *corev1.Service) []any {
 	internal := "<none>"
 	if len(o.Spec.ClusterIPs) > 0 {
 		internal = o.Spec.ClusterIPs[0]
@@ -220,7 +222,7 @@ func serviceCells(o *corev1.Service, now time.Time) []any {
 		}
 	}
 	return []any{
-		o.Name, string(o.Spec.Type), internal, externalIP(o), cmp.Or(strings.Join(ports, ","), "<none>"), ago(o.CreationTimestamp.Time, now),
+		string(o.Spec.Type), internal, externalIP(o), cmp.Or(strings.Join(ports, ","), "<none>"),
 		labels.FormatLabels(o.Spec.Selector),
 	}
 }
@@ -247,7 +249,7 @@ func sortedUnique(words []string) []string {
 	return slices.DeleteFunc(words, func(s string) bool { return s == "" })
 }
 
-func endpointsCells(o *corev1.Endpoints, now time.Time) []any { //nolint:staticcheck // clients still list them
+func endpointsCells(o *corev1.Endpoints) []any { //nolint:staticcheck // clients still list them
 	var all []string
 	for i := range o.Subsets {
 		s := &o.Subsets[i]
@@ -266,7 +268,7 @@ func endpointsCells(o *corev1.Endpoints, now time.Time) []any { //nolint:staticc
 	if len(o.Subsets) > 0 {
 		text = firstOf(all, 3)
 	}
-	return []any{o.Name, text, ago(o.CreationTimestamp.Time, now)}
+	return []any{text}
 }
 
 // firstOf returns the first n of a list, and how many more there are.
@@ -277,7 +279,7 @@ func firstOf(all []string, n int) string {
 	return fmt.Sprintf("%s + %d more...", strings.Join(all[:n], ","), len(all)-n)
 }
 
-func nodeCells(o *corev1.Node, now time.Time) []any {
+func nodeCells(o *corev1.Node) []any {
 	status := "Unknown"
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
@@ -311,26 +313,28 @@ func nodeCells(o *corev1.Node, now time.Time) []any {
 		kernel += " (" + info.Architecture + ")"
 	}
 	return []any{
-		o.Name, status, cmp.Or(strings.Join(sortedUnique(roles), ","), "<none>"), ago(o.CreationTimestamp.Time, now), info.KubeletVersion,
+		status, cmp.Or(strings.Join(sortedUnique(roles), ","), "<none>"), info.KubeletVersion,
 		address(corev1.NodeInternalIP), address(corev1.NodeExternalIP), cmp.Or(info.OSImage, "<unknown>"), kernel,
 		cmp.Or(info.ContainerRuntimeVersion, "<unknown>"),
 	}
 }
 
-func namespaceCells(o *corev1.Namespace, now time.Time) []any {
-	return []any{o.Name, string(o.Status.Phase), ago(o.CreationTimestamp.Time, now)}
+func namespaceCells(o *corev1.Namespace) []any {
+	return []any{string(o.Status.Phase)}
 }
 
-func configMapCells(o *corev1.ConfigMap, now time.Time) []any {
-	return []any{o.Name, len(o.Data) + len(o.BinaryData), ago(o.CreationTimestamp.Time, now)}
+func configMapCells(o *corev1.ConfigMap) []any {
+	if _, ok := o.Data["release"]; !ok && isReleaseName(o.Name) {
+		return []any{unknown} // the agent has removed it
+	}
+	return []any{len(o.Data) + len(o.BinaryData)}
 }
 
-func secretCells(o *corev1.Secret, now time.Time) []any {
-	return []any{o.Name, string(o.Type), len(o.Data), ago(o.CreationTimestamp.Time, now)}
-}
-
-func serviceAccountCells(o *corev1.ServiceAccount, now time.Time) []any {
-	return []any{o.Name, ago(o.CreationTimestamp.Time, now)}
+func secretCells(o *corev1.Secret) []any {
+	if o.Data == nil { // the agent has removed it, or there was none: the record does not say which
+		return []any{string(o.Type), unknown}
+	}
+	return []any{string(o.Type), len(o.Data)}
 }
 
 func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
@@ -348,7 +352,7 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(out, ",")
 }
 
-func volumeCells(o *corev1.PersistentVolume, now time.Time) []any {
+func volumeCells(o *corev1.PersistentVolume) []any {
 	claim := ""
 	if c := o.Spec.ClaimRef; c != nil {
 		claim = c.Namespace + "/" + c.Name
@@ -360,13 +364,13 @@ func volumeCells(o *corev1.PersistentVolume, now time.Time) []any {
 	size := o.Spec.Capacity[corev1.ResourceStorage]
 	class := cmp.Or(o.Annotations[corev1.BetaStorageClassAnnotation], o.Spec.StorageClassName)
 	return []any{
-		o.Name, size.String(), accessModes(o.Spec.AccessModes), string(o.Spec.PersistentVolumeReclaimPolicy), phase, claim, class,
-		deref(o.Spec.VolumeAttributesClassName, "<unset>"), o.Status.Reason, ago(o.CreationTimestamp.Time, now),
+		size.String(), accessModes(o.Spec.AccessModes), string(o.Spec.PersistentVolumeReclaimPolicy), phase, claim, class,
+		deref(o.Spec.VolumeAttributesClassName, "<unset>"), o.Status.Reason,
 		string(deref(o.Spec.VolumeMode, "<unset>")),
 	}
 }
 
-func claimCells(o *corev1.PersistentVolumeClaim, now time.Time) []any {
+func claimCells(o *corev1.PersistentVolumeClaim) []any {
 	phase, capacity, modes := string(o.Status.Phase), "", ""
 	if o.DeletionTimestamp != nil {
 		phase = "Terminating"
@@ -380,12 +384,11 @@ func claimCells(o *corev1.PersistentVolumeClaim, now time.Time) []any {
 		class = deref(o.Spec.StorageClassName, "")
 	}
 	return []any{
-		o.Name, phase, o.Spec.VolumeName, capacity, modes, class, deref(o.Spec.VolumeAttributesClassName, "<unset>"),
-		ago(o.CreationTimestamp.Time, now), string(deref(o.Spec.VolumeMode, "<unset>")),
+		phase, o.Spec.VolumeName, capacity, modes, class, deref(o.Spec.VolumeAttributesClassName, "<unset>"), string(deref(o.Spec.VolumeMode, "<unset>")),
 	}
 }
 
-func quotaCells(o *corev1.ResourceQuota, now time.Time) []any {
+func quotaCells(o *corev1.ResourceQuota) []any {
 	var names []string
 	for name := range o.Status.Hard {
 		names = append(names, string(name))
@@ -401,7 +404,7 @@ func quotaCells(o *corev1.ResourceQuota, now time.Time) []any {
 			requests = append(requests, text)
 		}
 	}
-	return []any{o.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), ago(o.CreationTimestamp.Time, now)}
+	return []any{strings.Join(requests, ", "), strings.Join(limits, ", ")}
 }
 
 func eventCells(o *corev1.Event, now time.Time) []any {
@@ -427,5 +430,5 @@ func eventCells(o *corev1.Event, now time.Time) []any {
 	if instance := cmp.Or(o.Source.Host, o.ReportingInstance); instance != "" {
 		source += ", " + instance
 	}
-	return []any{last, o.Type, o.Reason, target, o.InvolvedObject.FieldPath, source, strings.TrimSpace(o.Message), first, count, o.Name}
+	return []any{last, o.Type, o.Reason, target, o.InvolvedObject.FieldPath, source, strings.TrimSpace(o.Message), first, count}
 }

@@ -26,43 +26,42 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-func deploymentCells(o *appsv1.Deployment, now time.Time) []any {
+func deploymentCells(o *appsv1.Deployment) []any {
 	selector := "<invalid>"
 	if s, err := metav1.LabelSelectorAsSelector(o.Spec.Selector); err == nil {
 		selector = s.String()
 	}
 	names, images := containerCells(o.Spec.Template.Spec.Containers)
 	return []any{
-		o.Name, fmt.Sprintf("%d/%d", o.Status.ReadyReplicas, deref(o.Spec.Replicas, 0)), o.Status.UpdatedReplicas, o.Status.AvailableReplicas,
-		ago(o.CreationTimestamp.Time, now), names, images, selector,
+		fmt.Sprintf("%d/%d", o.Status.ReadyReplicas, deref(o.Spec.Replicas, 0)), o.Status.UpdatedReplicas, o.Status.AvailableReplicas, names, images, selector,
 	}
 }
 
-func replicaSetCells(o *appsv1.ReplicaSet, now time.Time) []any {
+func replicaSetCells(o *appsv1.ReplicaSet) []any {
 	names, images := containerCells(o.Spec.Template.Spec.Containers)
 	return []any{
-		o.Name, deref(o.Spec.Replicas, 0), o.Status.Replicas, o.Status.ReadyReplicas, ago(o.CreationTimestamp.Time, now), names, images,
+		deref(o.Spec.Replicas, 0), o.Status.Replicas, o.Status.ReadyReplicas, names, images,
 		metav1.FormatLabelSelector(o.Spec.Selector),
 	}
 }
 
-func statefulSetCells(o *appsv1.StatefulSet, now time.Time) []any {
+func statefulSetCells(o *appsv1.StatefulSet) []any {
 	names, images := containerCells(o.Spec.Template.Spec.Containers)
 	return []any{
-		o.Name, fmt.Sprintf("%d/%d", o.Status.ReadyReplicas, deref(o.Spec.Replicas, 0)), ago(o.CreationTimestamp.Time, now), names, images,
+		fmt.Sprintf("%d/%d", o.Status.ReadyReplicas, deref(o.Spec.Replicas, 0)), names, images,
 	}
 }
 
-func daemonSetCells(o *appsv1.DaemonSet, now time.Time) []any {
+func daemonSetCells(o *appsv1.DaemonSet) []any {
 	names, images := containerCells(o.Spec.Template.Spec.Containers)
 	return []any{
-		o.Name, o.Status.DesiredNumberScheduled, o.Status.CurrentNumberScheduled, o.Status.NumberReady, o.Status.UpdatedNumberScheduled,
-		o.Status.NumberAvailable, labels.FormatLabels(o.Spec.Template.Spec.NodeSelector), ago(o.CreationTimestamp.Time, now), names, images,
+		o.Status.DesiredNumberScheduled, o.Status.CurrentNumberScheduled, o.Status.NumberReady, o.Status.UpdatedNumberScheduled,
+		o.Status.NumberAvailable, labels.FormatLabels(o.Spec.Template.Spec.NodeSelector), names, images,
 		metav1.FormatLabelSelector(o.Spec.Selector),
 	}
 }
 
-func revisionCells(o *appsv1.ControllerRevision, now time.Time) []any {
+func revisionCells(o *appsv1.ControllerRevision) []any {
 	controller := "<none>"
 	if ref := metav1.GetControllerOf(o); ref != nil {
 		controller = strings.ToLower(ref.Kind)
@@ -71,7 +70,7 @@ func revisionCells(o *appsv1.ControllerRevision, now time.Time) []any {
 		}
 		controller += "/" + ref.Name
 	}
-	return []any{o.Name, controller, o.Revision, ago(o.CreationTimestamp.Time, now)}
+	return []any{controller, o.Revision}
 }
 
 func jobCells(o *batchv1.Job, now time.Time) []any {
@@ -91,7 +90,7 @@ func jobCells(o *batchv1.Job, now time.Time) []any {
 	}
 	names, images := containerCells(o.Spec.Template.Spec.Containers)
 	return []any{
-		o.Name, jobStatus(o), completions, took, ago(o.CreationTimestamp.Time, now), names, images, metav1.FormatLabelSelector(o.Spec.Selector),
+		jobStatus(o), completions, took, names, images, metav1.FormatLabelSelector(o.Spec.Selector),
 	}
 }
 
@@ -128,12 +127,12 @@ func cronJobCells(o *batchv1.CronJob, now time.Time) []any {
 	job := &o.Spec.JobTemplate.Spec
 	names, images := containerCells(job.Template.Spec.Containers)
 	return []any{
-		o.Name, o.Spec.Schedule, deref(o.Spec.TimeZone, "<none>"), suspend, len(o.Status.Active), last, ago(o.CreationTimestamp.Time, now),
+		o.Spec.Schedule, deref(o.Spec.TimeZone, "<none>"), suspend, len(o.Status.Active), last,
 		names, images, metav1.FormatLabelSelector(job.Selector),
 	}
 }
 
-func ingressCells(o *networkingv1.Ingress, now time.Time) []any {
+func ingressCells(o *networkingv1.Ingress) []any {
 	var hosts, addresses []string
 	more := false
 	for _, r := range o.Spec.Rules {
@@ -154,14 +153,13 @@ func ingressCells(o *networkingv1.Ingress, now time.Time) []any {
 		ports = "80, 443"
 	}
 	return []any{
-		o.Name, deref(o.Spec.IngressClassName, "<none>"), shown, strings.Join(sortedUnique(addresses), ","), ports, ago(o.CreationTimestamp.Time, now),
+		deref(o.Spec.IngressClassName, "<none>"), shown, strings.Join(sortedUnique(addresses), ","), ports,
 	}
 }
 
-func ingressClassCells(o *networkingv1.IngressClass, now time.Time) []any {
-	name := o.Name
+func ingressClassCells(o *networkingv1.IngressClass) []any {
 	if o.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true" {
-		name += " (default)"
+		o.Name += " (default)"
 	}
 	parameters := "<none>"
 	if p := o.Spec.Parameters; p != nil {
@@ -171,14 +169,14 @@ func ingressClassCells(o *networkingv1.IngressClass, now time.Time) []any {
 		}
 		parameters += "/" + p.Name
 	}
-	return []any{name, o.Spec.Controller, parameters, ago(o.CreationTimestamp.Time, now)}
+	return []any{o.Spec.Controller, parameters}
 }
 
-func networkPolicyCells(o *networkingv1.NetworkPolicy, now time.Time) []any {
-	return []any{o.Name, metav1.FormatLabelSelector(&o.Spec.PodSelector), ago(o.CreationTimestamp.Time, now)}
+func networkPolicyCells(o *networkingv1.NetworkPolicy) []any {
+	return []any{metav1.FormatLabelSelector(&o.Spec.PodSelector)}
 }
 
-func endpointSliceCells(o *discoveryv1.EndpointSlice, now time.Time) []any {
+func endpointSliceCells(o *discoveryv1.EndpointSlice) []any {
 	var ports, addresses []string
 	for _, p := range o.Ports {
 		switch {
@@ -194,12 +192,11 @@ func endpointSliceCells(o *discoveryv1.EndpointSlice, now time.Time) []any {
 		addresses = append(addresses, o.Endpoints[i].Addresses...)
 	}
 	return []any{
-		o.Name, string(o.AddressType), cmp.Or(firstOf(ports, 3), "<unset>"), cmp.Or(firstOf(addresses, 3), "<unset>"),
-		ago(o.CreationTimestamp.Time, now),
+		string(o.AddressType), cmp.Or(firstOf(ports, 3), "<unset>"), cmp.Or(firstOf(addresses, 3), "<unset>"),
 	}
 }
 
-func autoscalerCells(o *autoscalingv2.HorizontalPodAutoscaler, now time.Time) []any {
+func autoscalerCells(o *autoscalingv2.HorizontalPodAutoscaler) []any {
 	var targets []string
 	for i := range o.Spec.Metrics {
 		var status autoscalingv2.MetricStatus
@@ -219,8 +216,7 @@ func autoscalerCells(o *autoscalingv2.HorizontalPodAutoscaler, now time.Time) []
 		least = strconv.Itoa(int(*o.Spec.MinReplicas))
 	}
 	return []any{
-		o.Name, o.Spec.ScaleTargetRef.Kind + "/" + o.Spec.ScaleTargetRef.Name, shown, least, o.Spec.MaxReplicas, o.Status.CurrentReplicas,
-		ago(o.CreationTimestamp.Time, now),
+		o.Spec.ScaleTargetRef.Kind + "/" + o.Spec.ScaleTargetRef.Name, shown, least, o.Spec.MaxReplicas, o.Status.CurrentReplicas,
 	}
 }
 
@@ -297,7 +293,7 @@ func quantity(q *apiresource.Quantity) string {
 	return q.String()
 }
 
-func budgetCells(o *policyv1.PodDisruptionBudget, now time.Time) []any {
+func budgetCells(o *policyv1.PodDisruptionBudget) []any {
 	least, most := "N/A", "N/A"
 	if o.Spec.MinAvailable != nil {
 		least = o.Spec.MinAvailable.String()
@@ -305,11 +301,11 @@ func budgetCells(o *policyv1.PodDisruptionBudget, now time.Time) []any {
 	if o.Spec.MaxUnavailable != nil {
 		most = o.Spec.MaxUnavailable.String()
 	}
-	return []any{o.Name, least, most, o.Status.DisruptionsAllowed, ago(o.CreationTimestamp.Time, now)}
+	return []any{least, most, o.Status.DisruptionsAllowed}
 }
 
 // roleBindingCells serves ClusterRoleBindings too: they have the same fields.
-func roleBindingCells(o *rbacv1.RoleBinding, now time.Time) []any {
+func roleBindingCells(o *rbacv1.RoleBinding) []any {
 	var users, groups, accounts []string
 	for _, s := range o.Subjects {
 		switch s.Kind {
@@ -322,32 +318,32 @@ func roleBindingCells(o *rbacv1.RoleBinding, now time.Time) []any {
 		}
 	}
 	return []any{
-		o.Name, o.RoleRef.Kind + "/" + o.RoleRef.Name, ago(o.CreationTimestamp.Time, now), strings.Join(users, ", "), strings.Join(groups, ", "),
+		o.RoleRef.Kind + "/" + o.RoleRef.Name, strings.Join(users, ", "), strings.Join(groups, ", "),
 		strings.Join(accounts, ", "),
 	}
 }
 
-func storageClassCells(o *storagev1.StorageClass, now time.Time) []any {
+func storageClassCells(o *storagev1.StorageClass) []any {
 	return []any{
-		o.Name, o.Provisioner, string(deref(o.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
-		string(deref(o.VolumeBindingMode, storagev1.VolumeBindingImmediate)), deref(o.AllowVolumeExpansion, false), ago(o.CreationTimestamp.Time, now),
+		o.Provisioner, string(deref(o.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
+		string(deref(o.VolumeBindingMode, storagev1.VolumeBindingImmediate)), deref(o.AllowVolumeExpansion, false),
 	}
 }
 
-func leaseCells(o *coordinationv1.Lease, now time.Time) []any {
-	return []any{o.Name, deref(o.Spec.HolderIdentity, ""), ago(o.CreationTimestamp.Time, now)}
+func leaseCells(o *coordinationv1.Lease) []any {
+	return []any{deref(o.Spec.HolderIdentity, "")}
 }
 
-func priorityClassCells(o *schedulingv1.PriorityClass, now time.Time) []any {
-	return []any{o.Name, o.Value, o.GlobalDefault, ago(o.CreationTimestamp.Time, now), string(deref(o.PreemptionPolicy, ""))}
+func priorityClassCells(o *schedulingv1.PriorityClass) []any {
+	return []any{o.Value, o.GlobalDefault, string(deref(o.PreemptionPolicy, ""))}
 }
 
 func webhookCells(o *struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Webhooks          []struct{}
-}, now time.Time,
+},
 ) []any {
-	return []any{o.Name, len(o.Webhooks), ago(o.CreationTimestamp.Time, now)}
+	return []any{len(o.Webhooks)}
 }
 
 // apiService is the part of an APIService that its columns show.
@@ -361,7 +357,7 @@ type apiService struct {
 	}
 }
 
-func apiServiceCells(o *apiService, now time.Time) []any {
+func apiServiceCells(o *apiService) []any {
 	service, available := "Local", "Unknown"
 	if s := o.Spec.Service; s != nil {
 		service = s.Namespace + "/" + s.Name
@@ -374,10 +370,10 @@ func apiServiceCells(o *apiService, now time.Time) []any {
 			available += " (" + c.Reason + ")"
 		}
 	}
-	return []any{o.Name, service, available, ago(o.CreationTimestamp.Time, now)}
+	return []any{service, available}
 }
 
-func signingRequestCells(o *certificatesv1.CertificateSigningRequest, now time.Time) []any {
+func signingRequestCells(o *certificatesv1.CertificateSigningRequest) []any {
 	status := "Pending"
 	failed := false
 	for _, c := range o.Status.Conditions {
@@ -401,14 +397,14 @@ func signingRequestCells(o *certificatesv1.CertificateSigningRequest, now time.T
 		wanted = duration.HumanDuration(time.Duration(*s) * time.Second)
 	}
 	return []any{
-		o.Name, ago(o.CreationTimestamp.Time, now), cmp.Or(o.Spec.SignerName, "<none>"), o.Spec.Username, wanted, status,
+		cmp.Or(o.Spec.SignerName, "<none>"), o.Spec.Username, wanted, status,
 	}
 }
 
 func definitionCells(o *struct {
-	named
+	metav1.ObjectMeta `json:"metadata"`
 	definition
-}, _ time.Time,
+},
 ) []any {
 	var versions []string
 	for i := range o.Spec.Versions {
@@ -425,7 +421,7 @@ func definitionCells(o *struct {
 	}
 	n := &o.Spec.Names
 	return []any{
-		o.Metadata.Name, o.Spec.Scope, strings.Join(versions, ","), o.Metadata.CreationTimestamp.UTC().Format(time.RFC3339), o.Spec.Group, n.Kind,
+		o.Spec.Scope, strings.Join(versions, ","), o.CreationTimestamp.UTC().Format(time.RFC3339), o.Spec.Group, n.Kind,
 		strings.Join(n.ShortNames, ","), established,
 	}
 }

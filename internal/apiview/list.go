@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,9 +28,16 @@ func (v *View) get(w http.ResponseWriter, r *http.Request, res *resource, namesp
 	if err := l.check(res, r.URL.Query()); err != nil {
 		return err
 	}
-	o := l.find(res, namespace, name)
+	key := res.key(namespace, name)
+	o := l.find(key)
+	if o == nil && res.lost[key] {
+		return failure(http.StatusGone, metav1.StatusReasonGone, "%s %q existed, but its content is not in the record", res, name)
+	}
 	if o == nil {
 		return apierrors.NewNotFound(res.groupResource(), name)
+	}
+	if err := res.noteRedacted(w, r, slices.Values([]*object.Object{o})); err != nil {
+		return err
 	}
 	body, err := o.AppendJSON(nil)
 	if err != nil {
@@ -60,7 +68,7 @@ func (v *View) serveList(w http.ResponseWriter, r *http.Request, res *resource, 
 		return err
 	}
 	query := r.URL.Query()
-	s, err := newSelector(&res.kind, namespace, "", query)
+	s, err := newSelector(res, namespace, "", query)
 	if err != nil {
 		return err
 	}
@@ -74,6 +82,9 @@ func (v *View) serveList(w http.ResponseWriter, r *http.Request, res *resource, 
 	}
 	found, err := p.fill(s)
 	if err != nil {
+		return err
+	}
+	if err := res.noteRedacted(w, r, slices.Values(found)); err != nil {
 		return err
 	}
 	if f.yaml {
@@ -156,7 +167,7 @@ func (v *View) newPage(res *resource, query url.Values) (*page, error) {
 	if err != nil {
 		return nil, badRequest("invalid continue token: continue key is not valid: %v", err)
 	}
-	if at.Version != positionVersion || !strings.HasPrefix(at.Start, res.String()+"/") {
+	if at.Version != positionVersion || !strings.HasPrefix(at.Start, res.content.name+"/") {
 		return nil, badRequest("invalid continue token: continue key is not valid: of another API")
 	}
 	if p.list = res.listAt(at.ResourceVersion, l.shown); p.list == nil || at.Again != p.again {

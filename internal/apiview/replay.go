@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -30,7 +31,7 @@ type replay struct {
 	order []step // of all resources
 
 	mu      sync.Mutex
-	shown   map[*resource]int
+	shown   map[*content]int
 	now     time.Time     // of the change that was shown last
 	moved   chan struct{} // closed, and replaced, when another change is shown
 	watched chan struct{} // closed by the first watch
@@ -39,9 +40,9 @@ type replay struct {
 
 // step is the next change of a resource.
 type step struct {
-	resource *resource
-	version  uint64
-	time     time.Time // when it is shown
+	content *content
+	version uint64
+	time    time.Time // when it is shown
 }
 
 // Log collects what happened after a moment, for View.Follow. It keeps objects compressed.
@@ -69,7 +70,7 @@ func (l *Log) Add(v *timeline.Version) {
 	p := l.packers[v.Resource]
 	if p == nil {
 		plural, group, _ := strings.Cut(v.Resource, ".")
-		p = &packer{resource: &object.Resource{Group: group, Name: plural}}
+		p = &packer{resource: &object.Resource{Group: group, Name: plural}, redacted: map[*object.Object]bool{}}
 		l.packers[v.Resource] = p
 	}
 	if v.Kind != "" {
@@ -95,19 +96,25 @@ func (v *View) Follow(l *Log) error {
 	if v.replay != nil {
 		return errors.New("a view is replayed once")
 	}
-	v.replay = &replay{shown: map[*resource]int{}, now: v.now, moved: make(chan struct{}), watched: make(chan struct{})}
+	v.replay = &replay{shown: map[*content]int{}, now: v.now, moved: make(chan struct{}), watched: make(chan struct{})}
 	v.begin(l)
 	var common []step
 	var others [][]step
 	for _, r := range v.resources {
-		if err := r.follow(l.entries[r.String()]); err != nil {
+		if r.other != nil {
+			continue
+		}
+		if err := r.follow(l.entries[r.content.name]); err != nil {
 			return err
+		}
+		if p := l.packers[r.content.name]; p != nil {
+			maps.Copy(r.redacted, p.redacted)
 		}
 		var steps []step
 		for i := range r.log {
-			steps = append(steps, step{r, r.log[i].version, r.log[i].time})
+			steps = append(steps, step{r.content, r.log[i].version, r.log[i].time})
 		}
-		if timeline.InCommonHistory(r.String()) {
+		if timeline.InCommonHistory(r.content.name) {
 			common = append(common, steps...)
 		} else {
 			others = append(others, steps)
@@ -121,14 +128,14 @@ func (v *View) Follow(l *Log) error {
 func (v *View) begin(l *Log) {
 	definitions := l.definitions()
 	for name, p := range l.packers {
-		if slices.ContainsFunc(v.resources, func(r *resource) bool { return r.String() == name }) {
+		if slices.ContainsFunc(v.resources, func(r *resource) bool { return r.content.name == name }) {
 			continue
 		}
 		k, ok := kindOf(name, []*timeline.Version{&p.sample}, definitions[name])
 		if !ok {
 			continue
 		}
-		r := &resource{kind: k, columns: columnsOf(&k, definitions[name])}
+		r := newResource(name, &k, definitions[name])
 		first := slices.MinFunc(l.entries[name], func(a, b entry) int { return cmp.Compare(a.version, b.version) })
 		r.first.version = max(first.version, 2) - 1
 		if rv, _, ok := v.moment.ResourceVersion(); ok {
@@ -136,7 +143,7 @@ func (v *View) begin(l *Log) {
 		}
 		v.resources = append(v.resources, r)
 	}
-	v.sort()
+	v.addVersions()
 }
 
 // definitions returns the last definition of each custom resource.
@@ -201,7 +208,7 @@ func elsewhere(common, steps []step) bool {
 }
 
 // follow makes the log of a resource.
-func (r *resource) follow(entries []entry) error {
+func (r *content) follow(entries []entry) error {
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.version, b.version) })
 	if r.history == nil && len(entries) > 0 {
 		first := entries[0].history
@@ -253,14 +260,14 @@ func (v *View) list(r *resource) *list {
 	if p := v.replay; p != nil {
 		p.mu.Lock()
 		p.asked = time.Now()
-		shown = p.shown[r]
+		shown = p.shown[r.content]
 		p.mu.Unlock()
 	}
 	return r.list(shown)
 }
 
 // list returns the objects after a number of changes.
-func (r *resource) list(shown int) *list {
+func (r *content) list(shown int) *list {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from := &r.first
@@ -297,7 +304,7 @@ func (l *list) apply(c *change) {
 }
 
 // listAt returns the objects at a resourceVersion that a list had, nil if none of the changes that were shown leads to it.
-func (r *resource) listAt(version uint64, shown int) *list {
+func (r *content) listAt(version uint64, shown int) *list {
 	n, ok := r.after(version, shown)
 	if !ok {
 		return nil
@@ -309,7 +316,7 @@ func (r *resource) listAt(version uint64, shown int) *list {
 }
 
 // after returns how many changes have been shown up to a resourceVersion; false: it is before the moment.
-func (r *resource) after(version uint64, shown int) (int, bool) {
+func (r *content) after(version uint64, shown int) (int, bool) {
 	if version < r.first.version {
 		return 0, false
 	}
@@ -336,7 +343,7 @@ func (v *View) position(r *resource) (int, <-chan struct{}) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.shown[r], p.moved
+	return p.shown[r.content], p.moved
 }
 
 // noteWatch notes that a client watches.
@@ -406,7 +413,7 @@ func wait(ctx context.Context, d time.Duration) error {
 func (p *replay) show(s step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shown[s.resource]++
+	p.shown[s.content]++
 	if s.time.After(p.now) {
 		p.now = s.time
 	}

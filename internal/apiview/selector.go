@@ -3,6 +3,7 @@ package apiview
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,15 +18,15 @@ import (
 
 // selector selects the objects of a list or a watch.
 type selector struct {
-	kind      *kind
+	resource  *resource
 	namespace string // "": all
 	name      string // "": all
 	labels    labels.Selector
 	fields    fields.Selector
 }
 
-func newSelector(k *kind, namespace, name string, query url.Values) (*selector, error) {
-	s := &selector{kind: k, namespace: namespace, name: name}
+func newSelector(res *resource, namespace, name string, query url.Values) (*selector, error) {
+	s := &selector{resource: res, namespace: namespace, name: name}
 	var err error
 	if s.labels, err = labels.Parse(query.Get("labelSelector")); err != nil {
 		return nil, badRequest("%v", err)
@@ -34,7 +35,7 @@ func newSelector(k *kind, namespace, name string, query url.Values) (*selector, 
 		return nil, badRequest("%v", err)
 	}
 	for _, r := range s.fields.Requirements() {
-		if err := k.knows(r.Field); err != nil {
+		if err := res.knows(r.Field); err != nil {
 			return nil, err
 		}
 	}
@@ -67,6 +68,17 @@ func (s *selector) places(o *object.Object) bool {
 	return (s.namespace == "" || o.Ref.Namespace() == s.namespace) && (s.name == "" || o.Ref.Name() == s.name)
 }
 
+// placed returns those objects that have the namespace and the name that are asked for.
+func (s *selector) placed(objects iter.Seq[*object.Object]) iter.Seq[*object.Object] {
+	return func(yield func(*object.Object) bool) {
+		for o := range objects {
+			if s.places(o) && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
 // values returns the fields of an object that the selector asks for.
 func (s *selector) values(o *object.Object, body []byte) fields.Set {
 	set := fields.Set{}
@@ -79,9 +91,11 @@ func (s *selector) values(o *object.Object, body []byte) fields.Set {
 			set[r.Field] = o.Ref.Namespace()
 		default:
 			if content == nil {
-				_ = json.Unmarshal(body, &content) // the record's JSON has been read before
+				if served, err := s.resource.serve(body); err == nil { // an error is that of the answer
+					_ = json.Unmarshal(served, &content) // the record's JSON has been read before
+				}
 			}
-			set[r.Field] = s.kind.value(content, r.Field)
+			set[r.Field] = s.resource.value(content, r.Field)
 		}
 	}
 	return set

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
@@ -172,9 +171,7 @@ func (v *View) serveResource(w http.ResponseWriter, r *http.Request, group, vers
 		return nil, errNoResource()
 	}
 	for _, text := range res.warnings {
-		if header, err := utilnet.NewWarningHeader(299, "kubecdc", text); err == nil {
-			w.Header().Add("Warning", header)
-		}
+		warn(w, text)
 	}
 	if len(path) == 1 {
 		if isWatch || isTrue(r.URL.Query(), "watch") {

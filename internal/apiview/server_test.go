@@ -390,7 +390,7 @@ func TestListHasTheVersionOfTheMoment(t *testing.T) {
 	if !strings.Contains(w.Body.String(), `"metadata":{"resourceVersion":"109"}`) {
 		t.Error(w.Body)
 	}
-	if got := w.Header().Get("Warning"); got != `299 kubecdc "pods is \"uncertain\""` {
+	if got := w.Header().Get("Warning"); got != `299 - "pods is \"uncertain\""` {
 		t.Errorf("warning: %s", got)
 	}
 }

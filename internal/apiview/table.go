@@ -2,12 +2,14 @@ package apiview
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/util/jsonpath"
@@ -42,6 +44,7 @@ func (t *table) begin(b *bytes.Buffer, meta *metav1.ListMeta) {
 
 func (t *table) end(b *bytes.Buffer) { b.WriteString("]}") }
 
+// row writes the row of an object. The cells are the same in each version.
 func (t *table) row(b *bytes.Buffer, body []byte) error {
 	r := struct {
 		Cells      []any                      `json:"cells"`
@@ -59,36 +62,63 @@ func (t *table) row(b *bytes.Buffer, body []byte) error {
 	case "None":
 		r.Object = json.RawMessage("null")
 	case "Object":
-		r.Object = body
+		r.Object, err = t.resource.serve(body)
 	default:
-		if r.Object, err = metadataOf(body, t.version); err != nil {
-			return err
-		}
+		r.Object, err = metadataOf(body, t.version)
+	}
+	if err != nil {
+		return err
 	}
 	raw, err := json.Marshal(r)
 	b.Write(raw)
 	return err
 }
 
-// markDefault finds the default StorageClass of a list, the newest one: kube-apiserver marks it in lists, and in no other answer.
-func (t *table) markDefault(objects []*object.Object) error {
-	if t.resource.String() != "storageclasses.storage.k8s.io" {
-		return nil
+// arrange returns the objects of a list in the order of its rows, and marks the default of the list. kube-apiserver does so in lists, and in
+// no other answer.
+func (t *table) arrange(objects []*object.Object) ([]*object.Object, error) {
+	switch t.resource.String() {
+	case "storageclasses.storage.k8s.io":
+		return objects, t.markDefault(objects)
+	case "flowschemas.flowcontrol.apiserver.k8s.io":
+		return byPrecedence(objects)
 	}
+	return objects, nil
+}
+
+// markDefault finds the default StorageClass of a list, the newest one.
+func (t *table) markDefault(objects []*object.Object) error {
 	var newest metav1.Time
-	for _, o := range objects {
-		body, err := o.AppendJSON(nil)
-		if err != nil {
-			return err
-		}
-		var class metav1.PartialObjectMetadata
-		if json.Unmarshal(body, &class) != nil {
-			continue // a redacted value has another type than the field
-		}
+	return eachAs(objects, func(_ *object.Object, class *metav1.PartialObjectMetadata) {
 		isDefault := class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" ||
 			class.Annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true"
 		if isDefault && (t.marked == "" || class.CreationTimestamp.After(newest.Time)) {
 			t.marked, newest = class.Name, class.CreationTimestamp
+		}
+	})
+}
+
+// byPrecedence returns FlowSchemas in the order in which they are matched.
+func byPrecedence(objects []*object.Object) ([]*object.Object, error) {
+	precedence := map[*object.Object]int32{}
+	err := eachAs(objects, func(o *object.Object, schema *flowcontrolv1.FlowSchema) {
+		precedence[o] = schema.Spec.MatchingPrecedence
+	})
+	sorted := slices.Clone(objects) // by name
+	slices.SortStableFunc(sorted, func(a, b *object.Object) int { return cmp.Compare(precedence[a], precedence[b]) })
+	return sorted, err
+}
+
+// eachAs calls do with each object as a Go type, except those of which a redacted value has another type than the field.
+func eachAs[T any](objects []*object.Object, do func(*object.Object, *T)) error {
+	var body []byte
+	for _, o := range objects {
+		var err error
+		if body, err = o.AppendJSON(body[:0]); err != nil {
+			return err
+		}
+		if typed := new(T); json.Unmarshal(body, typed) == nil {
+			do(o, typed)
 		}
 	}
 	return nil
@@ -267,10 +297,13 @@ func customCell(path *jsonpath.JSONPath, content map[string]any, kind string, no
 	return nil
 }
 
+// unknown is the cell of a value that the record does not have.
+const unknown = "<unknown>"
+
 // ago returns how long before now a time was, as kubectl prints it.
 func ago(at, now time.Time) string {
 	if at.IsZero() {
-		return "<unknown>"
+		return unknown
 	}
 	return duration.HumanDuration(now.Sub(at))
 }

@@ -62,7 +62,7 @@ func TestTables(t *testing.T) {
 			"Name | Ready | Up-to-date | Available | Age | +Containers | +Images | +Selector",
 			"web | 1/2 | 2 | 1 | 120m | app,log | web:1,log:2 | app=web",
 		},
-		"/api/v1/secrets":                          {"Name | Type | Data | Age", "hashed | Opaque | 2 | 120m", "removed | Opaque | 0 | 120m"},
+		"/api/v1/secrets":                          {"Name | Type | Data | Age", "hashed | Opaque | 2 | 120m", "removed | Opaque | <unknown> | 120m"},
 		"/apis/rbac.authorization.k8s.io/v1/roles": {"Name | Created At", "reader | 2026-11-20T12:00:00Z"},
 		"/apis/demo.example.com/v1/widgets": {
 			"Name | Color | +Size | Ready | Made", "cog | blue | <nil> | <nil> | 120m", "gear | red | 7 | True | 120m",

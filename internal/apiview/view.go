@@ -24,14 +24,26 @@ type View struct {
 	replay    *replay     // of what follows the moment; nil: nothing
 }
 
-// resource is the objects of one resource.
+// resource is the objects of one resource in one API version.
 type resource struct {
 	kind
+	*content
+	columns *columns
+	other   *otherVersion // nil: objects are served as they are in the record
+}
+
+// content is the objects of one resource of the record. The versions in which it is served share it.
+type content struct {
+	name     string   // as the record has it: "events", "deployments.apps"
 	first    list     // of the moment
 	log      []change // what a replay shows after it, by resourceVersion
 	warnings []string
-	columns  *columns
 	history  *uint32 // how often etcd had been restored, nil: there are no objects
+	// redacted has the objects that Version.Redacted reports, of the moment and of the log. The value
+	// is true for a release of Helm.
+	redacted map[*object.Object]bool
+	// lost has the keys of objects of the moment whose content is not in the record.
+	lost map[string]bool
 
 	mu   sync.Mutex
 	last *list // the newest one that was asked for; nil: first
@@ -76,7 +88,7 @@ func NewView(s *timeline.State, o Options) *View {
 		if !ok {
 			continue
 		}
-		r := &resource{kind: k, columns: columnsOf(&k, crds[name])}
+		r := newResource(name, &k, crds[name])
 		r.add(versions)
 		for i := range scopes {
 			if scopes[i].Resource != name {
@@ -93,8 +105,13 @@ func NewView(s *timeline.State, o Options) *View {
 		r.first.version = max(r.first.version, 1)
 		v.resources = append(v.resources, r)
 	}
-	v.sort()
+	v.addVersions()
 	return v
+}
+
+func newResource(name string, k *kind, crd *definition) *resource {
+	c := &content{name: name, redacted: map[*object.Object]bool{}, lost: map[string]bool{}}
+	return &resource{kind: *k, content: c, columns: columnsOf(k, crd)}
 }
 
 func (v *View) sort() {
@@ -105,11 +122,13 @@ func (v *View) sort() {
 
 // add packs the objects of the resource.
 func (r *resource) add(versions []*timeline.Version) {
-	p := &packer{resource: &object.Resource{Group: r.group, Version: r.apiVersion, Name: r.plural, Kind: r.name, Namespaced: r.namespaced}}
-	lost := 0
+	p := &packer{
+		resource: &object.Resource{Group: r.group, Version: r.apiVersion, Name: r.plural, Kind: r.kind.name, Namespaced: r.namespaced},
+		redacted: r.redacted,
+	}
 	for _, v := range versions {
 		if v.After == nil {
-			lost++
+			r.lost[object.NewRef(p.resource, v.Namespace, v.Name, v.UID).Key] = true
 			continue
 		}
 		o := p.pack(v, v.After)
@@ -119,14 +138,15 @@ func (r *resource) add(versions []*timeline.Version) {
 		r.first.objects = append(r.first.objects, o)
 	}
 	slices.SortFunc(r.first.objects, func(a, b *object.Object) int { return strings.Compare(a.Ref.Key, b.Ref.Key) })
-	if lost > 0 {
-		r.warnings = append(r.warnings, strconv.Itoa(lost)+" "+r.String()+" existed whose content is not in the record")
+	if len(r.lost) > 0 {
+		r.warnings = append(r.warnings, strconv.Itoa(len(r.lost))+" "+r.String()+" existed whose content is not in the record")
 	}
 }
 
 // packer packs the objects of one resource.
 type packer struct {
 	resource *object.Resource
+	redacted map[*object.Object]bool // as content.redacted
 	codec    *object.Codec
 	sample   timeline.Version // the last one, without its content; only a Log sets it
 }
@@ -138,12 +158,24 @@ func (p *packer) pack(v *timeline.Version, body []byte) *object.Object {
 	if p.codec == nil {
 		p.codec = object.NewCodec(body)
 	}
-	return object.New(object.NewRef(p.resource, v.Namespace, v.Name, v.UID), number(v.ResourceVersion), 0, p.codec, body)
+	o := object.New(object.NewRef(p.resource, v.Namespace, v.Name, v.UID), number(v.ResourceVersion), 0, p.codec, body)
+	if v.Redacted() {
+		p.redacted[o] = isRelease(v)
+	}
+	return o
+}
+
+// key returns the key of an object of the content.
+func (r *content) key(namespace, name string) string {
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
+	return r.name + "/" + name
 }
 
 // find returns an object, nil if it does not exist.
-func (l *list) find(r *resource, namespace, name string) *object.Object {
-	i, ok := l.index(object.NewRef(&object.Resource{Group: r.group, Name: r.plural}, namespace, name, "").Key)
+func (l *list) find(key string) *object.Object {
+	i, ok := l.index(key)
 	if !ok {
 		return nil
 	}

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"sort"
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -28,7 +30,7 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 		return nil, err
 	}
 	query := r.URL.Query()
-	s, err := newSelector(&res.kind, namespace, name, query)
+	s, err := newSelector(res, namespace, name, query)
 	if err != nil {
 		return nil, err
 	}
@@ -46,12 +48,15 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 	if err != nil {
 		return nil, err
 	}
+	if err := res.noteRedacted(w, r, s.placed(maps.Keys(res.redacted))); err != nil {
+		return nil, err
+	}
 	to, err := openStream(w, r)
 	if err != nil {
 		return nil, err
 	}
 	if lacks != nil {
-		writeWatchError(to, lacks)
+		to.fail(lacks)
 		to.close()
 		return nil, nil
 	}
@@ -63,8 +68,9 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 		err = o.detach(out)
 	}
 	if err != nil {
+		to.fail(err)
 		to.close()
-		return nil, nil //nolint:nilerr // the client has gone
+		return nil, nil //nolint:nilerr // the client has it, or has gone
 	}
 	if v.replay == nil {
 		return o, nil
@@ -81,13 +87,16 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 	return o, nil
 }
 
-// writeWatchError answers with an error as kube-apiserver does after it has accepted a watch: as its only event.
-func writeWatchError(to io.Writer, err error) {
+// fail writes an error that has a Status as kube-apiserver does after it has accepted a watch: as the last event.
+func (s *stream) fail(err error) {
+	if known := apierrors.APIStatus(nil); !errors.As(err, &known) {
+		return
+	}
 	event, _ := json.Marshal(struct { // texts and numbers
 		Type   string        `json:"type"`
 		Object metav1.Status `json:"object"`
 	}{"ERROR", statusOf(err)})
-	_, _ = to.Write(append(event, '\n')) // the client has gone
+	_, _ = s.Write(append(event, '\n')) // the client has gone
 }
 
 // openWatch is a watch whose client has the objects that exist. That of a moment, which has no changes, must not refer to the View: a Server
@@ -148,7 +157,8 @@ func (o *openWatch) run() {
 	for {
 		more, err := o.changes()
 		if err != nil {
-			return // the client has gone
+			o.fail(err)
+			return // the client has it, or has gone
 		}
 		o.flush()
 		select {
@@ -304,7 +314,7 @@ func (o *watchWriter) bookmark(annotations map[string]string) error {
 // mark returns the object of a bookmark.
 func (o *watchWriter) mark(annotations map[string]string) []byte {
 	res := o.answer.resource
-	mark := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: res.name, APIVersion: res.groupVersion()}}
+	mark := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: res.kind.name, APIVersion: res.groupVersion()}}
 	mark.ResourceVersion, mark.Annotations = object.FormatVersion(o.version), annotations
 	body, _ := json.Marshal(mark) // texts
 	return body

@@ -130,16 +130,20 @@ func compareVersions(a, b *Version) int {
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 
-// Redacted reports whether a redacted value shows in the object, or it is a Secret without values. Values that are left out
-// elsewhere do not show.
+// Redacted reports whether a redacted value shows in the object, or it is a Secret without values, or a release that Helm stores in a
+// ConfigMap without its content. Values that are left out elsewhere do not show.
 func (v *Version) Redacted() bool {
 	if bytes.Contains(v.After, []byte(`"hmac-sha256:`)) {
 		return true
 	}
-	if v.Resource != "secrets" || v.After == nil {
+	isRelease := v.Resource == "configmaps" && strings.HasPrefix(v.Name, "sh.helm.release.v1.")
+	if v.After == nil || v.Resource != "secrets" && !isRelease {
 		return false
 	}
-	var values struct{ Data, StringData json.RawMessage }
+	var values struct{ Data, StringData map[string]json.RawMessage }
 	_ = json.Unmarshal(v.After, &values) // impossible to fail: it came from JSON
+	if isRelease {
+		return values.Data["release"] == nil
+	}
 	return values.Data == nil && values.StringData == nil
 }

@@ -482,12 +482,15 @@ func TestDeadLetterThatIsReadInAnotherForm(t *testing.T) {
 	}
 }
 
-// A Secret without values counts as redacted, whatever else it has.
+// A Secret without values counts as redacted, whatever else it has. So does a release of Helm in a ConfigMap.
 func TestRedacted(t *testing.T) {
 	for _, c := range []struct {
 		resource, object string
 		want             bool
 	}{
+		{"configmaps/sh.helm.release.v1.web.v1", `{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{}}`, true},
+		{"configmaps/sh.helm.release.v1.web.v1", `{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{"release":"H4s"}}`, false},
+		{"configmaps/sh.helm.release.v1.web.v1", ``, false},
 		{"secrets", `{"metadata":{"name":"a"},"type":"Opaque"}`, true},
 		{"secrets", `{"metadata":{"labels":{"data":"x"},"annotations":{"stringData":"x"}}}`, true},
 		{"secrets", `{"data":{"k":"hmac-sha256:00c0ffee:x"}}`, true},
@@ -497,7 +500,8 @@ func TestRedacted(t *testing.T) {
 		{"configmaps", `{"metadata":{"name":"a"}}`, false},
 		{"configmaps", `{"data":{"k":"hmac-sha256:00c0ffee:x"}}`, true},
 	} {
-		v := &timeline.Version{Object: consume.Object{Resource: c.resource}}
+		resource, name, _ := strings.Cut(c.resource, "/")
+		v := &timeline.Version{Object: consume.Object{Resource: resource, Name: name}}
 		if c.object != "" {
 			v.After = []byte(c.object)
 		}

@@ -1,0 +1,54 @@
+package apiview
+
+import (
+	"encoding/json"
+	"iter"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// isRelease reports whether a redacted object is a release that Helm stores, in a Secret or, with its
+// other driver, in a ConfigMap.
+func isRelease(v *timeline.Version) bool {
+	var o struct{ Type any }
+	_ = json.Unmarshal(v.After, &o) // impossible to fail: it came from JSON
+	return v.Resource == "secrets" && o.Type == "helm.sh/release.v1" || v.Resource == "configmaps" && isReleaseName(v.Name)
+}
+
+// isReleaseName reports whether a Secret or ConfigMap has the name of a release of Helm.
+func isReleaseName(name string) bool { return strings.HasPrefix(name, "sh.helm.release.v1.") }
+
+// noteRedacted adds a warning to an answer that has redacted objects. It returns an error if Helm asks
+// for its releases: Helm leaves out those that it cannot read, and shows none.
+func (r *resource) noteRedacted(w http.ResponseWriter, request *http.Request, objects iter.Seq[*object.Object]) error {
+	if len(r.redacted) == 0 {
+		return nil
+	}
+	has := false
+	for o := range objects {
+		release, redacted := r.redacted[o]
+		if release && strings.HasPrefix(request.UserAgent(), "Helm/") {
+			return failure(http.StatusGone, metav1.StatusReasonGone, "the record has no content of Helm's releases: the agent redacts "+
+				"Secrets. It captures them from the time on at which its configuration has redaction.secrets: false; everybody who reads the "+
+				"bus can then read all Secrets. To see the objects of a release, use kubectl get all -l app.kubernetes.io/instance=RELEASE")
+		}
+		has = has || redacted
+	}
+	if has {
+		warn(w, r.String()+": some objects have redacted values, which are missing or replaced by hashes")
+	}
+	return nil
+}
+
+// warn adds a warning that clients show to people.
+func warn(w http.ResponseWriter, text string) {
+	if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
+		w.Header().Add("Warning", header)
+	}
+}
