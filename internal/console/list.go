@@ -58,7 +58,7 @@ func labelsBy(key string, ms []member) [][]byte {
 // arrays adds the changes between two lists. It pairs elements by their merge key, or else so that the changes are fewest.
 // Elements that stayed come first, then the removed ones, the added ones and a change of the order.
 func (d *differ) arrays(as, bs []member, depth int) error {
-	if la, lb := mergeLabels(as, bs); la != nil && len(as) > 0 && len(bs) > 0 {
+	if la, lb := mergeLabels(as, bs); la != nil && len(as)+len(bs) > 0 {
 		return d.keyed(as, bs, la, lb, depth)
 	}
 	return d.positional(as, bs, depth)
