@@ -22,7 +22,7 @@ type fieldChange struct {
 // compare returns the values of the path in the object before a version and in that after it.
 //
 // An element of a list that is named by its label, or found by [*], is the same one wherever it
-// stands. So a value of it is not changed if other elements come, go, or change their names.
+// stands. So other elements may come, go, or change their names without a change of its values.
 func (p Path) compare(before, after json.RawMessage) fieldChange {
 	was, is := p.find(before), p.find(after)
 	c := fieldChange{isThere: len(was.values)+len(is.values) > 0, isChange: !maps.Equal(was.values, is.values)}
