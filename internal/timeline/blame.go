@@ -308,7 +308,7 @@ func (o *origins) markBegin(n *yaml.Node, lines []Line, at int) {
 	o.mark(n, lines)
 }
 
-// isAt reports whether the lines of the text are those from an index on, but for their indentation.
+// isAt reports whether the lines of the text are those from an index on. Indentation is ignored.
 func (o *origins) isAt(lines []Line, at int) bool {
 	if o.lines == nil || at+len(o.lines) > len(lines) {
 		return false
