@@ -32,7 +32,7 @@ its own time.
   kubecdc blame deploy web -n shop --at 14:05 -o wide
   kubecdc blame cm/settings -n shop -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at, err := parseMoment("at", f.at)
+			at, err := parseMoment("at", f.at, stderr)
 			if err != nil {
 				return err
 			}

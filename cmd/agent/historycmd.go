@@ -60,7 +60,7 @@ also that of its beginning; gaps inside it are listed.`,
 			if len(args) == 0 {
 				return usageError{errors.New("history: name resources (deploy/web, pods, deployments.apps), or all")}
 			}
-			span, err := f.span()
+			span, err := f.span(stderr)
 			if err != nil {
 				return err
 			}
@@ -84,20 +84,20 @@ also that of its beginning; gaps inside it are listed.`,
 }
 
 // span parses the flags that select versions.
-func (f *historyFlags) span() (*answer.Span, error) {
+func (f *historyFlags) span(stderr io.Writer) (*answer.Span, error) {
 	var s answer.Span
 	var err error
 	if s.Filters, err = f.filters(); err != nil {
 		return nil, usageError{err}
 	}
 	if f.since != "" {
-		since, err := parseMoment("since", f.since)
+		since, err := parseMoment("since", f.since, stderr)
 		if err != nil {
 			return nil, err
 		}
 		s.Since = &since
 	}
-	if s.Until, err = parseMoment("until", f.until); err != nil {
+	if s.Until, err = parseMoment("until", f.until, stderr); err != nil {
 		return nil, err
 	}
 	if s.Since != nil && s.Since.After(s.Until) {
