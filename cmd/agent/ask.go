@@ -34,7 +34,9 @@ type askFlags struct {
 
 const momentHelp = `A moment is a time (2026-11-20T14:05:00Z, 14:05, 'yesterday 14:05'), the beginning of a day (2026-11-20, yesterday),
 how long ago (2h, 7d), a resourceVersion (rv:48211; rv:48211/h1 after etcd was restored once), or now. Times are those
-at which the agent observed a change.`
+at which the agent observed a change. Without an offset, they are in the local time zone (--tz, $TZ). If clocks were put
+back, a time that exists twice is the first; if they were put forward, one that does not exist is when that happened.
+Standard error says so.`
 
 const certaintyHelp = `Standard error says how certain the answer is, JSON has it as fields: exact; late, if the agent or the bus was away
 around the moment; uncertain, inside a gap of the record; unknown, before the first snapshot, after the end of the
@@ -153,11 +155,13 @@ func (f *askFlags) agentConfig() (*config.Config, error) {
 	return (&agent.Options{Config: f.bus.Config, Overrides: f.bus.Overrides}).LoadConfig()
 }
 
-// parseMoment parses the moment of a flag.
-func parseMoment(flag, text string) (timeline.Moment, error) {
-	m, err := timeline.ParseMoment(text, time.Now())
+// parseMoment parses the moment of a flag. It says on stderr how a time is read that does not exist, or exists twice.
+func parseMoment(flag, text string, stderr io.Writer) (timeline.Moment, error) {
+	now := time.Now()
+	m, err := timeline.ParseMoment(text, now)
 	if err != nil {
-		err = usageError{fmt.Errorf("--%s: %w", flag, err)}
+		return m, usageError{fmt.Errorf("--%s: %w", flag, err)}
 	}
-	return m, err
+	remark(stderr, text, now)
+	return m, nil
 }

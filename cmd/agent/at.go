@@ -64,10 +64,12 @@ func (e exitCode) Error() string { return fmt.Sprintf("the command ended with ex
 
 // runAt runs a command against the state of a moment.
 func runAt(ctx context.Context, f *serveFlags, moment string, command []string, stdout, stderr io.Writer) error {
-	at, err := timeline.ParseMoment(moment, time.Now())
+	now := time.Now()
+	at, err := timeline.ParseMoment(moment, now)
 	if err != nil {
 		return usageError{err}
 	}
+	remark(stderr, moment, now)
 	path, err := exec.LookPath(command[0])
 	if err != nil {
 		return usageError{fmt.Errorf("at: %w", err)}

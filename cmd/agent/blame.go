@@ -22,7 +22,8 @@ func newBlameCommand(stdout, stderr io.Writer) *cobra.Command {
 
 "<=" before a time: the value was there by then. The version that set it is not in the record: it is older than the
 record, was withheld by a filter, or is in a gap. "?": who set it is not known. An element that is inserted into a list
-is new, and those after it keep their lines.
+is new, and those after it keep their lines. In a text of several lines, such as a file in a ConfigMap, each line has
+its own time.
 
 ` + momentHelp + `
 
@@ -31,7 +32,7 @@ is new, and those after it keep their lines.
   kubecdc blame deploy web -n shop --at 14:05 -o wide
   kubecdc blame cm/settings -n shop -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at, err := parseMoment("at", f.at)
+			at, err := parseMoment("at", f.at, stderr)
 			if err != nil {
 				return err
 			}

@@ -73,7 +73,7 @@ Lease, which are never captured, are left out: standard error names them.
 
 // diff prints the differences between two moments.
 func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Writer) error {
-	from, to, err := parseMoments(args)
+	from, to, err := parseMoments(args, stderr)
 	if err != nil {
 		return usageError{err}
 	}
@@ -106,14 +106,22 @@ func (f *diffFlags) findCluster() (*answer.Cluster, error) {
 }
 
 // parseMoments parses the first two arguments. to is nil for the running cluster.
-func parseMoments(args []string) (from timeline.Moment, to *timeline.Moment, err error) {
+func parseMoments(args []string, stderr io.Writer) (from timeline.Moment, to *timeline.Moment, err error) {
 	if args[0] == answer.Live {
 		return from, nil, errors.New("live: it can only be the second moment (kubecdc diff 14:00 live)")
 	}
 	now := time.Now()
-	if from, err = timeline.ParseMoment(args[0], now); err != nil || args[1] == answer.Live {
+	from, err = timeline.ParseMoment(args[0], now)
+	if err != nil {
 		return from, nil, err
 	}
+	remark(stderr, args[0], now)
+	if args[1] == answer.Live {
+		return from, nil, nil
+	}
 	second, err := timeline.ParseMoment(args[1], now)
+	if err == nil {
+		remark(stderr, args[1], now)
+	}
 	return from, &second, err
 }

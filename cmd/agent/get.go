@@ -54,7 +54,7 @@ lack such a value are left out too.
 			case f.forApply && !f.output.variable && f.output.Name != printer.Table && f.output.Name != printer.YAML:
 				return usageError{fmt.Errorf("--for-apply prints YAML, got -o %s", f.output.Name)}
 			}
-			at, err := parseMoment("at", f.at)
+			at, err := parseMoment("at", f.at, stderr)
 			if err != nil {
 				return err
 			}

@@ -53,11 +53,15 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 			"An environment variable sets each flag that the command line does not set: KUBECDC_DATA_DIR for --data-dir.\n\n" +
 			"Exit codes: 0: success; 1: failure; 2: wrong arguments or configuration;\n" +
 			"3: the answer is not exact, but --exact is set.",
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Args:              oneOfItsCommands,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return readVariables(cmd) },
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          oneOfItsCommands,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			err := readVariables(cmd)
+			useTimeZone(cmd)
+			return err
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -123,7 +123,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 	if levels := config.LogLevel("").Values(); !slices.Contains(levels, f.logLevel) {
 		return usageError{fmt.Errorf("--log-level: must be one of %s, got %q", strings.Join(levels, ", "), f.logLevel)}
 	}
-	o, err := f.options()
+	o, err := f.options(stderr)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (f *replayFlags) sourceFile() string {
 }
 
 // options parses the flags.
-func (f *replayFlags) options() (*replay.Options, error) {
+func (f *replayFlags) options(stderr io.Writer) (*replay.Options, error) {
 	switch {
 	case f.from == "":
 		return nil, usageError{errors.New("--from is missing: name the moment at which to begin, such as --from 1h")}
@@ -228,7 +228,7 @@ func (f *replayFlags) options() (*replay.Options, error) {
 	}
 	o := &replay.Options{Refused: relay.Refused(f.refused), Cluster: f.cluster}
 	var err error
-	if o.From, o.To, err = readSpan(f.from, f.to); err != nil {
+	if o.From, o.To, err = readSpan(f.from, f.to, stderr); err != nil {
 		return nil, err
 	}
 	if o.Speed, err = readSpeed(f.speed); err != nil {
@@ -258,7 +258,7 @@ func (f *replayFlags) options() (*replay.Options, error) {
 }
 
 // readSpan parses --from and --to of a replay.
-func readSpan(from, to string) (first, last timeline.Moment, err error) {
+func readSpan(from, to string, stderr io.Writer) (first, last timeline.Moment, err error) {
 	now := time.Now()
 	if first, err = timeline.ParseMoment(from, now); err != nil {
 		return first, last, usageError{fmt.Errorf("--from: %w", err)}
@@ -272,6 +272,8 @@ func readSpan(from, to string) (first, last timeline.Moment, err error) {
 	case first.After(last):
 		return first, last, usageError{fmt.Errorf("--from %s is after --to %s: exchange them", first, last)}
 	}
+	remark(stderr, from, now)
+	remark(stderr, to, now)
 	return first, last, nil
 }
 
@@ -299,7 +301,8 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--position %w", err)}
 	}
-	if o.From, o.To, err = readSpan(p.Moments()); err != nil {
+	begin, end := p.Moments()
+	if o.From, o.To, err = readSpan(begin, end, io.Discard); err != nil {
 		return nil, errors.Join(fmt.Errorf("--position %s: %w", f.position, err), p.Close())
 	}
 	return p, nil

@@ -93,7 +93,7 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	if f.maxMoments < 1 || f.maxMoments > 1000 {
 		return usageError{fmt.Errorf("--max-moments: must be between 1 and 1000, got %d", f.maxMoments)}
 	}
-	at, to, speed, err := f.span()
+	at, to, speed, err := f.span(stderr)
 	if err != nil {
 		return err
 	}
@@ -135,12 +135,12 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 }
 
 // span returns the moment to serve, the end of the replay that follows (nil without a replay), and its speed (0 for no pauses).
-func (f *serveFlags) span() (at timeline.Moment, to *timeline.Moment, speed float64, err error) {
+func (f *serveFlags) span(stderr io.Writer) (at timeline.Moment, to *timeline.Moment, speed float64, err error) {
 	if f.from == "" {
-		at, err = parseMoment("at", f.at)
+		at, err = parseMoment("at", f.at, stderr)
 		return at, nil, 0, err
 	}
-	at, end, err := readSpan(f.from, f.to)
+	at, end, err := readSpan(f.from, f.to, stderr)
 	if err != nil {
 		return at, nil, 0, err
 	}

@@ -66,7 +66,7 @@ generation and managedFields are not shown, because they change with every updat
 
 At a terminal, lines are cut to its width and long values are folded. The reads of a snapshot are counted instead of
 listed (--op read or -o wide lists them). In a pipe nothing is cut. Progress events are shown only with -o wide, json or
-yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times are in the local time zone ($TZ).`,
+yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times are in the local time zone (--tz, $TZ).`,
 		Example: `  kubecdc tail                                      # what happens from now on
   kubecdc tail deploy,cm -n shop --diff             # what changes in Deployments and ConfigMaps of a namespace
   kubecdc tail pods -l app=web --op deleted --since 1h
@@ -181,6 +181,7 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 	if err != nil {
 		return nil, false, usageError{err}
 	}
+	remark(stderr, f.since, time.Now())
 	if f.Bus == "-" || f.Bus == "stdin:" {
 		return consume.NewLines("standard input", stdin, q), true, nil
 	}

@@ -17,6 +17,7 @@ import (
 // addBus adds the flags for the location of the bus and for the credentials of the reader.
 func (f *tailFlags) addBus(cmd *cobra.Command) {
 	addOverrides(cmd, &f.Overrides)
+	addTimeZone(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.Bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, kafka://host:port/topic,"+f.otherForms()+"\n"+
 		"(default: the bus of a kubecdc that runs here, else "+agent.DefaultBus+")")

@@ -2,5 +2,12 @@ package answer
 
 import "encoding/json"
 
-// Of returns a copy of object that has only the value of the path. It returns nil if the object lacks the value.
-func (p Path) Of(object json.RawMessage) json.RawMessage { return p.of(object) }
+// Compare returns the objects before and after a version, reduced to the values of the path, and
+// whether these differ.
+func (p Path) Compare(before, after json.RawMessage) (was, is json.RawMessage, isChange bool) {
+	c := p.compare(before, after)
+	return c.before, c.after, c.isChange
+}
+
+// Near returns the paths in an object that are similar to the path.
+func (p Path) Near(object json.RawMessage) []string { return p.near([]json.RawMessage{object}) }

@@ -21,7 +21,7 @@ import (
 type Span struct {
 	Since *timeline.Moment // nil for the beginning of the record
 	Until timeline.Moment
-	Field Path // if set, only versions in which the value at this path changed
+	Filters
 }
 
 // History prints the versions of objects while it reads them.
@@ -33,7 +33,9 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	if q.Record.Partitioned && q.Record.Since.IsZero() {
 		fmt.Fprintln(q.Stderr, "Kafka has no index of objects, so all its records are read; --since with a time reads less.")
 	}
-	h := &historian{q: q, Span: s, last: map[objectKey]json.RawMessage{}, named: map[string]bool{}, clusters: Clusters{}}
+	h := &historian{
+		q: q, Span: s, last: map[objectKey]json.RawMessage{}, named: map[string]bool{}, clusters: Clusters{}, paths: newSought(&s.Filters),
+	}
 	o := console.Options{Wide: q.Format.Wide(), Reads: true, Cluster: h.clusterOf}
 	if q.Format.Name != printer.Table {
 		o.View = console.Diff
@@ -70,6 +72,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	}
 	q.say(&sure)
 	h.sayGaps()
+	h.sayHidden()
 	if len(h.clusters) > 1 {
 		fmt.Fprintf(q.Stderr, "These are versions of several clusters (lines without a cluster: %s); %s selects one of: %s\n",
 			h.clusters.label(h.first), h.clusters.flags("cluster"), strings.Join(h.clusters.labels(), ", "))
@@ -81,7 +84,12 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 			}
 			return q.judge(&sure)
 		}
-		fmt.Fprintf(q.Stderr, "No versions found in this span; the record has %d others of these objects.\n", h.versions)
+		if h.hidden.total() == 0 {
+			fmt.Fprintf(q.Stderr, "No versions found in this span; the record has %d others of these objects.\n", h.versions)
+		}
+	}
+	if err := h.paths.missing(); err != nil {
+		return err
 	}
 	return q.judge(&sure)
 }
@@ -95,6 +103,8 @@ type historian struct {
 	last    map[objectKey]json.RawMessage // the object after its last version
 	named   map[string]bool               // the objects printed so far, with -o name
 	gaps    []gap
+	hidden  hidden
+	paths   sought // that the flags name
 
 	clusters Clusters           // of the versions so far
 	first    consume.ClusterKey // the first of them: lines name no cluster as long as there is no other
@@ -171,15 +181,21 @@ func (h *historian) take(v *timeline.Version, e *consume.Event) error {
 	} else {
 		h.last[key] = v.After
 	}
-	if !in || !h.q.labelled(before) && !h.q.labelled(v.After) {
+	if !h.q.labelled(before) && !h.q.labelled(v.After) {
+		return nil
+	}
+	h.paths.look(v, before)
+	if !in || h.hides(v, before) {
 		return nil
 	}
 	after := v.After
 	if h.Field != nil {
-		before, after = h.Field.of(before), h.Field.of(after)
-		if bytes.Equal(before, after) {
+		c := h.Field.compare(before, after)
+		if !c.isChange {
+			h.hidden.Field++
 			return nil
 		}
+		before, after = c.before, c.after
 	}
 	h.shown++
 	return h.show(v, e, before, after)
@@ -319,8 +335,9 @@ func (h *historian) close(c *assessment) error {
 	}
 	raw, err := json.Marshal(struct {
 		Gaps    []gap       `json:"gaps"`
+		Hidden  *hidden     `json:"hidden,omitempty"`
 		Kubecdc *assessment `json:"kubecdc"`
-	}{append([]gap{}, h.gaps...), c})
+	}{append([]gap{}, h.gaps...), h.hiddenByFilters(), c})
 	if err != nil {
 		return err
 	}

@@ -8,37 +8,66 @@ import (
 	"strings"
 )
 
-// Path is the path of a value in an object: spec.template.spec.containers[app].image.
+// Path is the path of values in an object: spec.template.spec.containers[app].image.
 type Path []step
 
-// step is a key of an object, or an element of a list by its name or index.
+// step leads from a value to those in it.
 type step struct {
-	key  string
-	elem bool
+	form form
+	// key is the key of a member, or what selects an element: its label or its index.
+	key string
+	// by is the member of an element that has to be key: [name=app]. "": any of
+	// console.MergeKeys.
+	by string
 }
 
-// ParsePath parses a path.
+// form is the form in which a step is written.
+type form uint8
+
+const (
+	member  form = iota // .key, ["key"]: a member of a mapping
+	element             // [key], [by=key]: an element of a list; [key] may also be a member of a mapping
+	every               // [*]: all elements of a list
+	pointed             // /key of a JSON pointer: a member of a mapping, or the index of an element
+)
+
+const pathForms = `want a path such as spec.replicas, spec.template.spec.containers[app].image, ` +
+	`spec.template.spec.containers[*].image, data["app.conf"] or /spec/replicas`
+
+// ParsePath parses a path. It takes the forms of kubectl's templates, {.spec.replicas}, and JSON
+// pointers (RFC 6901), too.
 func ParsePath(text string) (Path, error) {
-	wrong := errors.New(`want a path such as spec.replicas, spec.template.spec.containers[app].image or data["app.conf"]`)
-	pattern := regexp.MustCompile(`^(?:\.?([^.\[\]"]+)|\["((?:[^"\\]|\\.)*)"\]|\[([^\[\]"]+)\])`)
-	var p Path
-	rest := strings.TrimPrefix(text, ".")
-	for rest != "" {
-		m := pattern.FindStringSubmatch(rest)
-		switch {
-		case m == nil:
+	wrong := errors.New(pathForms)
+	if strings.HasPrefix(text, "/") {
+		return parsePointer(text[1:]), nil
+	}
+	if inside, ok := strings.CutPrefix(text, "{"); ok {
+		inside, ok = strings.CutSuffix(inside, "}")
+		if !ok {
 			return nil, wrong
-		case m[1] != "":
-			p = append(p, step{key: m[1]})
-		case m[3] != "":
-			p = append(p, step{m[3], true})
-		default:
-			key, err := strconv.Unquote(`"` + m[2] + `"`)
-			if err != nil {
-				return nil, wrong
-			}
-			p = append(p, step{key: key})
 		}
+		text = inside
+	}
+	text = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(text), "$"), ".")
+	pattern := regexp.MustCompile(`^(?:` +
+		`\.?((?:[^.\[\]"'{}\\]|\\.)+)` + // key, with \. for a dot
+		`|\["((?:[^"\\]|\\.)*)"\]` +
+		`|\['([^'\\]*)'\]` +
+		`|\[(\*)\]` +
+		`|\[(?:\?\(@\.)?(\w+)\s*==?\s*["']?([^\[\]"'()]+)["']?\)?\]` + // [by=key], [?(@.by=="key")]
+		`|\[([^\[\]"'*?()=]+)\]` + // [key]
+		`)`)
+	var p Path
+	for rest := text; rest != ""; {
+		m := pattern.FindStringSubmatch(rest)
+		if m == nil {
+			return nil, wrong
+		}
+		s, err := newStep(m)
+		if err != nil {
+			return nil, wrong
+		}
+		p = append(p, s)
 		rest = rest[len(m[0]):]
 	}
 	if len(p) == 0 {
@@ -47,52 +76,60 @@ func ParsePath(text string) (Path, error) {
 	return p, nil
 }
 
-// of returns an object that contains only the value of the path, nil if there is none.
-func (p Path) of(object json.RawMessage) json.RawMessage {
-	var value any
-	d := json.NewDecoder(strings.NewReader(string(object)))
-	d.UseNumber()
-	if len(object) == 0 || d.Decode(&value) != nil {
-		return nil
+// newStep returns the step of a match of ParsePath's pattern.
+func newStep(m []string) (step, error) {
+	switch {
+	case m[1] != "":
+		return step{key: regexp.MustCompile(`\\(.)`).ReplaceAllString(m[1], "$1")}, nil
+	case m[4] != "":
+		return step{form: every}, nil
+	case m[5] != "":
+		return step{form: element, by: m[5], key: m[6]}, nil
+	case m[7] != "":
+		return step{form: element, key: m[7]}, nil
+	case strings.HasPrefix(m[0], "['"):
+		return step{key: m[3]}, nil
 	}
-	only, ok := p.only(value)
-	if !ok {
-		return nil
-	}
-	raw, err := json.Marshal(only)
-	if err != nil {
-		return nil // impossible: the value came from JSON
-	}
-	return raw
+	key, err := strconv.Unquote(`"` + m[2] + `"`)
+	return step{key: key}, err
 }
 
-func (p Path) only(value any) (any, bool) {
-	if len(p) == 0 {
-		return value, true
+func parsePointer(text string) Path {
+	var p Path
+	for key := range strings.SplitSeq(text, "/") {
+		p = append(p, step{form: pointed, key: strings.NewReplacer("~1", "/", "~0", "~").Replace(key)})
 	}
-	switch value := value.(type) {
-	case map[string]any:
-		below, ok := p[1:].only(value[p[0].key])
-		if _, has := value[p[0].key]; !has || p[0].elem {
-			return nil, false
-		}
-		return map[string]any{p[0].key: below}, ok
-	case []any:
-		for k, element := range value {
-			named, _ := element.(map[string]any)
-			if name, ok := named["name"].(string); p[0].elem && (strconv.Itoa(k) == p[0].key || ok && name == p[0].key) {
-				return p[1:].element(element, named["name"])
-			}
-		}
-	}
-	return nil, false
+	return p
 }
 
-// element returns a list with one element, which contains only the value of the path, and its name.
-func (p Path) element(element, name any) (any, bool) {
-	only, ok := p.only(element)
-	if m, isObject := only.(map[string]any); isObject && name != nil {
-		m["name"] = name
+// String returns the path in the form that people read.
+func (p Path) String() string {
+	var b strings.Builder
+	for _, s := range p {
+		switch {
+		case s.form == every:
+			b.WriteString("[*]")
+		case s.form == element && s.by != "":
+			b.WriteString("[" + s.by + "=" + s.key + "]")
+		case s.form == element:
+			b.WriteString("[" + s.key + "]")
+		default:
+			b.WriteString(memberText(s.key, b.Len() == 0))
+		}
 	}
-	return []any{only}, ok
+	return b.String()
+}
+
+// memberText returns the text of a step to a member.
+func memberText(key string, isFirst bool) string {
+	if key == "" || strings.ContainsAny(key, ".[]\"'{}\\/") {
+		quoted, err := json.Marshal(key)
+		if err == nil { // always: it is a string
+			return "[" + string(quoted) + "]"
+		}
+	}
+	if isFirst {
+		return key
+	}
+	return "." + key
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/kubecdc/kubecdc/internal/sequence"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -368,7 +369,7 @@ func (p *Printer) text(n *node, before, after []byte, indent int) {
 		}
 		i, j, same = i+same, j+same, 0
 	}
-	common(len(as), len(bs), func(x, y int) bool { return bytes.Equal(as[x], bs[y]) }, func(x, y int) {
+	sequence.Common(len(as), len(bs), func(x, y int) bool { return bytes.Equal(as[x], bs[y]) }, func(x, y int) {
 		if x > i+same || y > j+same {
 			if same > 0 {
 				around(false)

@@ -38,8 +38,6 @@ func export(nodes []node) []Node {
 }
 
 var (
-	Common      = common
-	MaxEdits    = maxEdits
 	Cut         = cut
 	AppendCount = appendCount
 )

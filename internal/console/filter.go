@@ -68,20 +68,16 @@ func NewFilter(s Selection) (*Filter, error) {
 
 // Kinds returns the values of --op.
 func Kinds() []string {
-	return []string{"created", "updated", "deleted", "read", "entered", "left", "snapshot", "gap", "progress"}
+	return append(Ops(), "snapshot", "gap", "progress")
 }
 
 // readKind parses one value of --op. It returns the letter of an op, or the word of a stream event.
 func readKind(s string) (string, error) {
-	word := strings.ToLower(strings.TrimSpace(s))
-	for _, kind := range Kinds() {
-		isOp := kind != "snapshot" && kind != "gap" && kind != "progress"
-		switch {
-		case isOp && (word == kind || word == kind[:1]):
-			return kind[:1], nil
-		case word == kind:
-			return kind, nil
-		}
+	if op, err := ReadOp(s); err == nil {
+		return string(op), nil
+	}
+	if word := strings.ToLower(strings.TrimSpace(s)); slices.Contains(Kinds(), word) {
+		return word, nil
 	}
 	return "", fmt.Errorf("--op %q: want some of %s (or c, u, d, r, e, l), separated by commas", s, strings.Join(Kinds(), ", "))
 }

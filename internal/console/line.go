@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kubecdc/kubecdc/internal/sequence"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -416,7 +417,7 @@ func appendStep(dst []byte, start int, n *node) []byte {
 // appendLines appends how many lines of a text have changed: "1 of 7 lines changed", or "+2 -1 lines".
 func appendLines(dst []byte, before, after [][]byte) []byte {
 	same := 0
-	common(len(before), len(after), func(x, y int) bool { return bytes.Equal(before[x], after[y]) }, func(int, int) { same++ })
+	sequence.Common(len(before), len(after), func(x, y int) bool { return bytes.Equal(before[x], after[y]) }, func(int, int) { same++ })
 	if removed, added := len(before)-same, len(after)-same; removed != added {
 		if added > 0 {
 			dst = append(appendCount(append(dst, '+'), added), ' ')

@@ -3,6 +3,8 @@ package console
 import (
 	"bytes"
 	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/sequence"
 )
 
 // mergeKeys returns the keys that distinguish the elements of Kubernetes' lists, the most specific first. A key must differ
@@ -58,7 +60,7 @@ func labelsBy(key string, ms []member) [][]byte {
 // arrays adds the changes between two lists. It pairs elements by their merge key, or else so that the changes are fewest.
 // Elements that stayed come first, then the removed ones, the added ones and a change of the order.
 func (d *differ) arrays(as, bs []member, depth int) error {
-	if la, lb := mergeLabels(as, bs); la != nil && len(as) > 0 && len(bs) > 0 {
+	if la, lb := mergeLabels(as, bs); la != nil && len(as)+len(bs) > 0 {
 		return d.keyed(as, bs, la, lb, depth)
 	}
 	return d.positional(as, bs, depth)
@@ -147,7 +149,7 @@ func (d *differ) positional(as, bs []member, depth int) error {
 			come = append(come, j)
 		}
 	}
-	common(len(as), len(bs), func(x, y int) bool { return sameScalar(as[x].value, bs[y].value) }, func(x, y int) {
+	sequence.Common(len(as), len(bs), func(x, y int) bool { return sameScalar(as[x].value, bs[y].value) }, func(x, y int) {
 		flush(x, y)
 		i, j = x+1, y+1
 	})
@@ -165,82 +167,4 @@ func (d *differ) positional(as, bs []member, depth int) error {
 		d.element(added, depth, nil, -1, k, nil, bs[k].value)
 	}
 	return nil
-}
-
-// maxEdits limits the search for the shortest difference: its memory and time grow with the square.
-const maxEdits = 500
-
-// common calls match for each pair of a longest common subsequence of sequences of n and m elements, in order (Myers, An O(ND)
-// Difference Algorithm). If that takes more than maxEdits edits, it calls match only for the common elements at both ends.
-func common(n, m int, equal func(x, y int) bool, match func(x, y int)) {
-	head := 0
-	for head < n && head < m && equal(head, head) {
-		match(head, head)
-		head++
-	}
-	tail := 0
-	for tail < n-head && tail < m-head && equal(n-1-tail, m-1-tail) {
-		tail++
-	}
-	for _, p := range middle(n-head-tail, m-head-tail, func(x, y int) bool { return equal(head+x, head+y) }) {
-		match(head+p[0], head+p[1])
-	}
-	for ; tail > 0; tail-- {
-		match(n-tail, m-tail)
-	}
-}
-
-// middle returns the longest common subsequence of two sequences, nil if it takes too many edits.
-func middle(n, m int, equal func(x, y int) bool) [][2]int {
-	if n == 0 || m == 0 {
-		return nil
-	}
-	// trace[d][d+k] is the furthest index in the first sequence after d edits on diagonal k (x - y), for k = -d, -d+2, … d.
-	var trace [][]int
-	for d := 0; d <= min(n+m, maxEdits); d++ {
-		row := make([]int, 2*d+1)
-		for k := -d; k <= d; k += 2 {
-			x := 0
-			switch {
-			case d == 0:
-			case k == -d || k != d && trace[d-1][d-1+k-1] < trace[d-1][d-1+k+1]:
-				x = trace[d-1][d-1+k+1]
-			default:
-				x = trace[d-1][d-1+k-1] + 1
-			}
-			for x < n && x-k < m && x-k >= 0 && equal(x, x-k) {
-				x++
-			}
-			row[d+k] = x
-			if x >= n && x-k >= m {
-				return backtrack(append(trace, row), n, m)
-			}
-		}
-		trace = append(trace, row)
-	}
-	return nil
-}
-
-// backtrack derives the pairs from the furthest points.
-func backtrack(trace [][]int, x, y int) [][2]int {
-	var out [][2]int
-	for d := len(trace) - 1; d >= 0; d-- {
-		k, px, py := x-y, 0, 0
-		if d > 0 {
-			prev := trace[d-1]
-			if k == -d || k != d && prev[d-1+k-1] < prev[d-1+k+1] {
-				px, py = prev[d-1+k+1], prev[d-1+k+1]-k-1
-			} else {
-				px, py = prev[d-1+k-1], prev[d-1+k-1]-k+1
-			}
-		}
-		for x > px && y > py {
-			x--
-			y--
-			out = append(out, [2]int{x, y})
-		}
-		x, y = px, py
-	}
-	slices.Reverse(out)
-	return out
 }

@@ -1,8 +1,32 @@
 package console
 
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
 // Known returns the plural and the API groups of a Kubernetes resource. name is its plural, singular, kind or short name,
 // in lower case. The plural is "" if there is none.
 func Known(name string) (plural string, groups []string) { return expand(name) }
 
 // Printable escapes everything in text that a terminal might interpret.
 func Printable(text string) string { return clean(text) }
+
+// MergeKeys returns the keys that may distinguish the elements of a list, the most specific first.
+func MergeKeys() []string { return mergeKeys() }
+
+// Ops returns the words for the operations on objects.
+func Ops() []string { return []string{"created", "updated", "deleted", "read", "entered", "left"} }
+
+// ReadOp parses an operation on objects: its word, or the first letter of that.
+func ReadOp(s string) (consume.Op, error) {
+	word := strings.ToLower(strings.TrimSpace(s))
+	for _, op := range Ops() {
+		if word == op || word == op[:1] {
+			return consume.Op(op[:1]), nil
+		}
+	}
+	return "", fmt.Errorf("want some of %s (or c, u, d, r, e, l), separated by commas", strings.Join(Ops(), ", "))
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/sequence"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -38,7 +39,8 @@ type Origin struct {
 // Blame finds for each value of an object the version that set it. The zero value is ready.
 //
 // It replays the JSON patches (RFC 6902, as of package encode) that lead from one version to the next. An element that a patch inserts
-// into a list is new, and those after it move.
+// into a list is new, and those after it move. If a text of several lines replaces another, the lines that both have keep their
+// origins.
 type Blame struct {
 	last  *Version
 	after json.RawMessage // the last object known
@@ -52,6 +54,10 @@ type origins struct {
 	origin   *Origin
 	members  map[string]*origins
 	elements []*origins
+
+	text  string    // if it has several lines
+	lines []*Origin // of these
+	begin *Origin   // of the line before these, which is the key and the indicator of the block
 }
 
 // Add adds the next version of the object. Another object replaces it: it had the name before.
@@ -141,14 +147,47 @@ func newOrigins(value any, origin *Origin) *origins {
 		for _, v := range value {
 			o.elements = append(o.elements, newOrigins(v, origin))
 		}
+	case string:
+		if strings.Contains(value, "\n") {
+			o.text, o.begin = value, origin
+			o.lines = slices.Repeat([]*Origin{origin}, len(linesOf(value)))
+		}
 	}
 	return o
+}
+
+// linesOf returns the lines of a text. An end of the line at its end begins no other line.
+func linesOf(text string) []string {
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+// keepLines takes the origins of the lines that the text has in common with the one that it replaces.
+func (o *origins) keepLines(was *origins) {
+	if was == nil || o.lines == nil || was.lines == nil {
+		return
+	}
+	before, after := linesOf(was.text), linesOf(o.text)
+	sequence.Common(len(before), len(after), func(x, y int) bool { return before[x] == after[y] }, func(x, y int) {
+		o.lines[y] = was.lines[x]
+	})
+	wasIndented, endsBefore := indicator(was.text)
+	isIndented, ends := indicator(o.text)
+	if wasIndented == isIndented && endsBefore == ends {
+		o.begin = was.begin
+	}
+}
+
+// indicator returns what the first line of a block of YAML says of a text: whether it begins with a
+// space, and how many line ends are at its end (two stand for more).
+func indicator(text string) (isIndented bool, ends int) {
+	return strings.HasPrefix(strings.TrimLeft(text, "\n"), " "), min(2, len(text)-len(strings.TrimRight(text, "\n")))
 }
 
 // apply applies an operation of a patch.
 func (o *origins) apply(op operation, origin *Origin) error {
 	value := newOrigins(op.Value, origin)
 	if op.Path == "" {
+		value.keepLines(o)
 		*o = *value
 		return nil
 	}
@@ -180,6 +219,7 @@ func (o *origins) set(op operation, step string, value *origins) error {
 		if op.Op == "remove" {
 			delete(o.members, step)
 		} else {
+			value.keepLines(o.members[step])
 			o.members[step] = value
 		}
 		return nil
@@ -193,6 +233,7 @@ func (o *origins) set(op operation, step string, value *origins) error {
 	case op.Op == "add":
 		o.elements = slices.Insert(o.elements, n, value)
 	default:
+		value.keepLines(o.elements[n])
 		o.elements[n] = value
 	}
 	return nil
@@ -219,7 +260,7 @@ func (b *Blame) Lines() ([]Line, error) {
 	for _, n := range document.Content {
 		b.root.mark(n, lines)
 	}
-	for i := range lines { // a value of several lines is at its first one
+	for i := range lines { // of a text that is not written line by line, or of a folded one
 		if lines[i].Origin == nil && i > 0 {
 			lines[i].Origin = lines[i-1].Origin
 		}
@@ -242,16 +283,40 @@ func (o *origins) mark(n *yaml.Node, lines []Line) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
 			if child := o.members[key.Value]; child != nil && key.Line <= len(lines) {
-				lines[key.Line-1].Origin = child.origin
-				child.mark(value, lines)
+				child.markBegin(value, lines, key.Line-1)
 			}
 		}
 	case yaml.SequenceNode:
 		for i, element := range n.Content {
 			if i < len(o.elements) && element.Line <= len(lines) {
-				lines[element.Line-1].Origin = o.elements[i].origin
-				o.elements[i].mark(element, lines)
+				o.elements[i].markBegin(element, lines, element.Line-1)
 			}
 		}
 	}
+}
+
+// markBegin sets the origin of the line at which a value begins, and of those in it.
+func (o *origins) markBegin(n *yaml.Node, lines []Line, at int) {
+	if n.Kind == yaml.ScalarNode && n.Style&yaml.LiteralStyle != 0 && o.isAt(lines, n.Line) {
+		lines[at].Origin = o.begin
+		for k, origin := range o.lines {
+			lines[n.Line+k].Origin = origin
+		}
+		return
+	}
+	lines[at].Origin = o.origin
+	o.mark(n, lines)
+}
+
+// isAt reports whether the lines of the text are those from an index on. Indentation is ignored.
+func (o *origins) isAt(lines []Line, at int) bool {
+	if o.lines == nil || at+len(o.lines) > len(lines) {
+		return false
+	}
+	for k, text := range linesOf(o.text) {
+		if strings.TrimLeft(lines[at+k].Text, " ") != strings.TrimLeft(text, " ") {
+			return false
+		}
+	}
+	return true
 }

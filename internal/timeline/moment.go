@@ -140,21 +140,16 @@ func ParseMoment(s string, now time.Time) (Moment, error) {
 	return At(t), nil
 }
 
-// ParseTime reads a moment that is a time: one that is neither now nor a resourceVersion. It may be in the future.
+// ParseTime reads a moment that is a time: one that is neither now nor a resourceVersion. It may be in the future. A time without
+// an offset that exists twice, because clocks were put back, is the first of the two. One that does not exist, because they were
+// put forward, is the time at which that happened.
 func ParseTime(s string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return t, nil
 	}
-	day, clock, _ := strings.Cut(s, " ")
-	if strings.Contains(day, ":") {
-		day, clock = "today", s
-	}
-	if year, month, d, ok := dateOf(day, now); ok {
-		for _, layout := range []string{"15:04", "15:04:05"} {
-			if t, err := time.Parse(layout, cmp.Or(strings.TrimSpace(clock), "00:00")); err == nil {
-				return time.Date(year, month, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), now.Location()), nil
-			}
-		}
+	if wall, ok := wallTime(s, now); ok {
+		at, _ := onClock(wall, now.Location())
+		return at, nil
 	}
 	d, err := duration.Parse(s)
 	switch {
@@ -164,6 +159,84 @@ func ParseTime(s string, now time.Time) (time.Time, error) {
 		return time.Time{}, errors.New("want a duration before now without a sign, like 2h")
 	}
 	return now.Add(-d), nil
+}
+
+// Remark says how ParseTime reads a time that does not exist, or exists twice, on the clocks of now's time zone; "": it exists once.
+func Remark(s string, now time.Time) string {
+	wall, ok := wallTime(strings.TrimSpace(s), now)
+	if !ok {
+		return ""
+	}
+	_, remark := onClock(wall, now.Location())
+	return remark
+}
+
+// wallTime reads a date and a time of day without an offset, as what a clock shows: in UTC.
+func wallTime(s string, now time.Time) (wall time.Time, ok bool) {
+	day, clock, _ := strings.Cut(s, " ")
+	if strings.Contains(day, ":") {
+		day, clock = "today", s
+	}
+	year, month, d, ok := dateOf(day, now)
+	if !ok {
+		return time.Time{}, false
+	}
+	for _, layout := range []string{"15:04", "15:04:05"} {
+		t, err := time.Parse(layout, cmp.Or(strings.TrimSpace(clock), "00:00"))
+		if err == nil {
+			return time.Date(year, month, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC), true
+		}
+	}
+	return time.Time{}, false
+}
+
+// onClock returns the time at which the clocks of a place show what wall, which is in UTC, shows. If they do so twice, it is the
+// first time; if never, the time at which they were put forward. In both cases, remark says so.
+func onClock(wall time.Time, place *time.Location) (at time.Time, remark string) {
+	at = time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), place)
+	name := place.String()
+	if place == time.Local && name == "Local" {
+		name = "the local time zone"
+	}
+	start, end := at.ZoneBounds()
+	shows := func(t time.Time) time.Time { // in UTC, as wall
+		_, offset := t.In(place).Zone()
+		return t.UTC().Add(time.Duration(offset) * time.Second)
+	}
+	if shown := shows(at); !shown.Equal(wall) {
+		jump := start
+		if shown.Before(wall) {
+			jump = end
+		}
+		jump = jump.In(place)
+		return jump, fmt.Sprintf("%s does not exist on %s in %s, where clocks were put forward to %s: taken as %s",
+			wall.Format(time.TimeOnly), wall.Format(time.DateOnly), name, jump.Format(time.TimeOnly), jump.Format(time.RFC3339))
+	}
+	var others []time.Time // in the periods before and after this one
+	if !start.IsZero() {
+		others = append(others, start.Add(-1))
+	}
+	if !end.IsZero() {
+		others = append(others, end)
+	}
+	first, second := at, at
+	for _, other := range others {
+		_, offset := other.In(place).Zone()
+		t := wall.Add(-time.Duration(offset) * time.Second).In(place)
+		if t.Equal(at) || !shows(t).Equal(wall) {
+			continue
+		}
+		if t.Before(at) {
+			first = t
+		} else {
+			second = t
+		}
+	}
+	if first.Equal(second) {
+		return at, ""
+	}
+	return first, fmt.Sprintf("%s exists twice on %s in %s, where clocks were put back: taken as the first, %s, and not as %s",
+		wall.Format(time.TimeOnly), wall.Format(time.DateOnly), name, first.Format(time.RFC3339), second.Format(time.RFC3339))
 }
 
 // dateOf returns the date of today, yesterday or a text like 2026-11-20.

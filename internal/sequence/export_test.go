@@ -1,0 +1,3 @@
+package sequence
+
+const MaxEdits = maxEdits
