@@ -91,3 +91,37 @@ func Cut(text, version string, day time.Time) (string, error) {
 	}
 	return cut, nil
 }
+
+// install is a command that installs or upgrades the chart.
+var install = regexp.MustCompile(`(helm (?:install|upgrade) kubecdc )(charts/kubecdc|oci://ghcr\.io/kubecdc/charts/kubecdc --version \S+)`)
+
+// Charts returns the charts that the commands of a page install, as the commands name them.
+func Charts(page string) []string {
+	var all []string
+	for _, m := range install.FindAllStringSubmatch(page, -1) {
+		all = append(all, m[2])
+	}
+	return all
+}
+
+// Chart returns the chart that pages install: the directory of the sources until there is a release, then the chart of the latest
+// release that is no candidate (v1.2.3-rc.1).
+func Chart(all []Section) string {
+	for _, s := range all {
+		if s.Version != "" && !strings.Contains(s.Version, "-") {
+			return "oci://ghcr.io/kubecdc/charts/kubecdc --version " + strings.TrimPrefix(s.Version, "v")
+		}
+	}
+	return "charts/kubecdc"
+}
+
+// Install returns the page with commands that install this chart.
+func Install(page, chart string) string { return install.ReplaceAllString(page, "${1}"+chart) }
+
+// Pages are the files that have such commands.
+func Pages() []string {
+	return []string{
+		"README.md", "charts/kubecdc/README.md", "charts/kubecdc/README.md.gotmpl", "charts/kubecdc/UPGRADE.md", "docs/guides/backup.md", "docs/guides/install.md",
+		"docs/guides/upgrade.md", "examples/README.md",
+	}
+}

@@ -1,5 +1,5 @@
-// Command cut cuts a release: it gives what is unreleased in CHANGELOG.md a section of its own, commits that and makes the tag. It
-// pushes nothing.
+// Command cut cuts a release: it gives what is unreleased in CHANGELOG.md a section of its own, lets the pages install the chart of the
+// release, commits that and makes the tag. It pushes nothing.
 //
 //	cut [--check] v1.2.3
 //	cut --notes v1.2.3
@@ -114,7 +114,10 @@ func (c *cutter) cut(ctx context.Context, write bool) error {
 	if err := os.WriteFile(c.changelog(), []byte(cut), 0o644); err != nil { //nolint:gosec // A document.
 		return err
 	}
-	if _, err := c.git(ctx, "commit", "--quiet", "-m", "docs: the changelog has "+c.version, "--", "CHANGELOG.md"); err != nil {
+	if err := c.writeCharts(cut); err != nil {
+		return err
+	}
+	if _, err := c.git(ctx, "commit", "--quiet", "--all", "-m", "docs: the changelog has "+c.version); err != nil {
 		return err
 	}
 	if _, err := c.git(ctx, "tag", "-a", c.version, "-m", "kubecdc "+c.version); err != nil {
@@ -122,6 +125,25 @@ func (c *cutter) cut(ctx context.Context, write bool) error {
 	}
 	_, err = fmt.Fprintf(c.out, "%s is cut. To release it: git push origin HEAD %s\n", c.version, c.version)
 	return err
+}
+
+// writeCharts makes the pages install the chart of the latest release of the changelog.
+func (c *cutter) writeCharts(text string) error {
+	all, err := changelog.Parse(text)
+	if err != nil {
+		return err
+	}
+	for _, name := range changelog.Pages() {
+		path := filepath.Join(c.root, name)
+		page, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(changelog.Install(string(page), changelog.Chart(all))), 0o644); err != nil { //nolint:gosec // A document.
+			return err
+		}
+	}
+	return nil
 }
 
 // checkVersion fails if the version is not later than all tags.

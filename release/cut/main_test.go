@@ -3,9 +3,12 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/release/changelog"
 )
 
 const unreleased = "# Changelog\n\n## Unreleased\n\n### Added\n\n- a thing\n"
@@ -33,6 +36,12 @@ func repository(t *testing.T, failing, missing string) *cutter {
 	write(t, c, "Makefile", makefile)
 	write(t, c, "CHANGELOG.md", unreleased)
 	write(t, c, ".gitignore", ".cache\n")
+	for _, page := range changelog.Pages() {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(page)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, c, page, "helm install kubecdc charts/kubecdc\n")
+	}
 	if err := os.Mkdir(filepath.Join(dir, ".cache"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +95,13 @@ func TestCut(t *testing.T) {
 	if git(t, c, "rev-parse", "v0.1.0^{commit}") != git(t, c, "rev-parse", "HEAD") || git(t, c, "rev-parse", "HEAD^") != tested {
 		t.Error("the tag is not the commit after the one that was tested")
 	}
-	if changed := git(t, c, "diff", "--name-only", "HEAD^"); changed != "CHANGELOG.md" {
+	want := append([]string{"CHANGELOG.md"}, changelog.Pages()...)
+	slices.Sort(want)
+	if changed := strings.Fields(git(t, c, "diff", "--name-only", "HEAD^")); !slices.Equal(changed, want) {
 		t.Errorf("the commit changes %s", changed)
+	}
+	if page := read(t, c, "README.md"); page != "helm install kubecdc oci://ghcr.io/kubecdc/charts/kubecdc --version 0.1.0\n" {
+		t.Errorf("README: %s", page)
 	}
 	var notes strings.Builder
 	c.out = &notes
