@@ -3,8 +3,8 @@
 #   docker build --build-arg VERSION=$(git describe --tags --always) --build-arg COMMIT=$(git rev-parse HEAD) .
 #
 # The root file system is made by the same program (image/rootfs) from the same sources: a static binary, the certificates of
-# public authorities, names for two users. No shell, nothing to update.
-FROM --platform=$BUILDPLATFORM golang:1.26-alpine AS build
+# public authorities, names for two users. No shell, nothing to update. Releases are built by `make image`, which has no base image.
+FROM --platform=$BUILDPLATFORM golang:1.26.11-alpine AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download

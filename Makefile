@@ -8,6 +8,18 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --verify --quiet HEAD 2>/dev/null)
 LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
+# The Go toolchain of releases. Machines with GOTOOLCHAIN=local build with their own, so what checks a release names it.
+TOOLCHAIN          := $(shell sed -n 's/^toolchain //p' go.mod)
+IDENTITY_TOOLCHAIN := $(shell sed -n 's/^toolchain //p' release/identity/go.mod)
+
+# The version of a release, without v. A dry run makes up one for the commit.
+export SNAPSHOT := 0.0.0-snapshot.g$(shell git rev-parse --short=12 HEAD 2>/dev/null)
+RELEASE    ?= $(SNAPSHOT)
+GORELEASER ?= goreleaser
+
+# vulncheck: how old the database may be; 0: any age
+VULN_MAX_AGE ?= 0
+
 # The command that runs tests. CI sets one that also counts. The test module runs with -count=1: it starts the agent as a child, and Go's
 # test cache would answer with the results of another agent.
 GOTEST ?= go test
@@ -239,7 +251,7 @@ screenshots: build ## Draw the terminal images in docs/images
 
 .PHONY: dist
 dist: build ## Write what a release has besides the binary: manual pages and completions, in dist
-	rm -rf dist && mkdir -p dist/completions
+	rm -rf dist/man dist/completions && mkdir -p dist/completions
 	bin/kubecdc man dist/man
 	bin/kubecdc completion bash > dist/completions/kubecdc.bash
 	bin/kubecdc completion zsh > dist/completions/_kubecdc
@@ -278,9 +290,35 @@ test-image: ## Build the image twice, compare, look inside and run it (Linux, ro
 	cd test && $(GOTEST) -count=1 -timeout 30m ./image
 
 .PHONY: release-check
-release-check: ## Check the recipe of a release and the workflows
+release-check: export GOTOOLCHAIN = $(TOOLCHAIN)
+release-check: ## Check the recipe of a release, the workflows, and the identity that users verify signatures with
 	cd release && $(GOTEST) -count=1 ./...
+	cd release/identity && GOTOOLCHAIN=$(IDENTITY_TOOLCHAIN) $(GOTEST) -count=1 ./...
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION) .github/workflows/*.yaml
+
+.PHONY: vulncheck
+vulncheck: export GOTOOLCHAIN = $(TOOLCHAIN)
+vulncheck: ## Fail if the agent calls code with a known vulnerability (govulncheck, with a pinned database)
+	cd release && go run ./vulncheck --max-age $(VULN_MAX_AGE) .. ./cmd/agent ./pkg/...
+
+.PHONY: release-parts
+release-parts: export GOTOOLCHAIN = $(TOOLCHAIN)
+release-parts: ## Make the image and the chart of a release: dist/parts (buildah)
+	release/parts $(RELEASE)
+
+.PHONY: release-verify
+release-verify: ## Check what goreleaser has made: files, sums, SBOMs, toolchain, versions
+	cd release && go run ./verify $(RELEASE)
+
+.PHONY: release-dry-run
+release-dry-run: export GOTOOLCHAIN = $(TOOLCHAIN)
+release-dry-run: release-parts ## Make a whole release without signatures, publish nothing, and check it (goreleaser, buildah)
+	$(GORELEASER) release --snapshot --clean --skip=sign
+	cd release && go run ./verify $(SNAPSHOT)
+
+.PHONY: release-cut
+release-cut: ## Cut the release RELEASE (1.2.3): changelog, commit and tag; refuses without green versions, clients and hostile tests
+	cd release && go run ./cut v$(RELEASE)
 
 .PHONY: docs
 docs: prose ## Check that references and guarantees are current, that links lead somewhere, and the language (make prose)

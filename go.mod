@@ -2,6 +2,8 @@ module github.com/kubecdc/kubecdc
 
 go 1.26.0
 
+toolchain go1.26.11
+
 require (
 	cel.dev/cel-go v0.33.2
 	github.com/clipperhouse/displaywidth v0.11.0
@@ -29,7 +31,7 @@ require (
 	go.opentelemetry.io/proto/slim/otlp v1.11.1
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.5
-	golang.org/x/net v0.60.0
+	golang.org/x/net v0.62.0
 	golang.org/x/oauth2 v0.37.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0

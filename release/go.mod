@@ -2,7 +2,13 @@ module github.com/kubecdc/kubecdc/release
 
 go 1.26.4
 
-require github.com/goreleaser/goreleaser/v2 v2.17.0
+toolchain go1.26.11
+
+require (
+	github.com/goreleaser/goreleaser/v2 v2.17.0
+	go.yaml.in/yaml/v3 v3.0.4
+	golang.org/x/mod v0.41.0
+)
 
 require (
 	charm.land/lipgloss/v2 v2.0.5 // indirect

@@ -59,6 +59,19 @@ func TestRecipe(t *testing.T) {
 	if len(p.SBOMs) != 1 || len(p.Signs) != 1 || p.Signs[0].Artifacts != "checksum" || len(p.Archives) != 1 {
 		t.Errorf("archives %v, SBOMs %v, signatures %v", p.Archives, p.SBOMs, p.Signs)
 	}
+	if info, err := os.Stat(filepath.Join("..", p.Dist, p.SBOMs[0].Cmd)); err != nil || info.Mode()&0o111 == 0 {
+		// goreleaser runs it in its own directory, which may not exist yet.
+		if info, err := os.Stat("sbom"); err != nil || info.Mode()&0o111 == 0 || p.SBOMs[0].Cmd != "../../release/sbom" {
+			t.Errorf("%s is no program: %v", p.SBOMs[0].Cmd, err)
+		}
+	}
+	// What users get is what the checksums, and so the signature and the provenance, are about.
+	if len(p.Checksum.ExtraFiles) != 1 || len(p.Release.ExtraFiles) != 1 || p.Checksum.ExtraFiles[0] != p.Release.ExtraFiles[0] {
+		t.Errorf("checksums of %v, and the release has %v", p.Checksum.ExtraFiles, p.Release.ExtraFiles)
+	}
+	if !p.Release.Draft {
+		t.Error("the release is no draft: nobody looks at it before users do")
+	}
 	if got := p.Dist + "/" + p.Checksum.NameTemplate; !strings.Contains(read(t, workflow), "./"+got) {
 		t.Errorf("the workflow attests other checksums than %s", got)
 	}

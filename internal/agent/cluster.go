@@ -89,7 +89,8 @@ func noCluster(err error, raw *api.Config, context, files string) error {
 			where = "from $KUBECONFIG"
 		}
 		return fmt.Errorf("no cluster to watch: no kubeconfig with a context in %s (%s), and kubecdc is not in a pod: "+
-			"give one with --kubeconfig FILE or $KUBECONFIG", files, where)
+			"give one with --kubeconfig FILE or $KUBECONFIG, create a cluster with 'kind create cluster' or 'minikube start', "+
+			"or run 'make demo' in the sources of kubecdc", files, where)
 	}
 	return fmt.Errorf("kubeconfig %s: context %s: %w", files, context, err)
 }

@@ -166,13 +166,13 @@ func TestNotesShowTheFirstEvent(t *testing.T) {
 	for set, want := range map[string][]string{
 		"bus.nats.url=nats://nats:4222":       {tail},
 		"bus.kafka.brokers={kafka-0:9092}":    {tail},
-		"bus.http.url=https://hooks.example/": {"The receiver gets it in a POST request."},
+		"bus.http.url=https://hooks.example/": {"The receiver gets each event in a POST request."},
 		"bus.kafka.brokers={kafka-0:9092},bus.kafka.tls.caFile=/etc/kafka/ca.crt,bus.kafka.sasl.mechanism=SCRAM-SHA-512,bus.kafka.sasl.user=kubecdc,bus.kafka.sasl.passwordFile=/etc/kafka/password": {
-			tail, "The Kafka user needs Read on the topics for that.",
+			tail, "The Kafka user needs Read on the topics for the last one.",
 		},
 	} {
 		_, notes := h.install(t, release, "--set", set)
-		_, shown, _ := strings.Cut(notes, "To see the first event:\n")
+		_, shown, _ := strings.Cut(notes, "\nNext, ")
 		for _, text := range want {
 			if !strings.Contains(shown, text) {
 				t.Errorf("%s: want %q in\n%s", set, text, notes)
@@ -181,6 +181,54 @@ func TestNotesShowTheFirstEvent(t *testing.T) {
 		if strings.Contains(shown, " tail ") != (want[0] == tail) || strings.Contains(shown, "needs Read") != (len(want) > 1) {
 			t.Errorf("%s: want only %q in\n%s", set, want, notes)
 		}
+	}
+}
+
+// The first commands that NOTES give are the next three of this installation: of its namespace, and of a workload that it has. What
+// they run in the container is a command of the agent, with the configuration that the container has.
+func TestNotesGiveTheNextThreeCommands(t *testing.T) {
+	h, a := newHelm(t), buildAgent(t)
+	for _, c := range []struct {
+		name, workload, last string
+		args                 []string
+	}{
+		{"kubecdc", "deploy/kubecdc", "tail", []string{"--set", someBus}},
+		{"kubecdc", "deploy/kubecdc", "tail", []string{"--set", "nats.enabled=true"}},
+		{"prod", "deploy/prod-kubecdc", "tail", []string{"--set", "bus.kafka.brokers={kafka-0:9092}"}},
+		{"prod", "deploy/prod-kubecdc", "logs", []string{"--set", "bus.http.url=https://hooks.example/"}},
+		{"prod", "deploy/prod-kubecdc", "logs", []string{"--set-json", `bus={"stdout":{}}`, "--set", "replicas=1"}},
+		{"kubecdc", "deploy/audit", "tail", []string{"--set", someBus, "--set", "fullnameOverride=audit"}},
+		{"kubecdc", "deploy/kubecdc", "tail", []string{"--set", someBus, "--set", "mode=both"}},
+		{"kubecdc", "deploy/kubecdc", "tail", []string{"--set", someBus, "--set", "mode=node"}},
+	} {
+		t.Run(strings.Join(append([]string{c.name}, c.args...), " "), func(t *testing.T) {
+			all, notes := h.install(t, c.name, c.args...)
+			_, next, _ := strings.Cut(notes, "\nNext, ")
+			_, next, _ = strings.Cut(next, ":\n\n")
+			block, _, _ := strings.Cut(next, "\n\n")
+			commands := strings.Split(block, "\n")
+			if len(commands) != 3 {
+				t.Fatalf("%d commands, want three:\n%s", len(commands), notes)
+			}
+			for i, want := range []string{" rollout status " + c.workload, " exec " + c.workload + " -- /kubecdc status", " " + c.last + " "} {
+				command := commands[i]
+				if !strings.HasPrefix(command, "  kubectl -n "+namespace+" ") || !strings.Contains(command+" ", want) || !strings.Contains(command+" ", c.workload+" ") {
+					t.Errorf("want %q in: %s", want, command)
+				}
+				_, inside, ok := strings.Cut(command, " -- /kubecdc ")
+				if !ok {
+					continue
+				}
+				// Flags and arguments are right if the help of the command is printed in their place.
+				out, err := exec.CommandContext(t.Context(), a.path, append(strings.Fields(inside), "--help")...).CombinedOutput()
+				if name, _, _ := strings.Cut(inside, " "); err != nil || !strings.Contains(string(out), "kubecdc "+name) {
+					t.Errorf("%s: %v\n%s", command, err, out)
+				}
+			}
+			if named(all, "Deployment", strings.TrimPrefix(c.workload, "deploy/")) == nil {
+				t.Errorf("the installation has no %s", c.workload)
+			}
+		})
 	}
 }
 

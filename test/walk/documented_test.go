@@ -30,6 +30,7 @@ var elsewhere = []struct{ command, why string }{
 	{`\bhelm `, "TestDocumentedHelm of test/chart renders them, and make chart installs, upgrades and removes the chart"},
 	{`^nats |kafka-consumer-groups\.sh |^ns[ck] |^nk `, "tools of the bus: TestGuideCommands of test/consumers runs those of nats, the others are not installed"},
 	{`kafka://`, "test/kafka runs tail, relay and replay against brokers"},
+	{`^(cosign|sha256sum|gh) `, "there is no release yet: release/identity verifies the identity that these commands name"},
 	{`tls://`, "internal/publish/nats connects with TLS and credentials"},
 	{`port-forward|rollout status`, "there is no kubelet"},
 	{`Out-String`, "PowerShell"},
