@@ -156,3 +156,6 @@ func (s Start) Time() time.Time {
 	}
 	return time.Time{}
 }
+
+// Positions returns the positions of a Start that After returned; nil: it is another one.
+func (s Start) Positions() []Position { return s.after }
