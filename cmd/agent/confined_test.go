@@ -64,7 +64,7 @@ func (s *shared) file(t *testing.T, user string, replaced ...string) string {
 
 const (
 	withinRecord = "2026-11-20T14:05:00Z"
-	whatIsRead   = "the reader may read only kubecdc.*.object.*.*.shop.*, kubecdc.*.stream.*.*, kubecdc.*.progress.* (bus.nats.reader.subjects)"
+	whatIsRead   = "the reader may read only kubecdc.*.object.*.*.shop.*, kubecdc.*.stream.*.*, kubecdc.*.scope.*.*.*, kubecdc.*.progress.* (bus.nats.reader.subjects)"
 )
 
 // A user with the guide's permissions gets the answers about its namespace that everybody gets.
@@ -222,7 +222,7 @@ func TestConfinedUserChangesItsFile(t *testing.T) {
 	t.Parallel()
 	const (
 		names    = "consumers: shop "
-		subjects = `subjects: ["kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.progress.*"]`
+		subjects = `subjects: ["kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.scope.*.*.*", "kubecdc.*.progress.*"]`
 		relays   = "relays: [{name: deploys, start: beginning, to: {stdout: {}}}]\nserver: {address: \"127.0.0.1:0\"}\nbus:"
 	)
 	s := startShared(t)

@@ -15,7 +15,7 @@ import (
 )
 
 // copyOf is what answers from the tenant's stream say.
-const copyOf = "stream KUBECDC copies only kubecdc.*.object.*.*.shop.*, kubecdc.*.stream.*.*, kubecdc.*.progress.* (nats stream info)"
+const copyOf = "stream KUBECDC copies only kubecdc.*.object.*.*.shop.*, kubecdc.*.stream.*.*, kubecdc.*.scope.*.*.*, kubecdc.*.progress.* (nats stream info)"
 
 // startTenant starts a bus with the account and the stream that the guide gives a tenant, whose
 // namespace is shop. The agent's stream has the namespace bank as well.
@@ -115,7 +115,7 @@ func TestSourcesOfATenantsStream(t *testing.T) {
 			c.Sources[0].SubjectTransforms[0].Destination = "kubecdc.{{wildcard(1)}}.object.{{wildcard(2)}}.{{wildcard(3)}}.shop.{{wildcard(4)}}"
 		}, "shop"},
 		{"the subjects of one cluster", func(c *jetstream.StreamConfig) {
-			for i, s := range []string{"kubecdc.prod.object.*.*.shop.*", "kubecdc.prod.stream.>", "kubecdc.prod.progress.>"} {
+			for i, s := range []string{"kubecdc.prod.object.*.*.shop.*", "kubecdc.prod.stream.>", "kubecdc.prod.scope.>", "kubecdc.prod.progress.>"} {
 				c.Sources[0].SubjectTransforms[i].Source = s
 			}
 		}, "shop"},

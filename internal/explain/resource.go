@@ -51,14 +51,15 @@ type taking struct {
 
 // fate has the properties that are the same for all rules.
 type fate struct {
-	Part         string `json:"part,omitempty"` // the part that the mode selects, for people
-	Redaction    string `json:"redaction"`      // redaction.mode: remove or hash
-	Before       bool   `json:"before"`         // events contain the previous object
-	Patch        bool   `json:"patch"`          // events contain the patch from the previous to the new object
-	Bus          string `json:"bus"`
-	Subject      string `json:"subject,omitempty"` // template
-	Topic        string `json:"topic,omitempty"`   // template
-	StreamEvents string `json:"streamEvents,omitempty"`
+	Part      string `json:"part,omitempty"` // the part that the mode selects, for people
+	Redaction string `json:"redaction"`      // redaction.mode: remove or hash
+	Before    bool   `json:"before"`         // events contain the previous object
+	Patch     bool   `json:"patch"`          // events contain the patch from the previous to the new object
+	Bus       string `json:"bus"`
+	Subject   string `json:"subject,omitempty"` // template
+	Topic     string `json:"topic,omitempty"`   // template
+	// StreamEvents are those of snapshots, and those of scopes if they differ.
+	StreamEvents []string `json:"streamEvents,omitempty"`
 
 	ClusterScoped bool `json:"clusterScoped,omitempty"` // its objects have no namespace
 }
@@ -177,7 +178,10 @@ func (e *Explanation) names(c *config.Config, r *object.Resource) (example func(
 	if err != nil {
 		return nil, err
 	}
-	e.StreamEvents = name(&object.Delta{Stream: &object.StreamEvent{Resource: r}})
+	for _, kind := range []object.StreamKind{object.SnapshotStarted, object.ScopeStarted} {
+		e.StreamEvents = append(e.StreamEvents, name(&object.Delta{Stream: &object.StreamEvent{Kind: kind, Resource: r, Scope: "SCOPE"}}))
+	}
+	e.StreamEvents = slices.Compact(e.StreamEvents)
 	return func(namespace string) string {
 		return name(&object.Delta{Ref: object.NewRef(r, namespace, "example", "")})
 	}, nil
@@ -281,8 +285,8 @@ func (f *fate) add(table facts, exemplify func(facts)) {
 		table.add("topic", f.Topic)
 	}
 	exemplify(table)
-	if f.StreamEvents != "" {
-		table.add("stream events", f.StreamEvents)
+	for _, name := range f.StreamEvents {
+		table.add("stream events", name)
 	}
 }
 

@@ -103,14 +103,18 @@ func (r *Record) startInLogs(ctx context.Context, s *Selection, m timeline.Momen
 	}
 }
 
-// readIndex reads one log of each topic from a time on, until it has passed the moment. A zero time
-// is the beginning.
-func (r *Record) readIndex(ctx context.Context, s *Selection, m timeline.Moment, at, since time.Time) (*logIndex, error) {
-	x := &logIndex{
+func newIndex(s *Selection, m timeline.Moment, at time.Time) *logIndex {
+	return &logIndex{
 		moment: m, at: at, fold: timeline.NewFold(m, timeline.Options{Asked: s.Asks}),
 		scopes: map[scopeKey]*snapshots{}, begins: map[logWriter]*consume.Event{}, resumes: map[runKey]bool{},
 		named: map[logEntry]time.Time{}, ends: map[scopeKey]*consume.Event{},
 	}
+}
+
+// readIndex reads one log of each topic from a time on, until it has passed the moment. A zero time
+// is the beginning.
+func (r *Record) readIndex(ctx context.Context, s *Selection, m timeline.Moment, at, since time.Time) (*logIndex, error) {
+	x := newIndex(s, m, at)
 	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning(), OneCopy: true}
 	if !since.IsZero() {
 		q.Start = consume.Since(since)
@@ -119,7 +123,7 @@ func (r *Record) readIndex(ctx context.Context, s *Selection, m timeline.Moment,
 		if e.Data != nil {
 			return false, nil
 		}
-		x.note(s, e)
+		x.note(s, e, m.Includes(e))
 		x.fold.Add(e)
 		if e.Progress != nil && m.Includes(e) {
 			x.unnamed = x.fold.Unnamed()
@@ -129,9 +133,8 @@ func (r *Record) readIndex(ctx context.Context, s *Selection, m timeline.Moment,
 	return x, err
 }
 
-// note notes an event about scopes.
-func (x *logIndex) note(s *Selection, e *consume.Event) {
-	included := x.moment.Includes(e)
+// note notes an event about scopes. included reports whether it is at the moment or before it.
+func (x *logIndex) note(s *Selection, e *consume.Event, included bool) {
 	if e.Progress != nil {
 		x.noteProgress(s, e, included)
 		return
@@ -139,7 +142,7 @@ func (x *logIndex) note(s *Selection, e *consume.Event) {
 	if e.Stream == nil {
 		return
 	}
-	key := scopeKey{e.Position.Log, e.ClusterKey(), e.Scope}
+	key := scopeOf(e)
 	x.scope(key).note(e, included)
 	isBegin := e.Type == consume.TypeScopeStarted || e.Type == consume.TypeSnapshotStarted
 	switch {

@@ -15,10 +15,10 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// drawTopic draws the record of some hours.
-func drawTopic(t *rapid.T, begin time.Time) (*topic, time.Time) {
+// drawTopic draws the record of some hours, in at most so many partitions.
+func drawTopic(t *rapid.T, begin time.Time, partitions int) (*topic, time.Time) {
 	k := &topic{appendTimes: rapid.IntRange(0, 3).Draw(t, "append times") == 0}
-	for range rapid.IntRange(1, 3).Draw(t, "partitions") {
+	for range rapid.IntRange(1, partitions).Draw(t, "partitions") {
 		k.partitions = append(k.partitions, &topicPartition{})
 	}
 	c := &cluster{objects: map[string]live{}}
@@ -157,7 +157,7 @@ func TestPartsOfPartitionsAreEnough(t *testing.T) {
 	names := []string{"all", "pods", "nodes", "pods of shop", "pods of tools"}
 	rapid.Check(t, func(t *rapid.T) {
 		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-		k, end := drawTopic(t, begin)
+		k, end := drawTopic(t, begin, 3)
 		name := rapid.SampledFrom(names).Draw(t, "question")
 		asked := *selections[name]
 		asked.ClusterUID = rapid.SampledFrom([]string{"", "c"}).Draw(t, "uid")

@@ -34,15 +34,24 @@ const (
 	mostGrowths  = 3
 )
 
-// window is the progress that a question reads. The zero value is all of it.
+// window is the progress that a question reads, and the stream events that it needs to find its start.
+// The zero value is all of them.
 type window struct {
 	first time.Time // moment
-	since time.Time // when the bus stored the first of it; zero: it begins with the record
+	since time.Time // when the bus stored the first progress of it; zero: it begins with the record
+	// streams is when the bus stored the first stream event of it; zero: it begins with the record.
+	streams time.Time
 	// last has the last progress of each writer, in the order of the record. Those before the window
 	// are known from here.
 	last []*consume.Event
+	// scopes has the last start, end or gap of each scope of the resources.
+	scopes map[scopeKey]*consume.Event
+	// known has starts and ends of scopes that are to be read, too.
+	known  marks
+	looked map[scopeKey]bool // scopes whose starts and ends were looked up
 
 	// The fields below are what was read of the window.
+	marks   marks
 	growths int
 	from    uint64                       // the position of its first progress; 0: it has none
 	begins  map[writerKey]*consume.Event // the first progress of each writer
@@ -75,31 +84,67 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 		return w, nil
 	}
 	last := map[writerKey]*consume.Event{}
-	q := consume.Query{Events: consume.ProgressEvents, Start: consume.Beginning(), LastOfEach: true}
-	_, err := r.read(ctx, q, nil, s.taken(), func(e *consume.Event) (bool, error) {
-		if e.Progress != nil {
+	w.scopes, w.known, w.looked = map[scopeKey]*consume.Event{}, marks{}, map[scopeKey]bool{}
+	q := consume.Query{Objects: s.objects(), Events: consume.ScopeEvents, Start: consume.Beginning(), LastOfEach: true}
+	_, err := r.read(ctx, q, nil, s.ofCluster(), func(e *consume.Event) (bool, error) {
+		switch {
+		case e.Progress != nil && s.Takes(e):
 			last[writerKey{e.ClusterKey(), e.Progress.Writer}] = e
+		case e.Stream != nil:
+			w.scopes[scopeOf(e)] = e
 		}
 		return false, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	w.last = slices.SortedFunc(maps.Values(last), func(a, b *consume.Event) int {
-		return cmp.Compare(a.Position.Next, b.Position.Next)
-	})
+	w.last = slices.SortedFunc(maps.Values(last), comparePositions)
+	for _, e := range w.scopes {
+		if s.Takes(e) && w.firstOf(moments).Includes(e) {
+			w.known.note(e)
+		}
+	}
 	w.since = w.first.Add(-windowBefore - windowSkew)
+	w.streams = w.first.Add(-r.readBefore())
 	return w, nil
+}
+
+// ofCluster takes the events of all objects of the clusters.
+func (s *Selection) ofCluster() taken {
+	return taken{unreadable: s.MayTake, event: func(e *consume.Event) bool { return e.DeadLetterReason == "" && s.takesCluster(e) }}
+}
+
+func comparePositions(a, b *consume.Event) int { return cmp.Compare(a.Position.Next, b.Position.Next) }
+
+// firstOf returns the first of some moments.
+func (w *window) firstOf(moments []timeline.Moment) timeline.Moment {
+	for _, m := range moments {
+		if m.Time().Equal(w.first) {
+			return m
+		}
+	}
+	return moments[0]
+}
+
+// earlier returns the events that are known, of those that the window leaves out. They may include
+// some that it does not.
+func (w *window) earlier() []*consume.Event {
+	out := slices.Collect(maps.Values(w.known))
+	if !w.since.IsZero() {
+		out = append(out, w.last...)
+	}
+	slices.SortFunc(out, comparePositions)
+	return out
 }
 
 // begin drops what was read of the window.
 func (w *window) begin() {
-	w.from = 0
+	w.from, w.marks = 0, marks{}
 	w.begins, w.resumes = map[writerKey]*consume.Event{}, map[runKey]bool{}
 }
 
-// note notes an event that was read.
-func (w *window) note(e *consume.Event) {
+// note notes an event that was read. included reports whether it is at the moment or before it.
+func (w *window) note(e *consume.Event, included bool) {
 	if p := e.Progress; p != nil {
 		key := writerKey{e.ClusterKey(), p.Writer}
 		if w.begins[key] != nil || slices.Contains(w.last, e) {
@@ -110,6 +155,9 @@ func (w *window) note(e *consume.Event) {
 			w.from = e.Position.Next
 		}
 		return
+	}
+	if included {
+		w.marks.note(e)
 	}
 	isBegin := e.Type == consume.TypeScopeStarted || e.Type == consume.TypeSnapshotStarted
 	if isBegin && !e.Stream.Initial {
@@ -123,11 +171,101 @@ func (w *window) grow() bool {
 		return false
 	}
 	if w.growths++; w.growths > mostGrowths {
-		w.since = time.Time{}
+		w.since, w.streams, w.known = time.Time{}, time.Time{}, nil
 		return true
 	}
 	w.since = w.first.Add(-windowGrowth * w.first.Sub(w.since))
+	if w.since.Before(w.streams) {
+		w.streams = w.since
+	}
 	return true
+}
+
+// growStreams makes the part of the stream events longer if it lacks the snapshot of a scope, or may
+// lack a scope, and reports whether it did.
+func (w *window) growStreams(s *Selection, x *logIndex) bool {
+	if !x.lacksSnapshots() && len(w.lacking(s, x.moment)) == 0 {
+		return false
+	}
+	begun := x.begun()
+	if before := begun.Add(-windowSkew); !begun.IsZero() && before.Before(w.streams) {
+		w.streams = before
+		return true
+	}
+	w.streams, w.known = time.Time{}, nil
+	return true
+}
+
+// lacking returns the resources of which an agent that did not work at the moment had more scopes than
+// it is known to have started or ended. It may have started them before another agent did, or retention
+// has removed the starts. Then their snapshots may still be there.
+func (w *window) lacking(s *Selection, m timeline.Moment) map[string]bool {
+	type of struct {
+		writerKey
+
+		resource string
+	}
+	scopes := map[of]map[scopeKey]bool{}
+	note := func(e *consume.Event) {
+		by := of{writerKey{e.ClusterKey(), e.Stream.Writer}, e.GroupResource()}
+		if scopes[by] == nil {
+			scopes[by] = map[scopeKey]bool{}
+		}
+		scopes[by][scopeOf(e)] = true
+	}
+	for _, e := range w.scopes {
+		note(e)
+	}
+	for _, all := range []marks{w.known, w.marks} {
+		for _, e := range all {
+			note(e)
+		}
+	}
+	out := map[string]bool{}
+	for _, e := range w.last {
+		writer := writerKey{e.ClusterKey(), e.Progress.Writer}
+		if !m.Includes(e) || w.begins[writer] != nil {
+			continue
+		}
+		has := map[string]int{}
+		for i := range e.Progress.Scopes {
+			if entry := &e.Progress.Scopes[i]; s.Resources == nil || s.Has(entry.Resource) {
+				has[entry.Resource] += max(entry.Count, 1)
+			}
+		}
+		for resource, n := range has {
+			if len(scopes[of{writer, resource}]) < n {
+				out[resource] = true
+			}
+		}
+	}
+	return out
+}
+
+// startFrom returns from where to read the state, and leaves in known what is needed of the events
+// before.
+func (w *window) startFrom(x *logIndex) consume.Start {
+	w.known = marks{}
+	isUnended := func(scopeKey) bool { return true }
+	if !w.since.IsZero() {
+		ended := x.endedScopes()
+		isUnended = func(key scopeKey) bool { return !ended[key.ofCluster()] }
+	}
+	first, found := consume.Position{}, false
+	for key, s := range x.scopes {
+		if s.before && isUnended(key) && !isPart(key, x.scopes) && (!found || s.completed < first.Next) {
+			first, found = consume.Position{Log: key.log, Next: s.completed}, true
+		}
+	}
+	if first.Next == 0 {
+		return consume.Beginning()
+	}
+	for key, e := range w.marks {
+		if e.Position.Next <= first.Next {
+			w.known[key] = e
+		}
+	}
+	return consume.After(first)
 }
 
 // beginsTooLate reports whether the first progress that is known of a writer is too late for the

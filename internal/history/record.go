@@ -42,6 +42,7 @@ type Record struct {
 	OnResume func()
 
 	events atomic.Int64
+	before time.Duration // instead of readBefore, in tests
 }
 
 // Events returns the number of events that have been read so far. It is safe for concurrent use.
@@ -222,8 +223,8 @@ func (r *Record) read(
 	ctx context.Context, q consume.Query, w *window, takes taken, f func(*consume.Event) (enough bool, err error),
 ) (*Reading, error) {
 	var earlier []*consume.Event
-	if w != nil && !w.since.IsZero() {
-		q.ProgressSince, earlier = w.since, w.last
+	if w != nil {
+		q.ProgressSince, earlier = w.since, w.earlier()
 	}
 	join := func(at consume.Position) (enough bool, err error) {
 		var due []*consume.Event

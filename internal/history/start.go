@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -8,6 +9,21 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
+
+// A JetStream keeps the last start or end of each scope under a subject of its own: this is its index.
+//
+//	 last of scopes      streams                     moment
+//	─┬────────┬──────────┬──────┬────────────────────┬──────▶ record
+//	 │        │          │      └ the last snapshots began: states are read from here
+//	 │        │          └ starts, ends, gaps and snapshots are read from here, a day before the moment
+//	 └        └ of scopes of which no start and no end is in this part
+//
+// A scope that was observed at the moment has a snapshot in this part: this is checked. If not, the
+// part begins earlier, at last with the record.
+
+// readBefore is how long before a moment the stream events are read. By default, there is a snapshot
+// a day.
+const readBefore = 25 * time.Hour
 
 // scopeKey identifies a scope in a log.
 type scopeKey struct {
@@ -27,10 +43,10 @@ type snapshots struct {
 	observed  bool      // an agent observes it: it is no part of which a snapshot was taken
 }
 
-// start returns the position from which to read the states of moments, and the progress to read. In
-// each log, it is the earliest start of a scope's last snapshot completed at all of the moments. A
-// scope that was observed by then, but has no such snapshot, is read from the beginning. It notes
-// the events for h that it reads.
+// start returns the position from which to read the states of moments, and the events before it that
+// they need. In each log, it is the earliest start of a scope's last snapshot completed at all of the
+// moments. A scope that was observed by then, but has no such snapshot, is read from the beginning. It
+// notes the events for h that it reads.
 func (r *Record) start(
 	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories,
 ) (consume.Start, *window, error) {
@@ -39,10 +55,19 @@ func (r *Record) start(
 	}
 	w, err := r.window(ctx, s, moments)
 	for err == nil {
-		var start consume.Start
-		start, err = r.startIn(ctx, s, moments, h, w)
-		if err == nil && !w.grow() {
-			return start, w, nil
+		var x *logIndex
+		x, err = r.readStart(ctx, s, moments, h, w)
+		switch {
+		case err != nil:
+		case w.grow():
+		case w.streams.IsZero():
+			return w.startFrom(x), w, nil
+		default:
+			var isNew bool
+			isNew, err = r.lookUp(ctx, s, w, x)
+			if err == nil && !isNew && !w.growStreams(s, x) {
+				return w.startFrom(x), w, nil
+			}
 		}
 	}
 	return consume.Start{}, nil, err
@@ -55,47 +80,134 @@ func (r *Record) around(ctx context.Context, s *Selection, m timeline.Moment, h 
 		return nil, nil // all of it
 	}
 	_, w, err := r.start(ctx, s, []timeline.Moment{m}, h)
+	if w != nil {
+		w.known = nil // all of them are read
+	}
 	return w, err
 }
 
-// startIn is start for one window. It notes in the window what it reads.
-func (r *Record) startIn(
+// readBefore returns how long before a moment the stream events are read first.
+func (r *Record) readBefore() time.Duration { return cmp.Or(r.before, readBefore) }
+
+// readStart reads the stream events and the progress of a window. It notes in the window what it
+// reads.
+func (r *Record) readStart(
 	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories, w *window,
-) (consume.Start, error) {
+) (*logIndex, error) {
 	w.begin()
-	all := map[scopeKey]*snapshots{}
-	var folds []*timeline.Fold
+	first := w.firstOf(moments)
+	x := newIndex(s, first, w.first)
+	folds := []*timeline.Fold{x.fold}
 	for _, m := range moments {
-		folds = append(folds, timeline.NewFold(m, timeline.Options{Asked: s.Asks}))
+		if m != first {
+			folds = append(folds, timeline.NewFold(m, timeline.Options{Asked: s.Asks}))
+		}
 	}
 	included := func(e *consume.Event) bool {
 		return !slices.ContainsFunc(moments, func(m timeline.Moment) bool { return !m.Includes(e) })
 	}
 	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning()}
+	if !w.streams.IsZero() {
+		q.Start = consume.Since(w.streams)
+	}
 	_, err := r.read(ctx, q, w, r.noting(h, s), func(e *consume.Event) (bool, error) {
 		if e.Stream == nil && e.Progress == nil {
 			return false, nil
 		}
-		w.note(e)
-		if e.Stream != nil {
-			key := scopeKey{e.Position.Log, e.ClusterKey(), e.Scope}
-			if all[key] == nil {
-				all[key] = &snapshots{}
-			}
-			all[key].note(e, included(e))
-		}
+		w.note(e, included(e))
+		x.note(s, e, included(e))
 		done := true
 		for _, f := range folds {
 			f.Add(e)
 			done = done && f.Done()
 		}
+		if e.Progress != nil && included(e) {
+			x.unnamed = x.fold.Unnamed()
+		}
 		return done, nil
 	})
-	if err != nil {
-		return consume.Start{}, err
-	}
-	return earliest(all), nil
+	return x, err
 }
+
+// lookUp reads the starts and ends of scopes of which the last start or end is not enough, and reports
+// whether it has found some that were not known:
+//
+//   - one that has ended, because another agent may have observed it too;
+//   - one that was started or ended after the moment, and of which nothing else was read;
+//   - those of a resource of which an agent had more scopes than are known, as lacking says.
+func (r *Record) lookUp(ctx context.Context, s *Selection, w *window, x *logIndex) (isNew bool, err error) {
+	ended := map[scopeKey]bool{}
+	for _, scope := range x.fold.Scopes() {
+		if scope.Ended != nil {
+			ended[scopeKey{cluster: scope.ClusterKey(), name: scope.Name}] = true
+		}
+	}
+	lacking := w.lacking(s, x.moment)
+	var unclear []consume.Objects
+	for key, e := range w.scopes {
+		known := x.scopes[key] != nil && x.scopes[key].before
+		isUnclear := s.Takes(e) && (ended[key.ofCluster()] || !known)
+		if !w.looked[key] && (isUnclear || lacking[e.GroupResource()]) {
+			w.looked[key] = true
+			unclear = append(unclear, consume.Objects{Groups: []string{e.Group()}, Resource: e.Resource, Scope: e.Scope})
+		}
+	}
+	if len(unclear) == 0 {
+		return false, nil
+	}
+	type byWriter struct {
+		scopeKey
+
+		writer string
+	}
+	first, found := map[byWriter]*consume.Event{}, marks{}
+	q := consume.Query{Objects: unclear, Events: consume.ScopeEvents, Start: consume.Beginning(), ProgressSince: time.Now()}
+	_, err = r.read(ctx, q, nil, s.ofCluster(), func(e *consume.Event) (bool, error) {
+		key := scopeOf(e)
+		if e.Stream == nil || !w.looked[key] || e.Type == consume.TypeGap {
+			return false, nil
+		}
+		if of := (byWriter{key, e.Stream.Writer}); first[of] == nil {
+			first[of] = e
+		}
+		if x.moment.Includes(e) {
+			found.note(e)
+		}
+		return false, nil
+	})
+	for _, e := range first {
+		isFirst := e.Type == consume.TypeScopeStarted && e.Stream.Initial
+		if !isFirst && !x.moment.Includes(e) { // retention may have removed an earlier start, but not all that followed
+			w.streams, w.known = time.Time{}, nil
+			return true, err
+		}
+	}
+	for key, e := range found {
+		if known := w.marks[key]; known == nil || known.Position != e.Position {
+			w.known[key], isNew = e, true
+		}
+	}
+	return isNew, err
+}
+
+// markOf identifies the last start, or the last end, of a scope by an agent.
+type markOf struct {
+	scopeKey
+
+	writer, kind string
+}
+
+// marks are starts and ends of scopes.
+type marks map[markOf]*consume.Event
+
+// note notes a start or an end.
+func (m marks) note(e *consume.Event) {
+	if e.Type == consume.TypeScopeStarted || e.Type == consume.TypeScopeEnded {
+		m[markOf{scopeOf(e), e.Stream.Writer, e.Type}] = e
+	}
+}
+
+func scopeOf(e *consume.Event) scopeKey { return scopeKey{e.Position.Log, e.ClusterKey(), e.Scope} }
 
 func (s *snapshots) note(e *consume.Event, included bool) {
 	s.before = s.before || included
@@ -112,29 +224,6 @@ func (s *snapshots) note(e *consume.Event, included bool) {
 			s.completed, s.began = s.started, s.startedAt
 		}
 	}
-}
-
-// earliest returns the first position from which all scopes can be read.
-func earliest(all map[scopeKey]*snapshots) consume.Start {
-	first := map[consume.Log]uint64{}
-	for key, s := range all {
-		if !s.before || isPart(key, all) {
-			continue
-		}
-		if at, ok := first[key.log]; !ok || s.completed < at {
-			first[key.log] = s.completed
-		}
-	}
-	var positions []consume.Position
-	for log, next := range first {
-		if next > 0 {
-			positions = append(positions, consume.Position{Log: log, Next: next})
-		}
-	}
-	if len(positions) == 0 {
-		return consume.Beginning()
-	}
-	return consume.After(positions...)
 }
 
 // isPart reports whether the key is that of a snapshot of a part of another scope.

@@ -147,3 +147,9 @@ type StreamEvent struct {
 	Recovered bool      // gap: all versions inside it were found, of every object that exists at one of its ends
 	Letter    string    // gap, DeadLetter: the id of the event that is in the dead letters
 }
+
+// IsOfSnapshot reports whether the event is the start or the end of a snapshot, and not one about the
+// observation of a scope.
+func (e *StreamEvent) IsOfSnapshot() bool {
+	return e.Kind == SnapshotStarted || e.Kind == SnapshotCompleted
+}

@@ -90,7 +90,7 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 	log := &logBuffer{}
 	start := func(to *target) *running {
 		source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()}, func(c *natsbus.Config) {
-			c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{"kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.progress.*"}}
+			c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{"kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.scope.*.*.*", "kubecdc.*.progress.*"}}
 		})
 		return startLogging(t, relay.Options{Name: "r", Source: source, Target: to}, log.logger())
 	}

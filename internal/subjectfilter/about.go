@@ -16,12 +16,15 @@ func About(template string) (func(of string) consume.About, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, progress := strings.Split(subject.Stream, "."), strings.Split(subject.Progress, ".")
+	forms := [][]string{f.template}
+	for _, form := range []string{subject.Stream, subject.Scope, subject.Progress} {
+		forms = append(forms, strings.Split(form, "."))
+	}
 	return func(of string) consume.About {
 		tokens := strings.Split(of, ".")
 		var about consume.About
 		matches := 0
-		for _, form := range [][]string{f.template, stream, progress} {
+		for _, form := range forms {
 			known, ok := valuesOf(form, tokens)
 			if !ok {
 				continue

@@ -14,8 +14,10 @@ import (
 func TestAboutSubject(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 300)
+	// Its subjects look like those of scopes.
+	const asLongAsScopes = "kubecdc.{cluster}.{namespace}.{resource}.{group}.{name}"
 	for _, template := range []string{
-		"", "kubecdc.{cluster}.{namespace}.{resource}.{group}.{name}", "kubecdc.{cluster}.object.{group}.{resource}.{namespace}", "k8s.{resource}",
+		"", asLongAsScopes, "kubecdc.{cluster}.object.{group}.{resource}.{namespace}", "k8s.{resource}",
 		"kubecdc.all", "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.n-{name}", "kubecdc.{cluster}.x.{group}-{resource}.{name}.y",
 	} {
 		makes, err := subject.New(template, "prod-eu.1")
@@ -58,9 +60,15 @@ func TestAboutSubject(t *testing.T) {
 					}
 				}
 			}
-			stream := string(makes.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}}))
-			if got, want := about(stream), (consume.About{Cluster: "prod-eu.1", Resource: r.String()}); got != want {
-				t.Errorf("template %q, %s: got %+v, want %+v", template, stream, got, want)
+			for _, kind := range []object.StreamKind{object.SnapshotStarted, object.ScopeStarted} {
+				stream := string(makes.Append(nil, &object.Delta{Stream: &object.StreamEvent{Kind: kind, Resource: r, Scope: "a/b"}}))
+				want := consume.About{Cluster: "prod-eu.1", Resource: r.String()}
+				if kind == object.ScopeStarted && template == asLongAsScopes {
+					want = consume.About{}
+				}
+				if got := about(stream); got != want {
+					t.Errorf("template %q, %s: got %+v, want %+v", template, stream, got, want)
+				}
 			}
 		}
 		progress := string(makes.AppendProgress(nil, "5f2c98d1a4b0e367"))

@@ -129,7 +129,7 @@ func existing(ctx context.Context, stream jetstream.Stream, wildcard string) ([]
 
 // covers reports whether all records have subjects that the template makes for a cluster, or are stream events or progress of that cluster.
 func (f *Filter) covers(ctx context.Context, c *counter, cluster string) (bool, error) {
-	known, err := c.countAtRest(ctx, [][]string{f.objects(cluster), streams(cluster), progresses(cluster)})
+	known, err := c.countAtRest(ctx, f.forms(cluster))
 	switch {
 	case errors.Is(err, errUnsettled):
 		return false, nil // count returns the reason
@@ -139,11 +139,14 @@ func (f *Filter) covers(ctx context.Context, c *counter, cluster string) (bool, 
 	return known[0] == c.all, nil
 }
 
-// count compares the number of records under subjects of the three forms with that under subjects of
+// count compares the number of records under subjects of all forms with that under subjects of
 // the same lengths.
 func (f *Filter) count(ctx context.Context, c *counter) error {
-	n, err := c.countAtRest(ctx, [][]string{f.object, streams(""), progresses("")},
-		[][]string{stars(f.object), stars(streams("")), stars(progresses(""))})
+	var lengths [][]string
+	for _, form := range f.forms("") {
+		lengths = append(lengths, stars(form))
+	}
+	n, err := c.countAtRest(ctx, f.forms(""), lengths)
 	if err == nil && n[0] != n[1] {
 		return fmt.Errorf("%w: %d", errForeign, n[1]-n[0])
 	}

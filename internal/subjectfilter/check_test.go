@@ -49,8 +49,8 @@ func TestSubjectsOfAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	const (
-		anywhere = "kubecdc.*.object.core.pods.shop.web kubecdc.*.stream.core.pods kubecdc.*.progress.*"
-		foreign  = " * *.* *.*.* *.*.*.*.*.* *.*.*.*.*.*.*.>"
+		anywhere = "kubecdc.*.object.core.pods.shop.web kubecdc.*.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.*.progress.*"
+		foreign  = " * *.* *.*.* *.*.*.*.*.*.*.>"
 	)
 	for i, c := range []struct {
 		name     string
@@ -60,28 +60,28 @@ func TestSubjectsOfAStream(t *testing.T) {
 		last     bool // of each subject
 		want     string
 	}{
-		{"one cluster", []string{"prod"}, nil, false, true, "kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.prod.progress.*"},
-		{"a cluster whose name is escaped", []string{"prod.eu"}, nil, false, true, "kubecdc.prod%2Eeu.object.core.pods.shop.web kubecdc.prod%2Eeu.stream.core.pods kubecdc.prod%2Eeu.progress.*"},
+		{"one cluster", []string{"prod"}, nil, false, true, "kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.prod.scope.core.pods.* kubecdc.prod.progress.*"},
+		{"a cluster whose name is escaped", []string{"prod.eu"}, nil, false, true, "kubecdc.prod%2Eeu.object.core.pods.shop.web kubecdc.prod%2Eeu.stream.core.pods kubecdc.prod%2Eeu.scope.core.pods.* kubecdc.prod%2Eeu.progress.*"},
 		{
 			"two clusters",
 			[]string{"prod", "test"},
 			nil, false, true,
 			"kubecdc.prod.object.core.pods.shop.web kubecdc.test.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.test.stream.core.pods " +
-				"kubecdc.prod.progress.3f0a kubecdc.test.progress.3f0a",
+				"kubecdc.*.scope.core.pods.* kubecdc.prod.progress.3f0a kubecdc.test.progress.3f0a",
 		},
 		{
 			"stream events of another cluster",
 			[]string{"prod"},
 			[]string{"kubecdc.test.stream.core.pods"},
 			false, true,
-			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.test.stream.core.pods kubecdc.prod.progress.3f0a",
+			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.test.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.prod.progress.3f0a",
 		},
 		{
 			"dead letters",
 			[]string{"prod"},
 			[]string{"kubecdc.prod.dead"},
 			false, false,
-			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.prod.progress.3f0a kubecdc.prod.dead",
+			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.prod.progress.3f0a kubecdc.prod.dead",
 		},
 		{
 			"more other subjects than a filter may have", []string{"prod"}, others(65), false, false, anywhere + foreign,
@@ -109,6 +109,7 @@ func TestSubjectsOfAStream(t *testing.T) {
 				escaped := strings.ReplaceAll(cluster, ".", "%2E")
 				put("kubecdc."+escaped+".object.core.pods.shop.web", cluster)
 				put("kubecdc."+escaped+".stream.core.pods", cluster)
+				put("kubecdc."+escaped+".scope.core.pods.pods", cluster)
 				put("kubecdc."+escaped+".progress.3f0a", cluster)
 			}
 			for _, subject := range c.subjects {

@@ -21,7 +21,7 @@ type Filter struct {
 	object   []string   // wildcard of all subjects that the template makes; tokens
 	wanted   [][]string // wildcards of the wanted records; tokens; none overlap
 	found    []string   // the subjects that exist, and wildcards for the rest; nil: not known
-	alone    bool       // the stream has no records under subjects other than object and those of stream events and progress
+	alone    bool       // the stream has no records under other subjects than those of forms
 }
 
 // Choose returns the function Choose of a consume.JetStream whose subjects template makes; "" is the default template. The
@@ -36,7 +36,7 @@ func Choose(template string, whyNot func(error)) (func(context.Context, jetstrea
 		if err == nil && f != nil {
 			err = f.Check(ctx, stream, q)
 		}
-		isSeparate := q.Events == consume.StreamEvents || q.Events == consume.ProgressEvents // the template does not change them
+		isSeparate := q.Events != consume.AllEvents && q.Events != consume.ObjectEvents // the template does not change them
 		q.LastOfEach = q.LastOfEach && err == nil && f != nil && (isSeparate || f.separates())
 		switch {
 		case err != nil && whyNot != nil:
@@ -120,11 +120,14 @@ func (f *Filter) wildcards(objects []consume.Objects, events consume.Events, clu
 			if cluster != "" {
 				known["cluster"] = cluster
 			}
-			if events != consume.StreamEvents {
+			if events == consume.AllEvents || events == consume.ObjectEvents {
 				wanted = append(wanted, render(f.template, known))
 			}
-			if events != consume.ObjectEvents {
+			if events == consume.AllEvents || events == consume.StreamEvents {
 				wanted = append(wanted, render(strings.Split(subject.Stream, "."), known))
+			}
+			if events != consume.ObjectEvents {
+				wanted = append(wanted, render(strings.Split(subject.Scope, "."), known))
 			}
 		}
 	}
@@ -147,7 +150,7 @@ func fieldsOf(o consume.Objects, group string) map[string]string {
 	if o.Groups != nil {
 		known["group"] = group
 	}
-	for field, value := range map[string]string{"resource": o.Resource, "namespace": o.Namespace, "name": o.Name} {
+	for field, value := range map[string]string{"resource": o.Resource, "namespace": o.Namespace, "name": o.Name, "scope": o.Scope} {
 		if value != "" {
 			known[field] = value
 		}
@@ -201,9 +204,9 @@ func (f *Filter) Subjects() []string {
 }
 
 // foreign returns the wildcards of all subjects whose number of tokens differs from those of objects,
-// stream events and progress. Dead letters have them, and records of agents with another template.
+// stream events, scopes and progress. Dead letters have them, and records of agents with another template.
 func (f *Filter) foreign() []string {
-	known := []int{len(f.object), len(streams("")), len(progresses(""))}
+	known := []int{len(f.object), len(streams("")), len(scopes("")), len(progresses(""))}
 	var out []string
 	stars := ""
 	for n := 1; n <= slices.Max(known); n++ {
@@ -215,9 +218,19 @@ func (f *Filter) foreign() []string {
 	return append(out, stars+".>")
 }
 
-// streams returns the wildcard of the subjects of all stream events of a cluster; "" for any.
+// streams returns the wildcard of the subjects of all events about snapshots of a cluster; "" for any.
 func streams(cluster string) []string {
 	return render(strings.Split(subject.Stream, "."), ofCluster(cluster))
+}
+
+// scopes returns the wildcard of the subjects of all events about scopes of a cluster; "" for any.
+func scopes(cluster string) []string {
+	return render(strings.Split(subject.Scope, "."), ofCluster(cluster))
+}
+
+// forms returns the wildcards of all subjects of a cluster that the agent uses; "" for any.
+func (f *Filter) forms(cluster string) [][]string {
+	return [][]string{f.objects(cluster), streams(cluster), scopes(cluster), progresses(cluster)}
 }
 
 // progresses returns the wildcard of the subjects of the progress of all agents of a cluster; "" for any.

@@ -14,7 +14,7 @@ import (
 )
 
 func TestSubjects(t *testing.T) {
-	const foreign = " * *.* *.*.* *.*.*.*.*.* *.*.*.*.*.*.*.>"
+	const foreign = " * *.* *.*.* *.*.*.*.*.*.*.>"
 	pods := consume.Objects{Groups: []string{""}, Resource: "pods"}
 	web := consume.Objects{Groups: []string{""}, Resource: "pods", Name: "web.v1"}
 	inShop := consume.Objects{Namespace: "shop"}
@@ -25,22 +25,27 @@ func TestSubjects(t *testing.T) {
 		want           string
 	}{
 		{"all", "", []consume.Objects{{}}, consume.AllEvents, "none"},
-		{"a resource", "", []consume.Objects{pods}, consume.AllEvents, "kubecdc.*.object.core.pods.*.* kubecdc.*.stream.core.pods kubecdc.*.progress.*" + foreign},
+		{"a resource", "", []consume.Objects{pods}, consume.AllEvents, "kubecdc.*.object.core.pods.*.* kubecdc.*.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.*.progress.*" + foreign},
 		{"without stream events", "", []consume.Objects{pods}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.*" + foreign},
 		{
 			"an object without a namespace", "",
 			[]consume.Objects{{Groups: []string{""}, Resource: "nodes", Namespace: consume.NoNamespace, Name: "n1"}},
 			consume.ObjectEvents, "kubecdc.*.object.core.nodes._.n1" + foreign,
 		},
-		{"only stream events", "", []consume.Objects{web}, consume.StreamEvents, "kubecdc.*.stream.core.pods kubecdc.*.progress.*" + foreign},
-		{"only stream events, of all", "", nil, consume.StreamEvents, "kubecdc.*.stream.*.* kubecdc.*.progress.*" + foreign},
+		{"only stream events", "", []consume.Objects{web}, consume.StreamEvents, "kubecdc.*.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.*.progress.*" + foreign},
+		{"only stream events, of all", "", nil, consume.StreamEvents, "kubecdc.*.stream.*.* kubecdc.*.scope.*.*.* kubecdc.*.progress.*" + foreign},
+		{"scopes", "", []consume.Objects{web}, consume.ScopeEvents, "kubecdc.*.scope.core.pods.* kubecdc.*.progress.*" + foreign},
+		{
+			"one scope", "", []consume.Objects{{Groups: []string{""}, Resource: "pods", Scope: "pods/shop"}}, consume.ScopeEvents,
+			"kubecdc.*.scope.core.pods.pods%2Fshop kubecdc.*.progress.*" + foreign,
+		},
 		{"a name, escaped", "", []consume.Objects{web}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.web%2Ev1" + foreign},
-		{"a namespace", "", []consume.Objects{inShop}, consume.AllEvents, "kubecdc.*.object.*.*.shop.* kubecdc.*.stream.*.* kubecdc.*.progress.*" + foreign},
+		{"a namespace", "", []consume.Objects{inShop}, consume.AllEvents, "kubecdc.*.object.*.*.shop.* kubecdc.*.stream.*.* kubecdc.*.scope.*.*.* kubecdc.*.progress.*" + foreign},
 		{
 			"a group with dots", "",
 			[]consume.Objects{{Groups: []string{"rbac.authorization.k8s.io"}}},
 			consume.AllEvents,
-			"kubecdc.*.object.rbac_authorization_k8s_io.*.*.* kubecdc.*.stream.rbac_authorization_k8s_io.* kubecdc.*.progress.*" + foreign,
+			"kubecdc.*.object.rbac_authorization_k8s_io.*.*.* kubecdc.*.stream.rbac_authorization_k8s_io.* kubecdc.*.scope.rbac_authorization_k8s_io.*.* kubecdc.*.progress.*" + foreign,
 		},
 		{"one is in the other", "", []consume.Objects{web, pods}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.*" + foreign},
 		{"some are in both: all that both have in common", "", []consume.Objects{pods, inShop}, consume.ObjectEvents, "none"},
@@ -48,21 +53,21 @@ func TestSubjects(t *testing.T) {
 			"no name in the template", "kubecdc.{cluster}.object.{group}.{resource}.{namespace}",
 			[]consume.Objects{web},
 			consume.AllEvents,
-			"kubecdc.*.object.core.pods.* kubecdc.*.stream.core.pods kubecdc.*.progress.* * *.* *.*.* *.*.*.*.*.*.>",
+			"kubecdc.*.object.core.pods.* kubecdc.*.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.*.progress.* * *.* *.*.* *.*.*.*.*.*.>",
 		},
 		{"nothing that is asked for in the template", "kubecdc.{cluster}.object.{resource}", []consume.Objects{inShop}, consume.AllEvents, "none"},
 		{
 			"within a token", "k8s.{cluster}.v1-{resource}-{name}",
 			[]consume.Objects{web},
 			consume.ObjectEvents,
-			"k8s.*.v1-pods-web%2Ev1 * *.* *.*.*.*.*.>",
+			"k8s.*.v1-pods-web%2Ev1 * *.* *.*.*.*.*.*.>",
 		},
 		{"within a token, and not known", "k8s.{cluster}.v1-{resource}-{name}", []consume.Objects{pods}, consume.ObjectEvents, "none"},
 		{
 			"objects as long as stream events", "kubecdc.{cluster}.{resource}.{namespace}.{name}",
 			[]consume.Objects{pods},
 			consume.AllEvents,
-			"kubecdc.*.pods.*.* kubecdc.*.stream.core.pods kubecdc.*.progress.* * *.* *.*.* *.*.*.*.*.>",
+			"kubecdc.*.pods.*.* kubecdc.*.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.*.progress.* * *.* *.*.* *.*.*.*.*.*.>",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,7 +121,8 @@ func TestSubjectsMatchWhatIsWanted(t *testing.T) {
 		resource := &object.Resource{Group: groups.Draw(t, "group"), Name: resources.Draw(t, "resource")}
 		namespace, name := rapid.OneOf(rapid.Just(""), namespaces).Draw(t, "namespace"), names.Draw(t, "name")
 		delta := &object.Delta{Ref: object.NewRef(resource, namespace, name, "u")}
-		stream := &object.Delta{Stream: &object.StreamEvent{Resource: resource}}
+		stream := &object.Delta{Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: resource}}
+		scope := &object.Delta{Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: resource, Scope: resource.String() + "/" + namespace}}
 		clusterToken, _, _ := strings.Cut(strings.TrimPrefix(string(made.Append(nil, stream)), "kubecdc."), ".stream.")
 
 		// The first entry of wanted matches the object. The others are random.
@@ -146,7 +152,9 @@ func TestSubjectsMatchWhatIsWanted(t *testing.T) {
 		}
 		subjects := f.Subjects()
 		progress := "kubecdc." + clusterToken + ".progress.3f0a5c1e9b7d2846"
-		for _, subject := range []string{string(made.Append(nil, delta)), string(made.Append(nil, stream)), progress} {
+		for _, subject := range []string{
+			string(made.Append(nil, delta)), string(made.Append(nil, stream)), string(made.Append(nil, scope)), progress,
+		} {
 			n := 0
 			for _, w := range subjects {
 				if matches(w, subject) {

@@ -24,8 +24,9 @@ func NewLimit(template string, subjects []string) (*Limit, error) {
 // both kinds, some is that of the events of objects. cluster is the only one of the events; "": any.
 func (l *Limit) Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool) {
 	all = true
-	for _, kind := range []consume.Events{consume.ObjectEvents, consume.StreamEvents, consume.ProgressEvents} {
-		if events != consume.AllEvents && events != kind && (events != consume.StreamEvents || kind != consume.ProgressEvents) {
+	for _, kind := range []consume.Events{consume.ObjectEvents, consume.StreamEvents, consume.ScopeEvents, consume.ProgressEvents} {
+		isProgress := kind == consume.ProgressEvents && events != consume.ObjectEvents
+		if events != consume.AllEvents && events != kind && !isProgress {
 			continue
 		}
 		wildcards := [][]string{progresses(cluster)}

@@ -10,8 +10,8 @@ import (
 // A reader has all of the wanted events only if its subjects certainly include all of theirs.
 func TestLimit(t *testing.T) {
 	t.Parallel()
-	shop := []string{"kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.progress.*"}
-	inProd := []string{"kubecdc.prod.object.*.*.shop.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.progress.>"}
+	shop := []string{"kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.scope.*.*.*", "kubecdc.*.progress.*"}
+	inProd := []string{"kubecdc.prod.object.*.*.shop.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.>"}
 	pods := func(namespace string) consume.Objects {
 		return consume.Objects{Groups: []string{""}, Resource: "pods", Namespace: namespace}
 	}
@@ -43,8 +43,8 @@ func TestLimit(t *testing.T) {
 		{"its cluster", inProd, "", []consume.Objects{pods("shop")}, consume.AllEvents, "prod", true, true},
 		{"another cluster", inProd, "", []consume.Objects{pods("shop")}, consume.AllEvents, "test", false, false},
 		{"a tail", []string{"kubecdc.>"}, "", nil, consume.AllEvents, "", true, true},
-		{"a short template", []string{"k.*.shop", "kubecdc.*.stream.*.*", "kubecdc.*.progress.*"}, "k.{cluster}.{namespace}", []consume.Objects{pods("shop")}, consume.AllEvents, "", true, true},
-		{"a template without namespaces", []string{"k.*.pods", "kubecdc.*.stream.*.*", "kubecdc.*.progress.*"}, "k.{cluster}.{resource}", []consume.Objects{pods("shop")}, consume.AllEvents, "", true, true},
+		{"a short template", []string{"k.*.shop", "kubecdc.*.stream.*.*", "kubecdc.*.scope.*.*.*", "kubecdc.*.progress.*"}, "k.{cluster}.{namespace}", []consume.Objects{pods("shop")}, consume.AllEvents, "", true, true},
+		{"a template without namespaces", []string{"k.*.pods", "kubecdc.*.stream.*.*", "kubecdc.*.scope.*.*.*", "kubecdc.*.progress.*"}, "k.{cluster}.{resource}", []consume.Objects{pods("shop")}, consume.AllEvents, "", true, true},
 		{"another template", shop, "k.{cluster}.{namespace}", []consume.Objects{pods("shop")}, consume.AllEvents, "", false, false},
 	} {
 		l, err := subjectfilter.NewLimit(c.template, c.subjects)

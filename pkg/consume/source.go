@@ -86,6 +86,9 @@ type Objects struct {
 	Resource  string   // plural, "pods"; "": every resource
 	Namespace string   // "": every namespace, and objects without one; NoNamespace: only these
 	Name      string   // "": every name
+	// Scope matches the events about one scope, beside those of snapshots; "": every scope. It
+	// matters to events of the kind ScopeEvents alone.
+	Scope string
 }
 
 // NoNamespace matches cluster-scoped objects, such as Nodes and Namespaces.
@@ -100,6 +103,7 @@ const (
 	ObjectEvents          // without events about the stream, and without progress
 	StreamEvents          // only events about the stream: snapshots, gaps, scopes; and progress
 	ProgressEvents        // only progress
+	ScopeEvents           // only starts and ends of scopes, and gaps; and progress
 )
 
 // Log is one ordered sequence of records: a stream of JetStream, a partition of a Kafka topic, a file.
@@ -152,3 +156,6 @@ func (s Start) Time() time.Time {
 	}
 	return time.Time{}
 }
+
+// Positions returns the positions of a Start that After returned; nil: it is another one.
+func (s Start) Positions() []Position { return s.after }

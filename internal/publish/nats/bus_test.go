@@ -45,7 +45,7 @@ func TestRecord(t *testing.T) {
 		Body: []byte(`{"op":"u"}`),
 	}
 	gap := &encode.Event{
-		Delta:       &object.Delta{Stream: &object.StreamEvent{Kind: object.Gap, Resource: role}},
+		Delta:       &object.Delta{Stream: &object.StreamEvent{Kind: object.Gap, Resource: role, Scope: role.String()}},
 		ID:          []byte("scope/gap/1-2"),
 		Source:      []byte("/kubernetes/prod-eu-1"),
 		ContentType: "application/cloudevents+json",
@@ -86,7 +86,7 @@ func TestRecord(t *testing.T) {
 		},
 		Body: string(binary.Body),
 	}, {
-		Subject: "kubecdc.prod-eu-1.stream.rbac_authorization_k8s_io.clusterroles",
+		Subject: "kubecdc.prod-eu-1.scope.rbac_authorization_k8s_io.clusterroles.clusterroles%2Erbac%2Eauthorization%2Ek8s%2Eio",
 		Header:  nats.Header{"Nats-Msg-Id": {msgID(gap)}, "content-type": {"application/cloudevents+json"}},
 		Body:    string(gap.Body),
 	}}

@@ -68,7 +68,7 @@ func TestDeadLetterSubjectThatIsWrong(t *testing.T) {
 func TestStreamThatDoesNotTakeDeadLetters(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	js := publishtest.Admin(t, s.ClientURL())
-	subjects := []string{"kubecdc.prod-eu-1.object.>", "kubecdc.prod-eu-1.stream.>", "kubecdc.prod-eu-1.progress.>"}
+	subjects := []string{"kubecdc.prod-eu-1.object.>", "kubecdc.prod-eu-1.stream.>", "kubecdc.prod-eu-1.scope.>", "kubecdc.prod-eu-1.progress.>"}
 	config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: subjects, Discard: jetstream.DiscardNew}
 	if _, err := js.CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)

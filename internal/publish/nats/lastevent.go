@@ -23,27 +23,36 @@ import (
 // It asks the stream's leader, because a replica may lag behind: the user must be allowed to publish to $JS.API.STREAM.MSG.GET.<stream>,
 // with Config.Domain to $JS.<domain>.API.STREAM.MSG.GET.<stream>.
 func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.StreamEvent, bool, error) {
-	return lastEvent(ctx, b, string(b.subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}})), readStreamEvent)
+	return lastEvent(ctx, b, b.subjects.OfStream(r), readStreamEvent)
 }
 
 // LastObjectEvent returns the newest event of an object of the resource, of any scope. It reports
 // false if the newest record is not readable, or does not show an observed version: an inferred
 // event, or one of an object that left a scope. Otherwise it is like LastStreamEvent.
 func (b *Bus) LastObjectEvent(ctx context.Context, r *object.Resource) (publish.ObjectEvent, bool, error) {
-	return lastEvent(ctx, b, b.subjects.OfResource(r), func(record *nats.RawStreamMsg) (publish.ObjectEvent, error) {
+	return lastEvent(ctx, b, []string{b.subjects.OfResource(r)}, func(record *nats.RawStreamMsg) (publish.ObjectEvent, error) {
 		return readObjectEvent(record, b.cfg.Cluster, r)
 	})
 }
 
-// lastEvent reads the last record on a subject.
-func lastEvent[E any](ctx context.Context, b *Bus, subject string, read func(*nats.RawStreamMsg) (E, error)) (e E, ok bool, err error) {
-	record, err := askStream(ctx, b, subject, func(ctx context.Context) (*nats.RawStreamMsg, error) { return b.last(ctx, subject) })
-	if record == nil || err != nil {
-		return e, false, err
+// lastEvent reads the last record on any of some subjects.
+func lastEvent[E any](ctx context.Context, b *Bus, subjects []string, read func(*nats.RawStreamMsg) (E, error)) (e E, ok bool, err error) {
+	var newest *nats.RawStreamMsg
+	for _, subject := range subjects {
+		record, err := askStream(ctx, b, subject, func(ctx context.Context) (*nats.RawStreamMsg, error) { return b.last(ctx, subject) })
+		if err != nil {
+			return e, false, err
+		}
+		if record != nil && (newest == nil || newest.Sequence < record.Sequence) {
+			newest = record
+		}
 	}
-	e, err = read(record)
+	if newest == nil {
+		return e, false, nil
+	}
+	e, err = read(newest)
 	if err != nil {
-		b.log.Debug("the last record on a subject cannot be used", "subject", subject, "err", err)
+		b.log.Debug("the last record on a subject cannot be used", "subject", newest.Subject, "err", err)
 	}
 	return e, err == nil, nil
 }

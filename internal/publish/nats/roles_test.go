@@ -24,6 +24,7 @@ const (
 	ofShop     = "kubecdc.*.object.*.*.shop.*"
 	ofBank     = "kubecdc.*.object.*.*.bank.*"
 	ofStreams  = "kubecdc.*.stream.*.*"
+	ofScopes   = "kubecdc.*.scope.*.*.*"
 	ofProgress = "kubecdc.*.progress.*"
 )
 
@@ -207,7 +208,7 @@ func TestConfinedReaderReadsItsNamespace(t *testing.T) {
 	noted := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused = append(refused, err) })
 	nc := connectAs(t, s, "shop", inbox, noted)
 	for range 2 { // the first leaves nothing
-		got := names(t, &consume.JetStream{Conn: nc, Consumers: "shop", Subjects: []string{ofShop, ofStreams, ofProgress}})
+		got := names(t, &consume.JetStream{Conn: nc, Consumers: "shop", Subjects: []string{ofShop, ofStreams, ofScopes, ofProgress}})
 		if diff := cmp.Diff([]string{"web", "pods", "db", "3f0a"}, got); diff != "" {
 			t.Error(diff)
 		}

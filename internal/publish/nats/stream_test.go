@@ -57,14 +57,14 @@ func TestStreamIsRefused(t *testing.T) {
 		}, nil},
 		{"sources", func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "ORIGIN"}} }, nil},
 		{"narrow subjects that cover", func(c *jetstream.StreamConfig) {
-			c.Subjects = []string{"kubecdc.*.object.>", "kubecdc.prod-eu-1.stream.*.*", "kubecdc.*.progress.*"}
+			c.Subjects = []string{"kubecdc.*.object.>", "kubecdc.prod-eu-1.stream.*.*", "kubecdc.prod-eu-1.scope.*.*.*", "kubecdc.*.progress.*"}
 		}, nil},
 		{
-			"an earlier release's subjects, without progress", func(c *jetstream.StreamConfig) {
+			"an earlier version's subjects, without scopes and progress", func(c *jetstream.StreamConfig) {
 				c.Subjects = []string{"kubecdc.prod-eu-1.object.>", "kubecdc.prod-eu-1.stream.>"}
 			},
-			[]string{"its subjects (kubecdc.prod-eu-1.object.>, kubecdc.prod-eu-1.stream.>) do not include all of kubecdc.prod-eu-1.progress.*: " +
-				"nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.object.>,kubecdc.prod-eu-1.stream.>,kubecdc.prod-eu-1.progress.*"},
+			[]string{"its subjects (kubecdc.prod-eu-1.object.>, kubecdc.prod-eu-1.stream.>) do not include all of kubecdc.prod-eu-1.scope.*.*.*, kubecdc.prod-eu-1.progress.*: " +
+				"nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.object.>,kubecdc.prod-eu-1.stream.>,kubecdc.prod-eu-1.scope.*.*.*,kubecdc.prod-eu-1.progress.*"},
 		},
 		{"discard old with bounds", func(c *jetstream.StreamConfig) {
 			c.Discard, c.MaxBytes, c.MaxMsgs = jetstream.DiscardOld, 1<<20, 100
@@ -89,8 +89,8 @@ func TestStreamIsRefused(t *testing.T) {
 			"mirror", func(c *jetstream.StreamConfig) { c.Subjects, c.Mirror = nil, &jetstream.StreamSource{Name: "ORIGIN"} },
 			[]string{
 				"it is a mirror of stream ORIGIN, which accepts no messages itself: publish to that one, or set another stream in bus.nats.stream.name",
-				"its subjects () do not include all of kubecdc.prod-eu-1.object.*.*.*.*, kubecdc.prod-eu-1.stream.*.*, kubecdc.prod-eu-1.progress.*: " +
-					"nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.object.*.*.*.*,kubecdc.prod-eu-1.stream.*.*,kubecdc.prod-eu-1.progress.*",
+				"its subjects () do not include all of kubecdc.prod-eu-1.object.*.*.*.*, kubecdc.prod-eu-1.stream.*.*, kubecdc.prod-eu-1.scope.*.*.*, kubecdc.prod-eu-1.progress.*: " +
+					"nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.object.*.*.*.*,kubecdc.prod-eu-1.stream.*.*,kubecdc.prod-eu-1.scope.*.*.*,kubecdc.prod-eu-1.progress.*",
 			},
 		},
 		{
@@ -107,8 +107,8 @@ func TestStreamIsRefused(t *testing.T) {
 		},
 		{
 			"another cluster's subjects", func(c *jetstream.StreamConfig) { c.Subjects = []string{"kubecdc.prod-us-1.>"} },
-			[]string{"its subjects (kubecdc.prod-us-1.>) do not include all of kubecdc.prod-eu-1.object.*.*.*.*, kubecdc.prod-eu-1.stream.*.*, kubecdc.prod-eu-1.progress.*: " +
-				"nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.object.*.*.*.*,kubecdc.prod-eu-1.stream.*.*,kubecdc.prod-eu-1.progress.*"},
+			[]string{"its subjects (kubecdc.prod-us-1.>) do not include all of kubecdc.prod-eu-1.object.*.*.*.*, kubecdc.prod-eu-1.stream.*.*, kubecdc.prod-eu-1.scope.*.*.*, kubecdc.prod-eu-1.progress.*: " +
+				"nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.object.*.*.*.*,kubecdc.prod-eu-1.stream.*.*,kubecdc.prod-eu-1.scope.*.*.*,kubecdc.prod-eu-1.progress.*"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

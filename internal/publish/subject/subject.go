@@ -16,8 +16,14 @@ const (
 	// Default is the subject template of objects' events.
 	Default = "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.{name}"
 
-	// Stream is the subject template of stream events.
+	// Stream is the subject template of events about snapshots.
 	Stream = "kubecdc.{cluster}.stream.{group}.{resource}"
+
+	// Scope is the subject template of the other stream events: the starts and ends of a scope, and its gaps. It has a
+	// placeholder of its own. The last record of such a subject says whether the scope has ended.
+	Scope = scopesOf + ".{scope}"
+
+	scopesOf = "kubecdc.{cluster}.scope.{group}.{resource}"
 
 	// Progress is the subject template of the progress of an agent. It has a placeholder of its own.
 	Progress = progressOf + ".{writer}"
@@ -55,6 +61,7 @@ type Part struct {
 type Template struct {
 	object   []Part
 	stream   []Part
+	scopes   []Part // the subjects up to the scope
 	progress string // the subjects up to the writer
 }
 
@@ -73,6 +80,9 @@ func New(template, cluster string) (*Template, error) {
 	if s.stream, err = Compile(Stream, cluster); err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", Stream, err)
 	}
+	if s.scopes, err = Compile(scopesOf, cluster); err != nil {
+		return nil, fmt.Errorf("subject template %q: %w", Scope, err)
+	}
 	progress, err := Compile(progressOf, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", Progress, err)
@@ -89,10 +99,18 @@ func (s *Template) AppendProgress(dst []byte, writer string) []byte {
 // Append appends the subject of d's event to dst. d is not the progress of an agent, whose subject
 // has the writer.
 func (s *Template) Append(dst []byte, d *object.Delta) []byte {
-	if d.Stream != nil {
-		return appendParts(dst, s.stream, d.Stream.Resource, "", "")
+	if e := d.Stream; e != nil {
+		if e.IsOfSnapshot() {
+			return appendParts(dst, s.stream, e.Resource, "", "")
+		}
+		return appendToken(append(appendParts(dst, s.scopes, e.Resource, "", ""), '.'), e.Scope)
 	}
 	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace(), d.Ref.Name())
+}
+
+// OfStream returns the subjects of all stream events of a resource, of which the last one is a NATS wildcard.
+func (s *Template) OfStream(r *object.Resource) []string {
+	return []string{string(appendParts(nil, s.stream, r, "", "")), string(appendParts(nil, s.scopes, r, "", "")) + ".*"}
 }
 
 // OfResource returns the narrowest NATS wildcard that matches the subjects of all objects of a
@@ -114,21 +132,21 @@ func (s *Template) OfResource(r *object.Resource) string {
 // Patterns returns the NATS wildcards that match every subject that Append and AppendProgress can
 // return.
 func (s *Template) Patterns() []string {
-	return []string{pattern(s.object), pattern(s.stream), s.progress + "*"}
+	return []string{pattern(s.object), pattern(s.stream), pattern(s.scopes) + ".*", s.progress + "*"}
 }
 
 // Capture returns the subjects to create a stream with: each template's literal tokens up to the first placeholder, then ">"
 // ("kubecdc.prod-eu-1.>" for all, by default), or the whole template if it has no placeholder.
 func (s *Template) Capture() []string {
 	object, stream := capture(s.object), capture(s.stream)
-	// They have different third tokens ("object", "stream", "progress"); the shared tokens become one subject if they include the cluster.
+	// They have different third tokens ("object", "stream", "scope", "progress"); the shared tokens become one subject if they include the cluster.
 	if o, t := strings.Split(object, "."), strings.Split(stream, "."); len(o) > 2 && o[0] == t[0] && o[1] == t[1] {
 		return []string{o[0] + "." + o[1] + ".>"}
 	}
 	if Covers(object, stream) { // it ends before the third token
 		return []string{object}
 	}
-	return []string{object, stream, s.progress + ">"}
+	return []string{object, stream, capture(s.scopes), s.progress + ">"}
 }
 
 // Parse splits a template into parts. text returns the error of a byte outside of placeholders. value returns the text of a placeholder, or

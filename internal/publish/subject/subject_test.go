@@ -41,7 +41,21 @@ func TestSubject(t *testing.T) {
 		{"", delta("", "pods", "shop", cut2), fmt.Sprintf("kubecdc.prod.object.core.pods.shop.%s~%x", cut2[:126], sha256.Sum256([]byte(cut2)))},
 		{"cdc.v1-{namespace}-{cluster}.{resource}", delta("", "pods", "shop", "web-1"), "cdc.v1-shop-prod.pods"},
 		{"cdc", delta("", "pods", "shop", "web-1"), "cdc"},
-		{"", &object.Delta{Stream: &object.StreamEvent{Resource: &object.Resource{Group: "apps", Name: "deployments"}}}, "kubecdc.prod.stream.apps.deployments"},
+		{"", &object.Delta{Stream: &object.StreamEvent{
+			Kind: object.SnapshotStarted, Resource: &object.Resource{Group: "apps", Name: "deployments"}, Scope: "deployments.apps",
+		}}, "kubecdc.prod.stream.apps.deployments"},
+		{"", &object.Delta{Stream: &object.StreamEvent{
+			Kind: object.SnapshotCompleted, Resource: &object.Resource{Name: "pods"}, Scope: "pods/shop",
+		}}, "kubecdc.prod.stream.core.pods"},
+		{"", &object.Delta{Stream: &object.StreamEvent{
+			Kind: object.ScopeStarted, Resource: &object.Resource{Name: "pods"}, Scope: "pods/shop?labelSelector=a=b",
+		}}, "kubecdc.prod.scope.core.pods.pods%2Fshop%3FlabelSelector=a=b"},
+		{"cdc", &object.Delta{Stream: &object.StreamEvent{
+			Kind: object.ScopeEnded, Resource: &object.Resource{Group: "apps", Name: "deployments"}, Scope: "deployments.apps",
+		}}, "kubecdc.prod.scope.apps.deployments.deployments%2Eapps"},
+		{"", &object.Delta{Stream: &object.StreamEvent{
+			Kind: object.Gap, Resource: &object.Resource{Name: "pods"}, Scope: "pods/" + long,
+		}}, fmt.Sprintf("kubecdc.prod.scope.core.pods.pods%%2F%s~%x", long[:128-len("pods%2F")], sha256.Sum256([]byte("pods/"+long)))},
 	} {
 		s, err := subject.New(c.template, "prod")
 		if err != nil {
@@ -82,11 +96,11 @@ func TestSubjectsOfTheStream(t *testing.T) {
 		template, cluster string
 		patterns, capture []string
 	}{
-		{"", "prod.eu", []string{"kubecdc.prod%2Eeu.object.*.*.*.*", "kubecdc.prod%2Eeu.stream.*.*", "kubecdc.prod%2Eeu.progress.*"}, []string{"kubecdc.prod%2Eeu.>"}},
-		{"kubecdc.{cluster}.o.{resource}", "prod", []string{"kubecdc.prod.o.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.progress.*"}, []string{"kubecdc.prod.>"}},
-		{"kubecdc.{group}.{cluster}", "prod", []string{"kubecdc.*.prod", "kubecdc.prod.stream.*.*", "kubecdc.prod.progress.*"}, []string{"kubecdc.>"}},
-		{"cdc.x-{group}.{name}", "prod", []string{"cdc.*.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.progress.*"}, []string{"cdc.>", "kubecdc.prod.stream.>", "kubecdc.prod.progress.>"}},
-		{"cdc", "prod", []string{"cdc", "kubecdc.prod.stream.*.*", "kubecdc.prod.progress.*"}, []string{"cdc", "kubecdc.prod.stream.>", "kubecdc.prod.progress.>"}},
+		{"", "prod.eu", []string{"kubecdc.prod%2Eeu.object.*.*.*.*", "kubecdc.prod%2Eeu.stream.*.*", "kubecdc.prod%2Eeu.scope.*.*.*", "kubecdc.prod%2Eeu.progress.*"}, []string{"kubecdc.prod%2Eeu.>"}},
+		{"kubecdc.{cluster}.o.{resource}", "prod", []string{"kubecdc.prod.o.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*"}, []string{"kubecdc.prod.>"}},
+		{"kubecdc.{group}.{cluster}", "prod", []string{"kubecdc.*.prod", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*"}, []string{"kubecdc.>"}},
+		{"cdc.x-{group}.{name}", "prod", []string{"cdc.*.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*"}, []string{"cdc.>", "kubecdc.prod.stream.>", "kubecdc.prod.scope.>", "kubecdc.prod.progress.>"}},
+		{"cdc", "prod", []string{"cdc", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*"}, []string{"cdc", "kubecdc.prod.stream.>", "kubecdc.prod.scope.>", "kubecdc.prod.progress.>"}},
 	} {
 		s, err := subject.New(c.template, c.cluster)
 		if err != nil {
@@ -112,7 +126,7 @@ func TestSubjectOfProgress(t *testing.T) {
 			if got := string(s.AppendProgress([]byte("x "), writer)); got != "x "+want {
 				t.Errorf("template %q, writer %q: got %q", template, writer, got)
 			}
-			if p := s.Patterns()[2]; !subject.Covers(p, want) {
+			if p := s.Patterns()[3]; !subject.Covers(p, want) {
 				t.Errorf("%s does not match %s", p, want)
 			}
 			covers := func(outer string) bool { return subject.Covers(outer, want) }

@@ -16,9 +16,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// layout is part of the name of each cached record. Another one is necessary when the same Options
-// make another record, or other files.
-const layout = "1"
+// layoutOf returns a part of the name of each bus's cached records. Another one is necessary when the same
+// Options make another record on this bus, or other files.
+func layoutOf(bus string) string {
+	if bus == "nats" {
+		return "2" // scopes have subjects of their own
+	}
+	return "1"
+}
 
 // contentsFile is written last: with it, a cached record is complete.
 const contentsFile = "contents.json"
@@ -107,7 +112,7 @@ func Open(
 	if err != nil {
 		return nil, fmt.Errorf("cache directory: %w", err)
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %+v", layout, server.VERSION, o))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %+v", layoutOf(bus), server.VERSION, o))
 	c := &Cached{Dir: filepath.Join(cache, "kubecdc", fmt.Sprintf("record-%s-%x", bus, sum[:8]))}
 	if err = os.MkdirAll(filepath.Dir(c.Dir), 0o755); err != nil {
 		return nil, fmt.Errorf("cache directory: %w", err)

@@ -1,0 +1,183 @@
+package history_test
+
+import (
+	"context"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/certainty"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// jetStream is a stream of JetStream in memory, with the records of one partition of a topic.
+type jetStream struct {
+	records []topicRecord
+	first   int // earlier ones were removed
+	read    map[string]int
+}
+
+// streamOf returns the only partition of a topic as a stream.
+func streamOf(k *topic) *jetStream {
+	j := &jetStream{records: slices.Clone(k.partitions[0].records), first: k.partitions[0].first, read: map[string]int{}}
+	for i := range j.records {
+		e := *j.records[i].e
+		e.Position = consume.Position{Log: consume.Log{Name: "KUBECDC"}, Next: uint64(i + 2)}
+		j.records[i].e = &e
+	}
+	return j
+}
+
+// subjectOf returns the kind of an event, and a name for its subject.
+func subjectOf(e *consume.Event) (kind, subject string) {
+	switch {
+	case e.Progress != nil:
+		return "progress", "progress." + e.Progress.Writer
+	case e.Stream == nil:
+		return "object", "object." + e.Resource + "." + e.UID
+	case e.Type == consume.TypeSnapshotStarted || e.Type == consume.TypeSnapshotCompleted:
+		return "stream", "stream." + e.Resource
+	}
+	return "scope", "scope." + e.Scope
+}
+
+func (j *jetStream) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
+	return &jetStreamReader{j, q, j.first}, nil
+}
+
+// hasScope reports whether the record has a start, an end or a gap of a scope, "pods pods/shop".
+func (j *jetStream) hasScope(name string) bool {
+	return slices.ContainsFunc(j.records[j.first:], func(r topicRecord) bool {
+		kind, _ := subjectOf(r.e)
+		return kind == "scope" && r.e.Resource+" "+r.e.Scope == name
+	})
+}
+
+type jetStreamReader struct {
+	*jetStream
+
+	q  consume.Query
+	at int
+}
+
+// asksFor reports whether the query asks for the record at a place.
+func (r *jetStreamReader) asksFor(at int) bool {
+	e, stored := r.records[at].e, r.records[at].stored
+	kind, subject := subjectOf(e)
+	kinds := map[consume.Events][]string{
+		consume.AllEvents: {"object", "stream", "scope", "progress"}, consume.ObjectEvents: {"object"},
+		consume.StreamEvents: {"stream", "scope", "progress"}, consume.ScopeEvents: {"scope", "progress"}, consume.ProgressEvents: {"progress"},
+	}
+	isWanted := func(o consume.Objects) bool {
+		return (o.Resource == "" || o.Resource == e.Resource) && (o.Scope == "" || o.Scope == e.Scope)
+	}
+	switch {
+	case !slices.Contains(kinds[r.q.Events], kind):
+		return false
+	case kind == "progress" && stored.Before(r.q.ProgressSince), stored.Before(r.q.Start.Time()):
+		return false
+	case kind != "progress" && r.q.Objects != nil && !slices.ContainsFunc(r.q.Objects, isWanted):
+		return false
+	}
+	return !r.q.LastOfEach || !slices.ContainsFunc(r.records[at+1:], func(o topicRecord) bool {
+		_, other := subjectOf(o.e)
+		return other == subject
+	})
+}
+
+func (r *jetStreamReader) Next(context.Context) (*consume.Event, error) {
+	for _, p := range r.q.Start.Positions() {
+		r.at = max(r.at, int(p.Next)-1)
+	}
+	for r.at < len(r.records) {
+		r.at++
+		if r.asksFor(r.at - 1) {
+			e := *r.records[r.at-1].e
+			kind, _ := subjectOf(&e)
+			r.jetStream.read[kind]++
+			return &e, nil
+		}
+	}
+	return nil, io.EOF
+}
+
+func (r *jetStreamReader) Positions() []consume.Position { return nil }
+func (r *jetStreamReader) CaughtUp() bool                { return r.at == len(r.records) }
+func (r *jetStreamReader) Close() error                  { return nil }
+
+func (r *jetStreamReader) Whole(_ context.Context, e *consume.Event) (*consume.Event, error) {
+	return e, nil
+}
+
+// A state from a part of the stream events is the same, and as certain, as one from all of them. Agents
+// are killed, some for ever, and end their scopes; their clocks differ; the bus is away; snapshots are
+// continued; retention has removed records.
+func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
+	selections := map[string]*history.Selection{
+		"all": {}, "pods": {Resources: []history.Resource{{Plural: "pods"}}}, "nodes": {Resources: []history.Resource{{Plural: "nodes"}}},
+		"pods of shop":  {Resources: []history.Resource{{Plural: "pods"}}, Namespace: "shop"},
+		"pods of tools": {Resources: []history.Resource{{Plural: "pods"}}, Namespace: "tools"},
+	}
+	names := []string{"all", "pods", "nodes", "pods of shop", "pods of tools"}
+	less := 0
+	rapid.Check(t, func(t *rapid.T) {
+		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+		k, end := drawTopic(t, begin, 1)
+		j := streamOf(k)
+		s := selections[rapid.SampledFrom(names).Draw(t, "question")]
+		seconds := int(end.Sub(begin).Seconds())
+		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
+		switch rapid.IntRange(0, 9).Draw(t, "kind") {
+		case 0:
+			moment = timeline.Moment{}
+		case 1:
+			moment = timeline.Now(end)
+		}
+		ask := func(r *history.Record) (*timeline.State, int) {
+			clear(j.read)
+			r.Source = j
+			states, _, err := r.States(t.Context(), s, moment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return states[0], j.read["object"]
+		}
+		whole, of := ask(&history.Record{})
+		r := &history.Record{Seek: true}
+		r.SetReadBefore(time.Duration(rapid.IntRange(1, 300).Draw(t, "before")) * time.Minute)
+		part, n := ask(r)
+		if n < of {
+			less++
+		}
+		want, got := scopesOf(whole), scopesOf(part)
+		for name, w := range want {
+			g, has := got[name]
+			isLater := !k.hasScope(&w, moment) && w.Certainty == certainty.Unknown // it starts after the moment
+			// Without starts and gaps, a scope cannot be distinguished from a snapshot of a part of another one.
+			isLost := !j.hasScope(name)
+			isNothing := !has && (isLater || isLost)
+			if !isNothing && (!has || g.Certainty != w.Certainty) {
+				t.Fatalf("%s at %s: %v, and from all records %v\n%+v\n%+v\n%s", name, moment, g.Certainty, w.Certainty, g, w, k)
+			}
+		}
+		for name, g := range got { // it may find scopes that start after the moment
+			if _, has := want[name]; !has && g.Certainty != certainty.Unknown {
+				t.Fatalf("%s at %s: %v, and the record does not show it\n%s", name, moment, g.Certainty, k)
+			}
+		}
+		if slices.ContainsFunc(whole.Scopes(), func(s certainty.Scope) bool { return s.Name == "" }) {
+			return // retention has left objects of an agent of which it left nothing else
+		}
+		if w, g := objectsOf(whole), objectsOf(part); !slices.Equal(w, g) {
+			t.Fatalf("at %s: %v\nfrom all records: %v\n%+v\n%+v\n%s", moment, g, w, got, want, k)
+		}
+	})
+	if less == 0 {
+		t.Error("no question has left out an event")
+	}
+}
