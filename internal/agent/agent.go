@@ -221,6 +221,7 @@ func (a *agent) prepare(first *reload.Loaded) error {
 	}
 	if d.LastProgress && a.keeper != nil { // without a checkpoint, each start begins from scratch
 		o.LastProgress = a.lastProgress
+		o.StartedScopes = a.startedScopes
 	}
 	o.ReportBytes = a.reportBytes
 	if lease, ok := a.leaseName(); ok {
@@ -287,10 +288,26 @@ func (a *agent) lastProgress(ctx context.Context) ([]scope.PreviousScope, error)
 	for _, s := range p.Scopes {
 		all = append(all, scope.PreviousScope{
 			Resource: s.Resource, Scope: s.Scope, Count: s.Count, ResourceVersion: s.ResourceVersion, History: s.History, To: s.To,
+			Run: p.Run,
 		})
 	}
 	a.log.Debug("the last progress on the bus", "writer", a.writer.name, "run", p.Run, "time", p.Time, "ended", p.Ends, "entries", len(all))
 	return all, nil
+}
+
+// startedScopes returns the scopes of a resource that a run of this agent has started and not ended,
+// as the bus has them; none if the bus cannot be asked. The bus and the writer are set before the
+// informers run.
+func (a *agent) startedScopes(ctx context.Context, r *object.Resource, run string) (all []scope.StartedScope, err error) {
+	bus, ok := a.bus.Load().Bus.(driver.ScopeLister)
+	if !ok {
+		return nil, nil
+	}
+	found, err := bus.StartedScopes(ctx, r, a.writer.name, run)
+	for _, s := range found {
+		all = append(all, scope.StartedScope(s))
+	}
+	return all, err
 }
 
 // reportBytes returns the limit of a progress event: half of what the bus accepts, so that no

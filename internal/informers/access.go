@@ -214,13 +214,16 @@ func (n *namespaces) resume(ctx context.Context, now *served) error {
 				known[gr].access[name] = &access{scope: scope, allowed: true}
 			}
 		}
+		if len(known) == 0 {
+			return
+		}
 		for _, c := range s.chosenOf(now, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
 			if c.SpansNamespaces() {
 				questions = append(questions, &discovery.Access{Resource: c.Resource})
 			}
 		}
 	})
-	if err := cmp.Or(err, discovery.Review(ctx, s.client, questions)); err != nil {
+	if err := cmp.Or(err, discovery.Review(ctx, s.client, questions)); err != nil || len(questions) == 0 {
 		return err
 	}
 	return s.decide(ctx, func(context.Context) {

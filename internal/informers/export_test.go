@@ -141,3 +141,6 @@ func Retired(s *Manager) (n int) {
 	}
 	return n
 }
+
+// Unnamed is unnamed.
+var Unnamed = unnamed

@@ -323,6 +323,9 @@ type Options struct {
 	// LastProgress returns what the last run of this agent has said of its scopes on the bus. It
 	// retries as LastEvent does. nil: the bus cannot be asked.
 	LastProgress func(ctx context.Context) ([]scope.PreviousScope, error)
+	// StartedScopes returns the scopes of a resource that a run of this agent has started and not ended,
+	// as far as the bus has its stream events. It retries as LastEvent does. nil: the bus cannot be asked.
+	StartedScopes func(ctx context.Context, r *object.Resource, run string) ([]scope.StartedScope, error)
 	// Replaced returns the number of the last replacement of a log with events of a resource in a namespace ("": any), 0 if there was none. It
 	// also returns when the previous log was last known to be whole, zero if unknown. It does not block; Rebase must be called when the number
 	// has changed. nil: the bus cannot distinguish one log from another.

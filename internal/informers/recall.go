@@ -1,12 +1,15 @@
 package informers
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -18,56 +21,127 @@ const recallWithin = 10 * time.Second
 // for their position themselves. Its error is the cause of ctx.
 //
 // A progress does not name the scopes that do not differ. If there is only one of a resource, its
-// last stream event has its name. The names of several are not known: they do not end. The start
-// does not wait for a bus that is away: then no scope ends.
+// last stream event has its name. Several have a start each. The start of the agent does not wait
+// for a bus that is away: then no scope ends.
 func (s *Manager) recallScopes(ctx context.Context) error {
-	if s.o.Memory == nil || len(s.o.Memory.Scopes()) > 0 {
+	if s.previous == nil || s.o.Memory == nil || len(s.o.Memory.Scopes()) > 0 {
 		return nil
 	}
-	within, cancel := context.WithTimeout(ctx, recallWithin)
-	defer cancel()
-	recalled, err := s.askForScopes(within)
-	if err != nil {
-		return context.Cause(ctx)
+	recalled := s.askForScopes(ctx)
+	s.previous.Add(ctx, recalled)
+	if err := context.Cause(ctx); err != nil {
+		return err
 	}
 	return s.decide(ctx, func(context.Context) {
-		for name, origin := range recalled {
-			resource := &object.Resource{Group: origin.Group, Name: origin.Resource}
-			s.active.raiseHistory(resource, false, origin.History)
-			if s.sel.PartOf(resource).FieldSelector == "" { // otherwise it is not known which part it was
-				s.active.origins[name] = origin
+		for i := range recalled {
+			said := &recalled[i]
+			resource := resourceOf(said.Resource)
+			s.active.raiseHistory(resource, false, said.History)
+			if s.sel.PartOf(resource).FieldSelector != "" {
+				continue // it is not known which part it was
 			}
+			s.active.origins[said.Scope] = scope.Origin{Recalled: true, Scope: checkpoint.Scope{
+				Group: resource.Group, Resource: resource.Name, Namespaces: namespacesIn(said.Resource, said.Scope),
+				ResourceVersion: said.ResourceVersion, History: said.History, LastSeen: said.To, Sweep: true,
+			}}
 		}
 	})
 }
 
-// askForScopes returns the scopes of the last run, as the bus has them. Its error is the cause of
-// ctx.
-func (s *Manager) askForScopes(ctx context.Context) (map[string]scope.Origin, error) {
+// askForScopes returns what the last run has said of each scope that the bus names in time.
+func (s *Manager) askForScopes(ctx context.Context) (recalled []scope.PreviousScope) {
+	ctx, cancel := context.WithTimeout(ctx, recallWithin)
+	defer cancel()
 	all, err := s.previous.Scopes(ctx)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	recalled := map[string]scope.Origin{}
+	named := map[string]bool{}
+	for i := range all {
+		named[all[i].Scope] = true
+	}
+	// The names of several scopes come last: they take many requests.
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b scope.PreviousScope) int { return cmp.Compare(a.Count, b.Count) })
 	for _, said := range all {
-		name, group, _ := strings.Cut(said.Resource, ".")
-		resource := &object.Resource{Group: group, Name: name}
-		of := said.Scope
-		if of == "" && said.Count <= 1 && s.o.LastEvent != nil {
-			event, ok, err := s.o.LastEvent(ctx, resource)
-			if err != nil {
-				return nil, err
-			}
-			if ok {
-				of = event.Scope
-			}
-		}
-		if of == "" || said.ResourceVersion == 0 {
+		if said.ResourceVersion == 0 {
 			continue
 		}
-		recalled[of] = scope.Origin{Recalled: true, Scope: checkpoint.Scope{
-			Group: group, Resource: name, ResourceVersion: said.ResourceVersion, History: said.History, LastSeen: said.To, Sweep: true,
-		}}
+		names, err := s.namesOf(ctx, &said, named)
+		if err != nil {
+			s.o.Log.Warn("the bus did not name all scopes of the last run in time: those that are no longer selected do not end",
+				"resource", said.Resource, "scopes", said.Count, "err", err)
+			return recalled
+		}
+		for _, name := range names {
+			of := said
+			of.Scope, of.Count, of.Recalled = name, 1, true
+			recalled = append(recalled, of)
+		}
 	}
-	return recalled, nil
+	return recalled
+}
+
+// namespacesIn returns the namespaces in the name of a scope of a resource, none if it may have
+// objects in any.
+func namespacesIn(resource, scope string) []string {
+	rest, ok := strings.CutPrefix(scope, resource+"/")
+	if !ok {
+		return nil
+	}
+	patterns, _, _ := strings.Cut(rest, "?")
+	all := strings.Split(patterns, ",")
+	for _, pattern := range all {
+		_, isLiteral := selection.SingleNamespace([]string{pattern})
+		if !isLiteral {
+			return nil
+		}
+	}
+	return all
+}
+
+// namesOf returns the names of the scopes that an entry stands for, none if they are not known. named
+// has those with entries of their own. Its error is the cause of ctx.
+func (s *Manager) namesOf(ctx context.Context, said *scope.PreviousScope, named map[string]bool) ([]string, error) {
+	resource := resourceOf(said.Resource)
+	switch {
+	case said.Scope != "":
+		return []string{said.Scope}, nil
+	case said.Count <= 1 && s.o.LastEvent != nil:
+		event, ok, err := s.o.LastEvent(ctx, resource)
+		if !ok || event.Scope == "" {
+			return nil, err
+		}
+		return []string{event.Scope}, err
+	case said.Count > 1 && s.o.StartedScopes != nil:
+		started, err := s.o.StartedScopes(ctx, resource, said.Run)
+		return unnamed(started, named, said.Count), err
+	}
+	return nil, nil
+}
+
+// unnamed returns the names of the started scopes that have no entry of their own. The entry for
+// several scopes stands for count of them. A scope whose start is no longer on the bus is known by
+// its snapshot, unless that may be one of a part of a scope: then there are more than count.
+func unnamed(started []scope.StartedScope, named map[string]bool, count int) []string {
+	var certain, all []string
+	for _, s := range started {
+		if named[s.Name] {
+			continue
+		}
+		all = append(all, s.Name)
+		if !s.BySnapshot {
+			certain = append(certain, s.Name)
+		}
+	}
+	if len(all) <= count {
+		return all
+	}
+	return certain
+}
+
+// resourceOf returns the resource that object.Resource.String names, without its version.
+func resourceOf(text string) *object.Resource {
+	name, group, _ := strings.Cut(text, ".")
+	return &object.Resource{Group: group, Name: name}
 }

@@ -21,6 +21,7 @@ func asksBus(bus *life, change func(*informers.Options, *recorder)) func(*inform
 	return func(o *informers.Options, r *recorder) {
 		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return bus.lastEvent(of) }
 		o.LastProgress = bus.lastProgress
+		o.StartedScopes = bus.startedScopes
 		r.scopes = true
 		if change != nil {
 			change(o, r)
@@ -43,7 +44,37 @@ func (r *recorder) lastProgress(context.Context) (all []scope.PreviousScope, err
 		}
 		all = append(all, scope.PreviousScope{
 			Resource: s.Resource.String(), Scope: s.Scope, Count: s.Count, ResourceVersion: s.ResourceVersion, History: s.History, To: to,
+			Run: recordedRun,
 		})
+	}
+	return all, nil
+}
+
+// recordedRun is the name of the run that a recorder has recorded.
+const recordedRun = "0-1795186799000"
+
+// startedScopes returns the scopes of a resource that the run has started and not ended, as on a bus
+// whose retention has removed the events of the kind cut.
+func (r *recorder) startedScopes(_ context.Context, of *object.Resource, run string) (all []scope.StartedScope, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if run != recordedRun {
+		return nil, nil
+	}
+	for _, d := range r.deltas {
+		e := d.Stream
+		if e == nil || e.Resource.Name != of.Name || e.Kind == r.cut {
+			continue
+		}
+		isSame := func(s scope.StartedScope) bool { return s.Name == e.Scope }
+		switch {
+		case e.Kind == object.ScopeEnded:
+			all = slices.DeleteFunc(all, isSame)
+		case e.Kind == object.ScopeStarted:
+			all = append(slices.DeleteFunc(all, isSame), scope.StartedScope{Name: e.Scope})
+		case e.Kind == object.SnapshotStarted && !slices.ContainsFunc(all, isSame):
+			all = append(all, scope.StartedScope{Name: e.Scope, BySnapshot: true})
+		}
 	}
 	return all, nil
 }
@@ -99,30 +130,110 @@ func TestLostCheckpointAndNarrowedSelection(t *testing.T) {
 				s.put("a", "2", nil)
 				second := live(t, s, newMemory(), asksBus(first, func(o *informers.Options, _ *recorder) { c.change(&o.Rules[0]) }))
 				pass(time.Minute)
-				var got []string
-				second.mu.Lock()
-				for _, d := range second.deltas {
-					switch e := d.Stream; {
-					case e == nil:
-					case e.Kind == object.ScopeStarted && e.Initial:
-						got = append(got, e.Scope+" starts, initial")
-					case e.Kind == object.ScopeStarted:
-						got = append(got, e.Scope+" starts, after a gap")
-					case e.Kind == object.ScopeEnded:
-						text := fmt.Sprintf("%s ends, %s", e.Scope, e.End)
-						for _, next := range e.Successors {
-							text += " " + next
-						}
-						got = append(got, text)
-					}
+				second.wantScopes(t, c.want...)
+			})
+		})
+	}
+}
+
+// wantScopes compares the starts and ends of scopes, sorted.
+func (l *life) wantScopes(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range l.deltas {
+		switch e := d.Stream; {
+		case e == nil:
+		case e.Kind == object.ScopeStarted && e.Initial:
+			got = append(got, e.Scope+" starts, initial")
+		case e.Kind == object.ScopeStarted:
+			got = append(got, e.Scope+" starts, after a gap")
+		case e.Kind == object.ScopeEnded:
+			text := fmt.Sprintf("%s ends, %s", e.Scope, e.End)
+			for _, next := range e.Successors {
+				text += " " + next
+			}
+			got = append(got, text)
+		}
+	}
+	slices.Sort(got)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// A checkpoint is lost, and of several scopes of a resource some are no longer selected. The progress
+// does not name them. Their starts do.
+func TestLostCheckpointOfSeveralScopes(t *testing.T) {
+	for name, c := range map[string]struct {
+		cut object.StreamKind // the bus has these no more
+	}{
+		"all starts are on the bus": {},
+		// Retention has removed them. Each snapshot says who observes its scope.
+		"only snapshots are on the bus": {cut: object.ScopeStarted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPIServer(t)
+				for _, namespace := range []string{"shop", "left", "lost"} {
+					s.putIn(namespace, "a", "1", nil)
 				}
-				second.mu.Unlock()
-				slices.Sort(got)
-				if d := cmp.Diff(c.want, got); d != "" {
-					t.Errorf("-want +got:\n%s", d)
+				s.marks(t)
+				first := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
+					o.Rules[0] = rule(inNamespaces("left", "lost", "shop"))
+					r.scopes = true
+				})
+				pass(3 * time.Minute)
+				first.end()
+				first.mu.Lock()
+				first.cut = c.cut
+				first.mu.Unlock()
+				second := live(t, s, newMemory(), asksBus(first, func(o *informers.Options, _ *recorder) {
+					o.Rules[0] = rule(inNamespaces("shop"))
+				}))
+				pass(time.Minute)
+				second.wantScopes(t, "configmaps/left ends, deselected", "configmaps/lost ends, deselected", "configmaps/shop starts, after a gap")
+				for _, gap := range second.gaps() {
+					want := object.SelectionChanged
+					if gap.Scope == "configmaps/shop" {
+						want = object.CheckpointLost
+					}
+					if gap.Reason != want {
+						t.Errorf("the gap of %s has the reason %s, want %s", gap.Scope, gap.Reason, want)
+					}
 				}
 			})
 		})
+	}
+}
+
+// A snapshot of a part of a scope has the name of a scope, and none is ended because of it.
+func TestUnnamedScopes(t *testing.T) {
+	started := func(bySnapshot bool, names ...string) (all []scope.StartedScope) {
+		for _, name := range names {
+			all = append(all, scope.StartedScope{Name: name, BySnapshot: bySnapshot})
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		started []scope.StartedScope
+		count   int
+		want    []string
+	}{
+		"starts":                           {started(false, "pods/a", "pods/b"), 2, []string{"pods/a", "pods/b"}},
+		"one has its own entry":            {started(false, "pods/a", "pods/b", "pods/named"), 2, []string{"pods/a", "pods/b"}},
+		"one started after the progress":   {started(false, "pods/a", "pods/b", "pods/c"), 2, []string{"pods/a", "pods/b", "pods/c"}},
+		"only snapshots":                   {started(true, "pods/a", "pods/b"), 2, []string{"pods/a", "pods/b"}},
+		"a snapshot is of a part":          {append(started(false, "pods/a"), started(true, "pods/b", "pods/c")...), 2, []string{"pods/a"}},
+		"the bus lacks one":                {started(false, "pods/a"), 2, []string{"pods/a"}},
+		"the bus has none":                 {nil, 2, nil},
+		"only the one with its own entry":  {started(false, "pods/named"), 2, nil},
+		"a snapshot beside all the starts": {append(started(false, "pods/a", "pods/b"), started(true, "pods/c")...), 2, []string{"pods/a", "pods/b"}},
+	} {
+		if got := informers.Unnamed(c.started, map[string]bool{"pods/named": true}, c.count); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }
 

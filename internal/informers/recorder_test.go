@@ -36,6 +36,8 @@ type recorder struct {
 	unacked []*object.Delta
 
 	noProgress bool // progress is not acknowledged
+
+	cut object.StreamKind // startedScopes does not find these
 }
 
 const unbounded = 1 << 30

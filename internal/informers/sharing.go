@@ -103,7 +103,10 @@ func (s *Manager) compareOnce(ctx context.Context) {
 		name := i.Resource().String()
 		informers[name] = i
 		r := known[name]
-		known[name] = etcds.Resource{Name: name, Aggregated: i.IsAggregated(), History: max(r.History, v.History)}
+		aggregated := i.IsAggregated()
+		known[name] = etcds.Resource{
+			Name: name, Aggregated: aggregated, Custom: !aggregated && i.Definition() != "", History: max(r.History, v.History),
+		}
 	}
 	s.sharing.observe(known)
 	if s.sharing.takeChanged() {

@@ -330,3 +330,37 @@ func TestItemsOfALongPage(t *testing.T) {
 		t.Errorf("%d items", n)
 	}
 }
+
+func TestVersionOf(t *testing.T) {
+	for _, tc := range []struct{ in, want, err string }{
+		{in: `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"48211","creationTimestamp":null},"spec":{"containers":null},"status":{}}`, want: "48211"},
+		{in: `{ "metadata" : { "labels" : {"resourceVersion":"1"} , "resourceVersion" : "2" } }`, want: "2"},
+		{in: `{"spec":{"metadata":{"resourceVersion":"1"}},"metadata":{"annotations":{"metadata":"x"}}}`},
+		{in: `{"m\u0065tadata":{"resourceV\u0065rsion":"\u0033"}}`, want: "3"},
+		{in: `{"metadata":null}`},
+		{in: `{"metadata":{"resourceVersion":null}}`},
+		{in: `{}`},
+		{in: `{"metadata":{"resourceVersion":7}}`, err: "is not a string"},
+		{in: `{"metadata":{"resourceVersion":"7"},"spec":{]}`, err: "unexpected ']'"},
+		{in: `{"metadata":{"resourceVersion":"7"}`, err: "ends before"},
+		{in: `{"metadata":{"resourceVersion":"7"}}}`, err: "unexpected '}'"},
+		{in: `["metadata"]`, err: "is not an object"},
+		{in: ``, err: "is not an object"},
+	} {
+		got, err := object.VersionOf([]byte(tc.in))
+		if got != tc.want && tc.err == "" || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%s: %q, %v, want %q, %q", tc.in, got, err, tc.want, tc.err)
+		}
+	}
+}
+
+// A bookmark costs little: there are thousands a minute.
+func BenchmarkVersionOf(b *testing.B) {
+	raw := []byte(`{"kind":"Thing","apiVersion":"shop.test/v1","metadata":{"resourceVersion":"48211","creationTimestamp":null}}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := object.VersionOf(raw); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

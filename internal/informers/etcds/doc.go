@@ -13,6 +13,9 @@
 // Each etcd has one representative, which is A. So the number of lists grows with the resources, and
 // with the few etcds, and not with the pairs. One A is followed by up to maxFilling resources.
 //
+// Custom resources count as one resource: an API server keeps all of them in one etcd, that of
+// --etcd-servers. So the number of lists does not depend on theirs.
+//
 // An aggregated resource is alone in its etcd: its API server may have none, and give versions of
 // another kind.
 //

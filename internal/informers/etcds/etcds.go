@@ -30,10 +30,14 @@ const (
 	longestRest = 64
 )
 
+// customs is the name of all custom resources together.
+const customs = "custom resources"
+
 // Resource is what is known of a resource apart from its lists.
 type Resource struct {
 	Name       string // "deployments.apps"
 	Aggregated bool
+	Custom     bool   // it has a definition, and no other API server serves it
 	History    uint32 // how often its etcd was restored
 	Etcd       int    // its number in an earlier run; 0: not known
 }
@@ -48,6 +52,10 @@ type Etcds struct {
 	// moved has the version of the representative of each etcd in the last round.
 	moved map[int]uint64
 	left  int // how many resources the round may still compare
+	// custom has the names of the custom resources, sorted. One of them is listed for all: another
+	// one after each failure.
+	custom []string
+	listed int // the index of that one, modulo their number
 }
 
 type resource struct {
@@ -78,7 +86,7 @@ func New(last int) *Etcds {
 func (e *Etcds) Observe(now []Resource) (isValid bool) {
 	isValid = true
 	names := map[string]bool{}
-	for _, r := range now {
+	for _, r := range e.joinCustoms(now) {
 		names[r.Name] = true
 		known := e.all[r.Name]
 		switch {
@@ -111,6 +119,28 @@ func (e *Etcds) Observe(now []Resource) (isValid bool) {
 	return isValid
 }
 
+// joinCustoms makes one resource of all custom resources.
+func (e *Etcds) joinCustoms(all []Resource) (joined []Resource) {
+	e.custom = nil
+	one := Resource{Name: customs}
+	if known := e.all[customs]; known != nil {
+		one.History = known.History // that of one which is no longer observed
+	}
+	for _, r := range slices.SortedFunc(slices.Values(all), func(a, b Resource) int { return cmp.Compare(a.Name, b.Name) }) {
+		if !r.Custom {
+			joined = append(joined, r)
+			continue
+		}
+		e.custom = append(e.custom, r.Name)
+		one.History = max(one.History, r.History)
+		one.Etcd = cmp.Or(one.Etcd, r.Etcd)
+	}
+	if len(e.custom) > 0 {
+		joined = append(joined, one)
+	}
+	return joined
+}
+
 func (r *resource) forget() {
 	r.etcd, r.streaks, r.apart = 0, nil, nil
 	r.isDue = false
@@ -124,6 +154,9 @@ func (e *Etcds) found(r *resource) {
 
 // Of returns the number of the etcd that has a resource; 0: it is not known.
 func (e *Etcds) Of(name string) int {
+	if _, isCustom := slices.BinarySearch(e.custom, name); isCustom {
+		name = customs
+	}
 	if r := e.all[name]; r != nil {
 		return r.etcd
 	}
@@ -322,8 +355,15 @@ func (e *Etcds) isAlone(r *resource) bool {
 }
 
 func (e *Etcds) ask(r *resource, list Lister) (rv uint64, ok bool) {
-	rv, err := list(r.Name)
+	name := r.Name
+	if name == customs {
+		name = e.custom[e.listed%len(e.custom)]
+	}
+	rv, err := list(name)
 	if err != nil {
+		if r.Name == customs {
+			e.listed++
+		}
 		r.fails = min(r.fails+1, longestRest)
 		r.rests = min(1<<min(r.fails, 10), longestRest)
 		return 0, false

@@ -24,6 +24,7 @@ type world struct {
 	history map[string]uint32
 	known   map[string]int // what an earlier run knew
 	alone   map[string]bool
+	custom  map[string]bool
 	fails   map[string]bool
 	version []uint64
 	step    func(etcd int) uint64 // what is written to an etcd before each list
@@ -34,7 +35,7 @@ type world struct {
 func newWorld(t testing.TB, versions ...uint64) *world {
 	return &world{
 		t: t, now: began, etcds: New(0), of: map[string]int{}, history: map[string]uint32{}, known: map[string]int{}, alone: map[string]bool{},
-		fails: map[string]bool{}, version: versions,
+		custom: map[string]bool{}, fails: map[string]bool{}, version: versions,
 		step: func(int) uint64 { return 1 }, minute: func(int) uint64 { return 10 },
 	}
 }
@@ -61,7 +62,7 @@ func (w *world) list(name string) (uint64, error) {
 func (w *world) round() (isValid bool) {
 	var all []Resource
 	for name := range w.of {
-		all = append(all, Resource{Name: name, Aggregated: w.alone[name], History: w.history[name], Etcd: w.known[name]})
+		all = append(all, Resource{Name: name, Aggregated: w.alone[name], Custom: w.custom[name], History: w.history[name], Etcd: w.known[name]})
 	}
 	isValid = w.etcds.Observe(all)
 	w.etcds.Round(w.now, w.list)
@@ -240,10 +241,95 @@ func TestAPIServerIsAway(t *testing.T) {
 	}
 }
 
+// putCustom puts custom resources into an etcd, which must be that of all others.
+func (w *world) putCustom(etcd int, names ...string) {
+	w.put(etcd, names...)
+	for _, name := range names {
+		w.custom[name] = true
+	}
+}
+
+// One custom resource is compared for all. A new one is known at once.
+func TestCustomResources(t *testing.T) {
+	w := newWorld(t, 1000, 50)
+	w.put(0, "namespaces")
+	w.put(1, "events")
+	w.putCustom(0, "gadgets.shop.test", "widgets.shop.test")
+	for range wanted - 1 {
+		w.round()
+		w.want(map[string]int{"gadgets.shop.test": 0, "widgets.shop.test": 0})
+	}
+	w.round()
+	w.want(map[string]int{"namespaces": 1, "events": 2, "gadgets.shop.test": 1, "widgets.shop.test": 1})
+	w.putCustom(0, "apples.shop.test")
+	w.lists = 0
+	w.round()
+	w.want(map[string]int{"apples.shop.test": 1, "gadgets.shop.test": 1, "widgets.shop.test": 1})
+	if w.lists != 0 {
+		t.Errorf("%d lists for a custom resource more", w.lists)
+	}
+	delete(w.of, "gadgets.shop.test")
+	w.round()
+	w.want(map[string]int{"gadgets.shop.test": 0, "widgets.shop.test": 1})
+}
+
+// The one that is listed for all may fail, for example because of its webhook: the next one is listed.
+func TestCustomResourceFails(t *testing.T) {
+	w := newWorld(t, 1000)
+	w.put(0, "namespaces")
+	w.putCustom(0, "apples.shop.test", "gadgets.shop.test", "widgets.shop.test")
+	w.fails["apples.shop.test"] = true
+	for range wanted + 2 {
+		w.round()
+	}
+	w.want(map[string]int{"apples.shop.test": 1, "gadgets.shop.test": 1, "widgets.shop.test": 1})
+}
+
+// The custom resources alone: nothing but they represents their etcd.
+func TestOnlyCustomResources(t *testing.T) {
+	w := newWorld(t, 1000)
+	w.putCustom(0, "gadgets.shop.test", "widgets.shop.test")
+	w.round()
+	w.want(map[string]int{"gadgets.shop.test": 1, "widgets.shop.test": 1})
+	w.history["widgets.shop.test"] = 1
+	if w.round() {
+		t.Error("what is known is valid after a restore")
+	}
+	w.history["gadgets.shop.test"] = 1
+	if !w.round() {
+		t.Error("one restore is two")
+	}
+	w.want(map[string]int{"gadgets.shop.test": 2, "widgets.shop.test": 2})
+	delete(w.of, "widgets.shop.test")
+	if !w.round() {
+		t.Error("the end of a resource is a restore")
+	}
+}
+
+// What an earlier run knew of some custom resources holds for all, and is compared again.
+func TestCustomResourcesKnownInAnEarlierRun(t *testing.T) {
+	w := newWorld(t, 1000, 50)
+	w.etcds = New(7)
+	w.put(0, "namespaces")
+	w.putCustom(1, "gadgets.shop.test", "widgets.shop.test")
+	w.known = map[string]int{"namespaces": 2, "widgets.shop.test": 2}
+	w.etcds.Observe([]Resource{
+		{Name: "namespaces", Etcd: 2}, {Name: "gadgets.shop.test", Custom: true}, {Name: "widgets.shop.test", Custom: true, Etcd: 2},
+	})
+	w.want(map[string]int{"namespaces": 2, "gadgets.shop.test": 2, "widgets.shop.test": 2})
+	w.round()
+	w.want(map[string]int{"namespaces": 2, "gadgets.shop.test": 8, "widgets.shop.test": 8})
+}
+
 // The number of lists grows with the resources, not with their pairs. No minute has more than some.
 func TestCost(t *testing.T) {
-	for _, c := range []struct{ resources, rounds, first, later int }{{64, 3, 220, 280}, {200, 6, 850, 500}, {1000, 27, 3900, 1500}} {
+	for _, c := range []struct{ resources, customs, rounds, first, later int }{
+		{64, 0, 3, 220, 280}, {64, 1000, 3, 220, 280}, {200, 0, 6, 850, 500}, {1000, 0, 27, 3900, 1500},
+	} {
 		w := newWorld(t, 1000, 50)
+		for k := range c.customs {
+			w.putCustom(0, fmt.Sprintf("custom%d.shop.test", k))
+		}
 		for k := range c.resources {
 			w.put(k%10/9, fmt.Sprintf("resource%d.shop.test", k))
 		}
@@ -265,8 +351,8 @@ func TestCost(t *testing.T) {
 		for range 60 - c.rounds {
 			round()
 		}
-		t.Logf("%d resources: %d lists in %d minutes, and %d more in the first hour, %d in a minute at most",
-			c.resources, first, c.rounds, w.lists-first, most)
+		t.Logf("%d resources, and %d custom ones: %d lists in %d minutes, and %d more in the first hour, %d in a minute at most",
+			c.resources, c.customs, first, c.rounds, w.lists-first, most)
 		if first > c.first || w.lists-first > c.later || most > 160 {
 			t.Errorf("%d resources: %d lists and %d, want at most %d and %d", c.resources, first, w.lists-first, c.first, c.later)
 		}
@@ -290,6 +376,10 @@ func TestModel(t *testing.T) {
 		w.step = func(int) uint64 { return writes.Uint64N(4) }
 		for k := range rapid.IntRange(1, 40).Draw(rt, "resources") {
 			w.put(rapid.IntRange(0, n-1).Draw(rt, "etcd"), fmt.Sprintf("resource%d", k))
+		}
+		own := rapid.IntRange(0, n-1).Draw(rt, "etcd of custom resources")
+		for k := range rapid.IntRange(0, 5).Draw(rt, "custom resources") {
+			w.putCustom(own, fmt.Sprintf("resource%d", 35+k))
 		}
 		w.alone["resource3"] = rapid.Bool().Draw(rt, "aggregated")
 		for range rapid.IntRange(1, 20).Draw(rt, "rounds") {

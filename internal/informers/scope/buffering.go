@@ -333,6 +333,7 @@ func (s *state) setHeldBack(why string) {
 		s.held.since = s.life
 	}
 	s.held.why = why
+	s.changedLocked()
 }
 
 func (s *state) clearHeldBack() {

@@ -69,6 +69,9 @@ func (h *LastEvents) Forget(r *object.Resource, scope string) {
 
 // Of returns the answer for a scope. Its error is that of the bus, or the cause of ctx.
 func (h *LastEvents) Of(ctx context.Context, r *object.Resource, scope string) (LastEvent, bool, error) {
+	h.mu.Lock()
+	again := h.of(r).scopes[scope]
+	h.mu.Unlock()
 	event, ok, err := h.onStream(ctx, r, scope)
 	if err != nil {
 		return LastEvent{}, false, err
@@ -81,7 +84,9 @@ func (h *LastEvents) Of(ctx context.Context, r *object.Resource, scope string) (
 	if !ok {
 		last = nil
 	}
-	return *withPrevious(last, said, scope), true, nil
+	later := *withPrevious(last, said, scope)
+	later.Recalled = said.Recalled && !again
+	return later, true, nil
 }
 
 // isComplete reports whether the bus has nothing of a scope if there is no answer.
@@ -129,6 +134,7 @@ type LastEvent struct {
 	History         uint32
 	At              time.Time
 	Object          *LastObject // the newest event of an object of the resource; nil if none shows an observed version
+	Recalled        bool        // the last run observed the scope, and this one has lost its checkpoint
 }
 
 // newest returns the highest resourceVersion that the events show.

@@ -66,6 +66,7 @@ func (s *state) toLocked(next Phase) {
 		s.log.Error(IllegalChange, "scope", s.scope, "from", s.phase.String(), "to", next.String())
 	}
 	s.phase = next
+	s.changedLocked()
 	if next != PhaseListing {
 		s.expects = 0
 	}

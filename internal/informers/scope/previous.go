@@ -3,6 +3,7 @@ package scope
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -25,6 +26,15 @@ type PreviousScope struct {
 	ResourceVersion uint64 // up to which the bus has everything; 0: not known
 	History         uint32
 	To              time.Time // up to which the bus has everything; zero: not known
+	Run             string    // the run that has said it
+	Recalled        bool      // this run has no checkpoint of any scope, and the bus has named this one
+}
+
+// StartedScope is a scope that a run has started on the bus, and not ended.
+type StartedScope struct {
+	Name string
+	// BySnapshot: only the start of a snapshot shows it, which may be one of a part of a scope.
+	BySnapshot bool
 }
 
 // NewPrevious returns a Previous that calls ask. ask retries after temporary errors until ctx ends,
@@ -53,6 +63,16 @@ func (p *Previous) Scopes(ctx context.Context) ([]PreviousScope, error) {
 	}
 	p.scopes, p.known = all, true
 	return all, nil
+}
+
+// Add adds scopes whose names were not known. ctx is one in which Scopes has returned some.
+func (p *Previous) Add(ctx context.Context, named []PreviousScope) {
+	select {
+	case p.asking <- struct{}{}:
+		p.scopes = append(slices.Clone(p.scopes), named...) // Scopes may have returned the former ones
+		<-p.asking
+	case <-ctx.Done(): // another request is under way, which nobody waits for any more
+	}
 }
 
 // of returns what the last run has said of a scope, also if that stands for other scopes of the

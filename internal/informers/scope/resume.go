@@ -335,7 +335,7 @@ func (i *Informer) missed(now uint64) {
 		i.store.Lose(l)
 	case h.Scope == i.name || !i.spec.Remembered && !i.spec.Shared: // the bus has only the event of the last scope, and there may be others
 		l.Reason = object.CheckpointLost
-		if i.lastEvents.hadTombstone(i.resource) { // nothing was lost: it was not selected for a while
+		if i.lastEvents.hadTombstone(i.resource) && !h.Recalled { // nothing was lost: it was not selected for a while
 			l.Reason = object.SelectionChanged
 		}
 		i.store.Lose(l)

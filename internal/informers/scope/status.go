@@ -64,9 +64,12 @@ type state struct {
 	unlisted atomic.Bool // the store only has the fact that no object existed at the creation of the resource
 	resumed  atomic.Bool // it resumed from the checkpoint
 	marks    atomic.Bool // the watches have bookmarks
+	// calmUntil is the time, in Unix nanoseconds, before which IsWell need not look; 0: not known.
+	calmUntil atomic.Int64
 
 	mu      sync.Mutex
 	phase   Phase
+	changes uint64 // counts what may make the scope unwell, apart from time
 	expects int    // objects, as the first list reports, while it is loaded
 	note    string // see Status.Note
 	held    heldBack
@@ -192,6 +195,7 @@ func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool
 		s.failing = now
 	}
 	s.err = err
+	s.changedLocked()
 	s.fails++
 	if !apiserver.IsUnanswered(err) { // the error is an answer
 		s.waits = time.Time{}
@@ -209,14 +213,46 @@ func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool
 }
 
 // IsWell reports whether the scope is observed, without a failure, and the bus has its first
-// snapshot. It costs less than Status.
+// snapshot. It costs less than Status, and hardly anything while the scope is live: it is called each
+// 5 s for all scopes.
 func (i *Informer) IsWell(now time.Time) bool {
 	s := &i.state
+	if now.UnixNano() < s.calmUntil.Load() {
+		return true
+	}
 	s.mu.Lock()
 	health, _ := s.health(now)
 	isWell := health == HealthOK && s.phase.isListed() && !s.phase.IsLeaving()
+	changes := s.changes
 	s.mu.Unlock()
-	return isWell && i.store.IsCaughtUp()
+	if !isWell || !i.store.IsCaughtUp() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == PhaseLive && s.changes == changes {
+		s.calmUntil.Store(s.staleFrom(now).UnixNano())
+	}
+	return true
+}
+
+// staleFrom returns a time before which a healthy scope is not stale, unless something else changes.
+// It must be called with mu held.
+func (s *state) staleFrom(now time.Time) time.Time {
+	from := now.Add(staleUnanswered) // a list may begin to wait
+	if at := s.waits.Add(staleUnanswered); !s.waits.IsZero() && at.Before(from) {
+		from = at
+	}
+	if at := s.life.Add(staleAfter); s.marks.Load() && at.Before(from) {
+		from = at
+	}
+	return from
+}
+
+// changedLocked notes what may make the scope unwell.
+func (s *state) changedLocked() {
+	s.changes++
+	s.calmUntil.Store(0)
 }
 
 // AcquireLocks acquires and releases the locks that all work on the scope needs.

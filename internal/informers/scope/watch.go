@@ -2,7 +2,6 @@ package scope
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -220,16 +219,14 @@ func (s *stream) isApplied() bool { return s.applied.Load() == s.frames.Load() }
 // add appends the event of a frame.
 func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 	if typ == watch.Bookmark {
-		var m struct {
-			Metadata struct{ ResourceVersion string }
-		} // a whole one costs three times as much
-		if err := json.Unmarshal(raw, &m); err != nil {
+		version, err := object.VersionOf(raw)
+		if err != nil {
 			return fmt.Errorf("bookmark: %w", err)
 		}
-		rv, err := strconv.ParseUint(m.Metadata.ResourceVersion, 10, 64)
+		rv, err := strconv.ParseUint(version, 10, 64)
 		if err != nil || rv == 0 {
 			// No watch can resume from there.
-			return fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, m.Metadata.ResourceVersion)
+			return fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, version)
 		}
 		s.informer.state.marks.Store(true)
 		b.events = append(b.events, store.Event{Type: typ, Version: rv})

@@ -40,24 +40,38 @@ var errRemoved = errors.New("records of the stream were removed while they were 
 
 // recent returns the last record on a subject, and those that the stream has stored within span
 // before it, in order. It returns none without a record or a stream.
-func (b *Bus) recent(ctx context.Context, subject string, span time.Duration) ([]*nats.RawStreamMsg, error) {
+func (b *Bus) recent(ctx context.Context, subject string, span time.Duration) (records []*nats.RawStreamMsg, err error) {
 	last, err := b.last(ctx, subject)
 	if last == nil || err != nil {
 		return nil, err
 	}
+	err = b.between(ctx, subject, last.Time.Add(-span), last, func(r *nats.RawStreamMsg) { records = append(records, r) })
+	return records, err
+}
+
+// since calls do with each record on a subject that the stream has stored at a time or later, in
+// order.
+func (b *Bus) since(ctx context.Context, subject string, from time.Time, do func(*nats.RawStreamMsg)) error {
+	last, err := b.last(ctx, subject)
+	if last == nil || err != nil || last.Time.Before(from) {
+		return err
+	}
+	return b.between(ctx, subject, from, last, do)
+}
+
+// between calls do with each record on a subject from a time to the last one, in order.
+func (b *Bus) between(ctx context.Context, subject string, from time.Time, last *nats.RawStreamMsg, do func(*nats.RawStreamMsg)) error {
 	next := func(from uint64) (*nats.RawStreamMsg, error) { return b.next(ctx, subject, from) }
-	record, err := firstSince(last, last.Time.Add(-span), next)
+	record, err := firstSince(last, from, next)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	records := []*nats.RawStreamMsg{record}
-	for record.Sequence < last.Sequence {
+	for do(record); record.Sequence < last.Sequence; do(record) {
 		if record, err = next(record.Sequence + 1); err != nil {
-			return nil, err
+			return err
 		}
-		records = append(records, record)
 	}
-	return records, nil
+	return nil
 }
 
 // firstStep is how many records before the last one firstSince looks first.

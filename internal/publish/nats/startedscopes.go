@@ -1,0 +1,38 @@
+package nats
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// clocksDiffer is how much the clock of the server, which dates records, may be behind the agent's.
+const clocksDiffer = 2 * time.Minute
+
+// StartedScopes implements driver.ScopeLister. It asks the stream's leader for each stream event of
+// the resource since the run began, and needs the permission of LastStreamEvent.
+func (b *Bus) StartedScopes(ctx context.Context, r *object.Resource, writer, run string) ([]publish.StartedScope, error) {
+	began := consume.RunBegan(run)
+	if began.IsZero() {
+		return nil, nil
+	}
+	subject := string(b.subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}}))
+	return askStream(ctx, b, subject, func(ctx context.Context) ([]publish.StartedScope, error) {
+		var starts driver.Starts
+		err := b.since(ctx, subject, began.Add(-clocksDiffer), func(record *nats.RawStreamMsg) {
+			e, err := consume.FromMessage(record.Header, record.Data)
+			if err != nil {
+				b.log.Debug("a stream event cannot be used", "subject", subject, "sequence", record.Sequence, "err", err)
+				return
+			}
+			starts.Add(e, writer, run)
+		})
+		return starts.Scopes(), err
+	})
+}
