@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -31,6 +32,13 @@ type Fold struct {
 	lacks  map[consume.Object]lack // by name: without the uid
 	gap    *consume.Event          // see Gap
 	done   *bool                   // the last answer of Done; nil: an event about scopes came since
+	server serverVersion
+}
+
+// serverVersion is the version of the API server that the latest progress up to the moment says.
+type serverVersion struct {
+	said    time.Time
+	version string // "v1.37.1"; "": none says it
 }
 
 // lack is an object that left the selection and did not come back, or that is redacted.
@@ -57,6 +65,9 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	switch {
 	case e.Progress != nil:
 		f.done = nil
+		if said := e.Progress.APIServerVersion; included && said != "" && !e.Time.Before(f.server.said) {
+			f.server = serverVersion{e.Time, strings.Clone(said)}
+		}
 		l.observe(f.moment, e, f.opts)
 		return nil
 	case e.IsFormerProgress():
@@ -132,6 +143,10 @@ func (f *Fold) noteLack(v *Version) {
 		delete(f.lacks, name)
 	}
 }
+
+// APIServerVersion returns the version of the API server at the moment ("v1.37.1"), "" if no progress
+// that was added says it.
+func (f *Fold) APIServerVersion() string { return f.server.version }
 
 // Gap returns the gap up to the moment that the last added event announces or shows, nil if it does neither. A snapshot shows a gap if it
 // begins a scope again, because the agent lost its position or etcd was restored.
