@@ -81,7 +81,7 @@ FORMER := 1.36
 LAG_READS ?= 1000
 
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-truth test-lag test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-truth test-lag test-memory test-clients test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25
@@ -182,6 +182,11 @@ test-e2e: control-plane kafka ## Run the end-to-end tests at their largest sizes
 .PHONY: test-memory
 test-memory: control-plane ## Stop the bus for MEMORY (25) seconds under the largest loads, and measure the agent's memory
 	cd test && MEMORY=$(MEMORY) go test -v -count=1 -timeout 1h -run '^TestMemory$$' ./e2e
+
+.PHONY: test-clients
+test-clients: export KUBECDC_CLIENTS ?= all
+test-clients: control-plane ## Run clients of other languages against `kubecdc serve` (an hour, later minutes); UPDATE=1 writes their table, KUBECDC_CLIENTS=require skips none
+	cd test && $(GOTEST) -v -count=1 -timeout 3h ./clients $(if $(UPDATE),-update)
 
 .PHONY: race
 race: control-plane ## Run the short tests of the agent's packages, and some of e2e, with the race detector, the agent included (needs a C compiler)

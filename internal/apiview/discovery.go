@@ -1,21 +1,31 @@
 package apiview
 
 import (
+	"cmp"
 	"net/http"
-	"runtime"
 	"slices"
+	"strconv"
 
 	discovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// serverVersion is a version whose API the answers have. The record does not say which version the API server had.
-func serverVersion() version.Info {
-	return version.Info{
-		Major: "1", Minor: "37", GitVersion: "v1.37.0+kubecdc", GoVersion: runtime.Version(), Compiler: runtime.Compiler,
-		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+// unknownVersion is what /version says if the record does not have the version of the API server: the
+// version whose kinds and columns the answers have.
+const unknownVersion = "v1.37.0+kubecdc"
+
+// serverVersion answers /version: the version of the API server at the moment. The record does not
+// have how it was built.
+func (v *View) serverVersion() version.Info {
+	out := version.Info{GitVersion: cmp.Or(v.version, unknownVersion)}
+	parsed, err := utilversion.ParseGeneric(out.GitVersion)
+	if err != nil { // such as a text of another distribution
+		parsed = utilversion.MustParseGeneric(unknownVersion)
 	}
+	out.Major, out.Minor = strconv.FormatUint(uint64(parsed.Major()), 10), strconv.FormatUint(uint64(parsed.Minor()), 10)
+	return out
 }
 
 func readVerbs() []string { return []string{"get", "list", "watch"} }

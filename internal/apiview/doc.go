@@ -1,7 +1,7 @@
 // Package apiview serves the objects of a moment as a read-only Kubernetes API, so that kubectl, client-go and other clients can be
 // used on the past.
 //
-//	timeline.State ──NewView──▶ View ──Server──▶ discovery, get, list, watch, tables
+//	timeline.State ──NewView──▶ View ──Server──▶ discovery, OpenAPI, get, list, watch, tables
 //
 // A View is the objects of one moment, compressed as the agent keeps them. Their kinds follow from the objects, the CRDs of that moment,
 // and a table of those of Kubernetes itself. Only resources and versions that were captured are served. A custom resource without

@@ -131,15 +131,17 @@ func (v *View) serve(w http.ResponseWriter, r *http.Request, path []string) (*op
 	}
 	switch path[0] {
 	case "":
-		writeJSON(w, http.StatusOK, metav1.RootPaths{Paths: []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/readyz", "/version"}})
+		writeJSON(w, http.StatusOK, metav1.RootPaths{Paths: []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"}})
 		return nil, nil
 	case "healthz", "livez", "readyz":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok"))
 		return nil, nil
 	case "version":
-		writeJSON(w, http.StatusOK, serverVersion())
+		writeJSON(w, http.StatusOK, v.serverVersion())
 		return nil, nil
+	case "openapi":
+		return nil, v.serveSchemas(w, r, path[1:])
 	case "api", "apis":
 	default:
 		return nil, errNoResource()

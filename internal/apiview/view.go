@@ -20,6 +20,7 @@ type View struct {
 	moment    timeline.Moment
 	now       time.Time   // what ages are as of
 	again     time.Time   // as Options.Again
+	version   string      // of the API server: "v1.37.1"; "": the record does not say it
 	resources []*resource // sorted by group and plural
 	replay    *replay     // of what follows the moment; nil: nothing
 }
@@ -69,7 +70,7 @@ type Options struct {
 
 // NewView returns the View of a state. The state is not needed afterwards.
 func NewView(s *timeline.State, o Options) *View {
-	v := &View{moment: s.Moment(), now: o.Now, again: o.Again}
+	v := &View{moment: s.Moment(), now: o.Now, again: o.Again, version: s.APIServerVersion()}
 	scopes := s.Scopes()
 	var names []string
 	for i := range scopes {

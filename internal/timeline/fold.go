@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -32,6 +33,25 @@ type Fold struct {
 	masked map[objectKey]place     // objects that are redacted
 	gap    *consume.Event          // see Gap
 	done   *bool                   // the last answer of Done; nil: an event about scopes came since
+	server serverVersion
+}
+
+// serverVersion is the version of the API server that the latest progress up to the moment says, or,
+// if none does, the first progress of a run after it. A run says it first in that.
+type serverVersion struct {
+	said    time.Time
+	version string // "v1.37.1"; "": none says it
+	later   bool   // after the moment
+}
+
+func (v *serverVersion) note(e *consume.Event, included bool) {
+	p := e.Progress
+	if p.APIServerVersion == "" || !included && (v.version != "" || p.Number != 1) {
+		return
+	}
+	if v.version == "" || v.later || !e.Time.Before(v.said) {
+		*v = serverVersion{e.Time, strings.Clone(p.APIServerVersion), !included}
+	}
 }
 
 // lack is an object that left the selection.
@@ -59,6 +79,7 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	switch {
 	case e.Progress != nil:
 		f.done = nil
+		f.server.note(e, included)
 		l.observe(f.moment, e, f.opts)
 		return nil
 	case e.IsFormerProgress():
@@ -145,6 +166,10 @@ func (f *Fold) noteLack(v *Version) {
 	key = objectKey{cluster, strings.Clone(v.Resource), strings.Clone(v.UID)}
 	f.masked[key] = place{cluster, key.resource, strings.Clone(v.Scope), strings.Clone(v.Namespace)}
 }
+
+// APIServerVersion returns the version of the API server at the moment ("v1.37.1"), "" if no progress
+// that was added says it. If the first progress of a run follows the moment, it is that of the run.
+func (f *Fold) APIServerVersion() string { return f.server.version }
 
 // Gap returns the gap up to the moment that the last added event announces or shows, nil if it does neither. A snapshot shows a gap if it
 // begins a scope again, because the agent lost its position or etcd was restored.

@@ -55,6 +55,9 @@ func (s *State) Objects() []*Version { return sorted(s.objects) }
 // object may still exist: no other one has its name.
 func (s *State) Left() []*Version { return sorted(s.left) }
 
+// APIServerVersion returns the version of the API server, as Fold.APIServerVersion.
+func (s *State) APIServerVersion() string { return s.fold.APIServerVersion() }
+
 // Scopes says how certain the State is, as Fold.Scopes.
 func (s *State) Scopes() []certainty.Scope { return s.fold.Scopes() }
 

@@ -28,7 +28,7 @@ type program struct {
 
 var programs = []program{
 	{"python", func(t testing.TB) []string {
-		return []string{filepath.Join(python.dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", "follow.py")}
+		return []string{filepath.Join(python.Dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", "follow.py")}
 	}},
 	{"javascript", func(t testing.TB) []string {
 		return []string{"node", filepath.Join(nodeModules(t, filepath.Join(examples, "javascript")), "follow.mjs")}
@@ -68,7 +68,7 @@ const goProgramsDir = "programs"
 func nodeModules(t testing.TB, from string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Symlink(filepath.Join(javascript.dir(t), "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+	if err := os.Symlink(filepath.Join(javascript.Dir(t), "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 	scripts, err := filepath.Glob(filepath.Join(from, "*.mjs"))

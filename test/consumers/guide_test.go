@@ -117,7 +117,7 @@ var shows = []struct {
 // TestGuideCommands runs each command of the pages against a stream, or a topic, that has the requested objects.
 func TestGuideCommands(t *testing.T) {
 	t.Parallel()
-	dir := natsCLI.dir(t)
+	dir := natsCLI.Dir(t)
 	b := startBus(t)
 	b.createStream(t)
 	c, s := oneScope(t)
@@ -180,8 +180,8 @@ func exampleTree(t testing.TB) string {
 	t.Helper()
 	tree := t.TempDir()
 	if err := errors.Join(os.CopyFS(filepath.Join(tree, "examples"), os.DirFS(examples)),
-		os.Symlink(filepath.Join(python.dir(t), "venv"), filepath.Join(tree, "examples", "python", ".venv")),
-		os.Symlink(filepath.Join(javascript.dir(t), "node_modules"), filepath.Join(tree, "examples", "javascript", "node_modules"))); err != nil {
+		os.Symlink(filepath.Join(python.Dir(t), "venv"), filepath.Join(tree, "examples", "python", ".venv")),
+		os.Symlink(filepath.Join(javascript.Dir(t), "node_modules"), filepath.Join(tree, "examples", "javascript", "node_modules"))); err != nil {
 		t.Fatal(err)
 	}
 	return tree

@@ -14,14 +14,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/test/build"
+	"github.com/kubecdc/kubecdc/test/kit"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 var (
-	pythonClient = kit{
+	pythonClient = kit.Kit{
 		Name: "pythonclient", Needs: python.Needs, Pins: []string{"testdata/kubernetes/requirements.txt"}, Steps: python.Steps,
 	}
-	manager = kit{
+	manager = kit.Kit{
 		Name: "manager", Needs: [][]string{{"go", "version"}}, Pins: []string{"manager/go.mod", "manager/go.sum", "manager/main.go"},
 		Steps: [][]string{{"go", "build", "-o", "manager", "."}},
 	}
@@ -85,7 +86,7 @@ func servePast(t *testing.T, b *bus, args ...string) string {
 // The official client for Python, unmodified, reads a point in time, and follows a replay.
 func TestPythonAgainstThePast(t *testing.T) {
 	t.Parallel()
-	program := []string{filepath.Join(pythonClient.dir(t), "venv", "bin", "python"), "-B", "testdata/past.py"}
+	program := []string{filepath.Join(pythonClient.Dir(t), "venv", "bin", "python"), "-B", "testdata/past.py"}
 	b := recordPods(t)
 	ask := func(kubeconfig, what string, want []string) {
 		t.Helper()
@@ -122,7 +123,7 @@ func TestPythonAgainstThePast(t *testing.T) {
 // write.
 func TestManagerAgainstThePast(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(manager.dir(t), "manager")
+	program := filepath.Join(manager.Dir(t), "manager")
 	b := recordPods(t)
 	ask := func(kubeconfig string, also []string, want ...string) {
 		t.Helper()

@@ -29,7 +29,7 @@ type sdk struct {
 
 var sdks = []sdk{
 	{"python", func(t testing.TB, program string) []string {
-		return []string{filepath.Join(python.dir(t), "venv", "bin", "python"), "testdata/" + program + ".py"}
+		return []string{filepath.Join(python.Dir(t), "venv", "bin", "python"), "testdata/" + program + ".py"}
 	}, time.Microsecond, true},
 	{"javascript", func(t testing.TB, program string) []string {
 		return []string{"node", filepath.Join(nodeModules(t, "testdata"), program+".mjs")}

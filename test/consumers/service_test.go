@@ -18,7 +18,7 @@ import (
 // services has, by language, the command lines of the example programs that handle each event.
 var services = map[string]func(t testing.TB, name string) []string{
 	"python": func(t testing.TB, name string) []string {
-		return []string{filepath.Join(python.dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", name+".py")}
+		return []string{filepath.Join(python.Dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", name+".py")}
 	},
 	"javascript": func(t testing.TB, name string) []string {
 		return []string{"node", filepath.Join(nodeModules(t, filepath.Join(examples, "javascript")), name+".mjs")}

@@ -1,4 +1,4 @@
-package consumers_test
+package kit
 
 import (
 	"context"
@@ -15,77 +15,70 @@ import (
 	"time"
 )
 
-const (
-	root     = "../.." // of the repository
-	examples = root + "/examples"
-)
-
-// kit is a dependency that must be installed before a test can run.
-type kit struct {
-	Name  string
+// Kit is a dependency that must be installed before a test can run.
+type Kit struct {
+	Name  string     // of the directory, with a hash of what is below
 	Needs [][]string // commands that succeed if it can be installed
 	Pins  []string   // files that pin the versions; copied to the directory that install runs in
 	Steps [][]string
 }
 
-var (
-	python = kit{
-		Name: "python", Needs: [][]string{{"python3", "-c", "import ensurepip, venv"}}, Pins: []string{examples + "/python/requirements.txt"},
-		Steps: [][]string{
-			{"python3", "-m", "venv", "venv"},
-			{"venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"},
-		},
-	}
-	javascript = kit{
-		Name: "javascript", Needs: [][]string{{"node", "-e", "if (parseInt(process.versions.node) < 20) throw 'Node.js 20 is needed'"}, {"npm", "--version"}},
-		Pins:  []string{examples + "/javascript/package.json", examples + "/javascript/package-lock.json"},
-		Steps: [][]string{{"npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"}},
-	}
-	natsCLI = kit{
-		Name: "natscli", Needs: [][]string{{"go", "version"}}, Pins: []string{"natscli/go.mod", "natscli/go.sum"},
-		Steps: [][]string{{"go", "build", "-o", "nats", "github.com/nats-io/natscli/nats"}},
-	}
-)
-
-// dir returns the kit's directory; the first test that needs it installs it. Several processes may ask at once: one
-// installs, the others wait. On a machine that lacks the requirements the test is skipped, or fails if CI is set. It is
-// also skipped with -short, as under the race detector, which does not look into other programs.
-func (k *kit) dir(t testing.TB) string {
+// Dir returns the kit's directory; the first test that needs it installs it. On a machine that lacks the requirements
+// the test is skipped, or fails if CI is set. It is also skipped with -short, as under the race detector, which does
+// not look into other programs.
+func (k *Kit) Dir(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("runs programs that others have written")
 	}
-	for _, command := range k.Needs {
-		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
-			reason := fmt.Sprintf("%s needs a machine where this works: %q: %v\n%s", k.Name, command, err, out)
-			if os.Getenv("CI") != "" {
-				t.Fatal(reason, "\nInstall it; CI is set, so that nothing is skipped.")
-			}
-			t.Skip(reason)
+	if err := k.Missing(t.Context()); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err, "\nInstall it; CI is set, so that nothing is skipped.")
 		}
+		t.Skip(err)
 	}
-	cache, err := os.UserCacheDir()
+	dir, err := k.Install(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	return dir
+}
+
+// Missing returns what the machine lacks to install the kit, nil if it lacks nothing.
+func (k *Kit) Missing(ctx context.Context) error {
+	for _, command := range k.Needs {
+		if out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s needs a machine where this works: %q: %w\n%s", k.Name, command, err, out)
+		}
+	}
+	return nil
+}
+
+// Install installs the kit unless that is done, and returns its directory in the user's cache directory. Several
+// processes may ask at once: one installs, the others wait.
+func (k *Kit) Install(ctx context.Context) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
 	}
 	hash := sha256.New()
 	fmt.Fprintln(hash, k.Steps)
 	for _, pin := range k.Pins {
 		content, err := os.ReadFile(pin)
 		if err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 		fmt.Fprintf(hash, "%s %d\n%s", pin, len(content), content)
 	}
 	dir := filepath.Join(cache, "kubecdc", fmt.Sprintf("consumers-%s-%x", k.Name, hash.Sum(nil)[:8]))
-	if err := k.install(t.Context(), dir); err != nil {
-		t.Fatalf("install %s: %v", k.Name, err)
+	if err := k.install(ctx, dir); err != nil {
+		return "", fmt.Errorf("install %s: %w", k.Name, err)
 	}
-	return dir
+	return dir, nil
 }
 
 // install runs the steps in dir unless they have run there before.
-func (k *kit) install(ctx context.Context, dir string) error {
+func (k *Kit) install(ctx context.Context, dir string) error {
 	done := filepath.Join(dir, ".installed")
 	if _, err := os.Stat(done); err == nil {
 		return nil
@@ -136,7 +129,7 @@ func run(ctx context.Context, dir string, argv []string) error {
 	cmd.WaitDelay = 10 * time.Second // its children may hold its output
 	start, tick := time.Now(), time.NewTicker(15*time.Second)
 	defer tick.Stop()
-	fmt.Fprintf(os.Stderr, "consumers: %s, once\n", strings.Join(argv, " "))
+	fmt.Fprintf(os.Stderr, "kit: %s, once\n", strings.Join(argv, " "))
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -145,7 +138,7 @@ func run(ctx context.Context, dir string, argv []string) error {
 			case <-ended:
 				return
 			case <-tick.C:
-				fmt.Fprintf(os.Stderr, "consumers: %s: %s\n", argv[0], time.Since(start).Round(time.Second))
+				fmt.Fprintf(os.Stderr, "kit: %s: %s\n", argv[0], time.Since(start).Round(time.Second))
 			}
 		}
 	})

@@ -1,0 +1,204 @@
+package clients_test
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/test/kit"
+)
+
+// client is a program of others.
+type client struct {
+	name    string // of its namespace
+	in      string // its directory; "": that of its name
+	title   string // in the table of docs/reference/compatibility.md
+	pin     string // the file that has its version
+	version string // a pattern of the version in it
+	always  bool   // also in a plain run: what it needs is needed by other tests
+	kit     kit.Kit
+	// programs are the command lines with which the client is run, in the directory of its kit: several if it can be
+	// run in several ways.
+	programs [][]string
+	// ask tests a client that is no program as in doc.go; nil: it is one.
+	ask func(t *testing.T, c *cluster, dir, namespace string)
+}
+
+func clients() []client {
+	const cargoTarget = "../clients-cargo" // one for all versions of the program: its libraries take a quarter of an hour
+	return []client{
+		{
+			name: "kube", title: "kube (Rust, rustls)", pin: "Cargo.lock", version: `name = "kube"\nversion = "([^"]+)"`,
+			kit: kit.Kit{
+				Needs: [][]string{{"cargo", "--version"}}, Pins: []string{"kube/Cargo.toml", "kube/Cargo.lock", "kube/main.rs"},
+				Steps: [][]string{
+					{"cargo", "build", "--quiet", "--locked", "--target-dir", cargoTarget},
+					{"cp", cargoTarget + "/debug/client", "client"},
+				},
+			},
+			programs: [][]string{{"./client"}},
+		},
+		{
+			name: "fabric8", title: "fabric8 kubernetes-client (JDK, OkHttp, Vert.x 5)", pin: "pom.xml",
+			version: `<artifactId>kubernetes-client</artifactId>\s*<version>([^<]+)`,
+			kit:     javaKit("fabric8"),
+			programs: [][]string{
+				java("io.fabric8.kubernetes.client.jdkhttp.JdkHttpClientFactory"),
+				java("io.fabric8.kubernetes.client.okhttp.OkHttpClientFactory"),
+				java("io.fabric8.kubernetes.client.vertx5.Vertx5HttpClientFactory"),
+			},
+		},
+	}
+}
+
+// javaKit installs a program on a library of Maven Central.
+func javaKit(folder string) kit.Kit {
+	return kit.Kit{
+		Needs: [][]string{{"javac", "-version"}, {"mvn", "--version"}}, Pins: []string{folder + "/pom.xml", folder + "/Client.java"},
+		Steps: [][]string{
+			{"mvn", "-B", "-q", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies", "-DoutputDirectory=lib"},
+			{"javac", "-d", "lib", "-cp", "lib/*", "Client.java"},
+		},
+	}
+}
+
+// java returns the command line of a program that javaKit installs.
+func java(args ...string) []string {
+	return append([]string{
+		"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"-cp", "./lib:./lib/*", "Client",
+	}, args...)
+}
+
+// folder returns the directory of the client.
+func (of *client) folder() string { return cmp.Or(of.in, of.name) }
+
+
+// Clients get the same answers about a moment, and see the same changes in a replay, as they did from the API server.
+func TestClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs programs that others have written")
+	}
+	c := startCluster(t)
+	for _, of := range clients() {
+		t.Run(of.name, func(t *testing.T) {
+			dir := of.dir(t)
+			c.create(t, of.name)
+			if of.ask != nil {
+				of.ask(t, c, dir, of.name)
+			} else {
+				c.compare(t, of.name, of.commands(dir))
+			}
+			if !t.Failed() {
+				noteRun(t, &of)
+			}
+		})
+	}
+}
+
+// dir installs the client, or skips the test.
+func (of *client) dir(t *testing.T) string {
+	t.Helper()
+	mode := os.Getenv("KUBECDC_CLIENTS")
+	if mode == "" && !of.always {
+		t.Skip("KUBECDC_CLIENTS is not set")
+	}
+	of.kit.Name = "client-" + of.name
+	err := of.kit.Missing(t.Context())
+	if err == nil {
+		var dir string
+		if dir, err = of.kit.Install(t.Context()); err == nil {
+			return dir
+		}
+	}
+	if mode == "all" {
+		t.Skip(err)
+	}
+	t.Fatal(err)
+	return ""
+}
+
+// commands returns the command lines of the client.
+func (of *client) commands(dir string) [][]string {
+	var out [][]string
+	for _, program := range of.programs {
+		var argv []string
+		for _, word := range program {
+			var parts []string
+			for part := range strings.SplitSeq(word, ":") {
+				if below, ok := strings.CutPrefix(part, "./"); ok {
+					part = filepath.Join(dir, below)
+				}
+				parts = append(parts, part)
+			}
+			argv = append(argv, strings.Join(parts, ":"))
+		}
+		out = append(out, argv)
+	}
+	return out
+}
+
+// compare runs a client against the cluster and against its record.
+func (c *cluster) compare(t *testing.T, namespace string, programs [][]string) {
+	t.Helper()
+	run := func(kubeconfig string, program []string, what string) *process {
+		return start(t, kubeconfig, append(append([]string{}, program...), what, namespace)...)
+	}
+	var read, seen [][]string
+	var watches []*process
+	for _, program := range programs {
+		read = append(read, run(c.Kubeconfig, program, "read").finish(t))
+	}
+	from := c.Now(t)
+	for _, program := range programs {
+		p := run(c.Kubeconfig, program, "watch")
+		p.waitFor(t, "listed ")
+		watches = append(watches, p)
+	}
+	c.change(t, namespace)
+	for _, p := range watches {
+		seen = append(seen, p.finish(t))
+	}
+	to := c.Now(t)
+	c.record(t, namespace)
+
+	moment := fmt.Sprintf("rv:%d", from)
+	root := c.serve(t, "--at", moment)
+	for i, program := range programs {
+		if len(read[i]) < 10 {
+			t.Errorf("%v printed only %q", program, read[i])
+		}
+		for place, kubeconfig := range map[string]string{"at the root": root, "below /at/": below(t, root, "/at/"+moment)} {
+			if diff := gocmp.Diff(read[i], run(kubeconfig, program, "read").finish(t)); diff != "" {
+				t.Errorf("%v, %s: -live +record\n%s", program, place, diff)
+			}
+		}
+		refused := run(root, program, "write").finish(t)
+		for _, line := range refused {
+			if !isRefused.MatchString(line) {
+				t.Errorf("%v: %s", program, line)
+			}
+		}
+		if len(refused) == 0 {
+			t.Errorf("%v wrote nothing", program)
+		}
+	}
+	for i, program := range programs {
+		if len(seen[i]) < 8 { // listed, and seven changes
+			t.Errorf("%v saw only %q", program, seen[i])
+		}
+		replay := c.serve(t, "--from", moment, "--to", fmt.Sprintf("rv:%d", to), "--speed", "max")
+		if diff := gocmp.Diff(seen[i], run(replay, program, "watch").finish(t)); diff != "" {
+			t.Errorf("%v, replay: -live +record\n%s", program, diff)
+		}
+	}
+}
+
+// isRefused matches the lines that a client prints when a write is refused: what, the code, the message.
+var isRefused = regexp.MustCompile(`^(create|apply|patch|update|delete) 405 .*the past cannot be changed`)
