@@ -180,7 +180,7 @@ func (v *View) definedSchema(k *kind) (jsonObject, error) {
 	if definitions == nil {
 		return nil, nil
 	}
-	o := v.list(definitions).find(definitions, "", k.String())
+	o := v.list(definitions).find(definitions.key("", k.String()))
 	if o == nil {
 		return nil, nil
 	}
