@@ -11,12 +11,27 @@ import (
 // more. Progress comes each minute.
 const undecidedEvery = time.Minute
 
+// A quiet scope without bookmarks is settled at the end of each watch. See decision 0040.
+const (
+	// settledEvery is the longest interval, if lists of its metadata take less than a minute.
+	settledEvery = 10 * time.Minute
+	// settledAfter is the oldest moment up to which such a scope is complete.
+	settledAfter = 13 * time.Minute
+	// settledFor is how long progress may say the same about a scope that will be settled. If lists
+	// are slow, it misses some turns.
+	settledFor = time.Hour
+)
+
 // askAgain returns the time at which the record can say more of a scope at a moment, in whole
-// seconds. complete is up to where the record of the scope is complete, and began is when it was
-// read. Zero: nothing shows when that will be.
-func askAgain(m timeline.Moment, complete certainty.Bound, began time.Time) time.Time {
+// seconds. c says up to where the record of the scope is complete, and began is when it was read.
+// Zero: nothing shows when that will be.
+func askAgain(m timeline.Moment, c *certainty.Cause, began time.Time) time.Time {
+	complete := c.From
 	if began.IsZero() || m.IsNow() || complete == (certainty.Bound{}) {
 		return time.Time{}
+	}
+	if isSettled(c) && began.Sub(c.Heard) <= timeline.MaxLag {
+		return settledAt(m, complete.Time, began)
 	}
 	final := m.Time().Add(timeline.MaxLag)
 	if _, _, isVersion := m.ResourceVersion(); isVersion {
@@ -27,6 +42,28 @@ func askAgain(m timeline.Moment, complete certainty.Bound, began time.Time) time
 	}
 	if !final.After(began) {
 		return time.Time{}
+	}
+	return wholeSecond(final)
+}
+
+// isSettled reports whether progress comes that does not claim more of a scope, or did not until a
+// moment ago: it has neither changes nor bookmarks.
+func isSettled(c *certainty.Cause) bool {
+	hasLagged := !c.Lagged.IsZero() && c.Heard.Sub(c.Lagged) < settledAfter-settledEvery
+	return hasLagged && !c.From.Time.IsZero()
+}
+
+// settledAt returns when a scope, which is complete up to a time, will be settled up to a moment.
+func settledAt(m timeline.Moment, complete, began time.Time) time.Time {
+	if began.Sub(complete) > settledFor {
+		return time.Time{}
+	}
+	final := complete.Add(settledAfter)
+	if next := complete.Add(settledEvery - 30*time.Second); m.Time().After(next) { // the next turn may be before the moment
+		final = m.Time().Add(settledAfter)
+	}
+	for !final.After(began) { // it has missed a turn
+		final = final.Add(settledEvery)
 	}
 	return wholeSecond(final)
 }

@@ -262,3 +262,78 @@ func TestServerReadsAMomentAgain(t *testing.T) {
 		}
 	}
 }
+
+// newQuiet returns the record of an agent that observes Events, of which none comes, for a number of minutes. It settles them each ten
+// minutes: by a list 45 s before, of which the progress of the next minute speaks. missed is a turn at which the list was slow.
+func newQuiet(minutes, missed int) *growing {
+	g := newGrowing(0)
+	to := time.Duration(0)
+	for m := 1; m <= minutes; m++ {
+		if turn := (m - 1) / 10; turn > 0 && (m-1)%10 == 0 && turn != missed {
+			to = time.Duration(10*turn)*time.Minute - 45*time.Second
+		}
+		at := time.Duration(m) * time.Minute
+		g.add(at, at, fmt.Sprint("progress/ffff/0-946684800000/", m), "progress", "",
+			fmt.Sprintf(`{"writer":"ffff","run":"0-946684800000","number":%d,"since":%q,"scopes":[{"resource":"configmaps","resourceVersion":"%d","to":%q}]}`,
+				m, g.began.Format(time.RFC3339), 100+int(to/time.Minute), g.began.Add(to).Format(time.RFC3339)))
+	}
+	return g
+}
+
+// A quiet scope without bookmarks is settled each ten minutes, so a moment becomes final later.
+func TestQuietScopeSaysWhenToAskAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		minutes, missed int
+		now             time.Duration
+		at              func(began time.Time) timeline.Moment
+		again           string // minutes and seconds after the begin; "": nothing shows when
+	}{
+		"after the last turn":            {60, 0, 21*time.Minute + 30*time.Second, at(21 * time.Minute), "32:15"},
+		"after the next turn, perhaps":   {60, 0, 29*time.Minute + 30*time.Second, at(29 * time.Minute), "42:00"},
+		"before the record speaks of it": {60, 0, 30*time.Minute + 30*time.Second, at(25 * time.Minute), "32:15"},
+		"the list of a turn was slow":    {60, 3, 33 * time.Minute, at(21 * time.Minute), "42:15"},
+		"a version":                      {60, 0, 21*time.Minute + 30*time.Second, version(125), "32:15"},
+		"the agent has ended":            {21, 0, 50 * time.Minute, at(21 * time.Minute), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := newQuiet(c.minutes, c.missed)
+				<-time.After(c.now)
+				ask := func() (certainty string, again time.Time) {
+					q, stdout, _ := question(t, g)
+					if err := q.Get(t.Context(), c.at(g.began)); err != nil {
+						t.Fatal(err)
+					}
+					var list struct {
+						Kubecdc struct {
+							Certainty string
+							AskAgain  time.Time
+						}
+					}
+					if err := json.Unmarshal(stdout.Bytes(), &list); err != nil {
+						t.Fatal(err)
+					}
+					return list.Kubecdc.Certainty, list.Kubecdc.AskAgain
+				}
+				certainty, again := ask()
+				got := ""
+				if !again.IsZero() {
+					left := again.Sub(g.began)
+					got = fmt.Sprintf("%d:%02d", int(left.Minutes()), int(left.Seconds())%60)
+				}
+				if certainty != "unknown" || got != c.again {
+					t.Fatalf("%s, ask again after %s, want %s", certainty, got, c.again)
+				}
+				if again.IsZero() {
+					return
+				}
+				<-time.After(time.Until(again))
+				if certainty, again = ask(); certainty != "exact" {
+					t.Errorf("then: %s, ask again at %s", certainty, again)
+				}
+			})
+		})
+	}
+}

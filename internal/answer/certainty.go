@@ -47,7 +47,7 @@ func assess(m timeline.Moment, scopes []certainty.Scope, r *history.Reading) ass
 func lower(s *certainty.Scope, m timeline.Moment, r *history.Reading) {
 	s.Causes = slices.Clone(s.Causes)
 	if c := s.Find(certainty.AfterRecord); c != nil {
-		c.AskAgain = askAgain(m, c.From, r.Began)
+		c.AskAgain = askAgain(m, c, r.Began)
 	}
 	if n := r.Unreadable.Of(s); n > 0 {
 		s.Lower(certainty.Cause{Kind: certainty.Unreadable, Records: n})

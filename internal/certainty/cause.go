@@ -95,6 +95,9 @@ type Cause struct {
 	DeadLetters []string                   `json:"deadLetters,omitempty"` // ids of events
 	Records     int                        `json:"records,omitempty"`
 	AskAgain    time.Time                  `json:"askAgain,omitzero"`
+
+	// AfterRecord: the last progress about the scope, and the last one that claimed only what was older than MaxLag; zero: there is none.
+	Heard, Lagged time.Time `json:"-"`
 }
 
 // Words says what the cause is, and what the reader can do.

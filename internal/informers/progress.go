@@ -152,7 +152,7 @@ func (s *Manager) sendReports(ctx context.Context, last bool) error {
 		}
 	}
 	all := group(reports)
-	says := s.sharing.state(all, now)
+	says := s.sharing.state(all, since, now)
 	says.enter(all)
 	events := pack(all, limit)
 	var g errgroup.Group

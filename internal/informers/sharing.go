@@ -41,7 +41,8 @@ type sharing struct {
 	resumed map[string]checkpoint.Scope // of the last run, by resource
 
 	// The goroutine that sends the progress alone uses the fields below.
-	said        map[string]string // of the etcd of each resource
+	said        map[string]string    // of the etcd of each resource
+	saidSince   map[string]time.Time // when that was said first
 	saidVersion string
 	saidAt      time.Time // when all was said; zero: not yet
 }
@@ -165,16 +166,15 @@ func (s *Manager) latestOf(ctx context.Context, i *running) (uint64, error) {
 type statement struct {
 	etcds   map[string]string // by resource; the progress does not mention the others
 	version string            // "": nothing is said
-	at      time.Time         // zero: all is not said
+	isAll   bool              // all is said
+	at      time.Time
 }
 
-// state returns what the progress must say of these resources now.
-func (s *sharing) state(all []entries, now time.Time) statement {
-	out := statement{etcds: map[string]string{}}
+// state returns what the progress must say of these resources now. It repeats what was said first at
+// since or later: a reader may lack an event.
+func (s *sharing) state(all []entries, since, now time.Time) statement {
 	isAll := s.saidAt.IsZero() || now.Sub(s.saidAt) >= sayAgain
-	if isAll {
-		out.at = now
-	}
+	out := statement{etcds: map[string]string{}, isAll: isAll, at: now}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range all {
@@ -182,7 +182,8 @@ func (s *sharing) state(all []entries, now time.Time) statement {
 		if n := s.numbers[name]; n != 0 {
 			etcd = strconv.Itoa(n)
 		}
-		if isAll || s.said[name] != etcd {
+		isRecent := !s.saidSince[name].Before(since)
+		if isAll || isRecent || s.said[name] != etcd {
 			out.etcds[name] = etcd
 		}
 	}
@@ -204,15 +205,17 @@ func (st *statement) enter(all []entries) {
 // note notes that the bus has a statement.
 func (s *sharing) note(st *statement) {
 	if s.said == nil {
-		s.said = map[string]string{}
+		s.said, s.saidSince = map[string]string{}, map[string]time.Time{}
 	}
 	for name, etcd := range st.etcds {
-		s.said[name] = etcd
+		if s.said[name] != etcd {
+			s.said[name], s.saidSince[name] = etcd, st.at
+		}
 	}
 	if st.version != "" {
 		s.saidVersion = st.version
 	}
-	if !st.at.IsZero() {
+	if st.isAll {
 		s.saidAt = st.at
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,14 +59,22 @@ func (w *etcdWorld) observe(t *testing.T, m *memory) *life {
 	return live(t, w.apiServer, m, takes(rule(nil), nodeRule(nil)))
 }
 
-// wantEtcds compares what the progress of each minute says of etcds and of the API server.
+// wantEtcds compares what the progress of each minute says of etcds and of the API server. It leaves out what one of the ten minutes before
+// says too.
 func (l *life) wantEtcds(t *testing.T, from int, want ...string) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	got := []string{}
-	for _, d := range l.told[from:] {
-		got = append(got, etcdsIn(d.Report))
+	for k := from; k < len(l.told); k++ {
+		said := map[string]bool{}
+		for _, d := range l.told[max(0, k-10):k] {
+			for text := range strings.SplitSeq(etcdsIn(d.Report), ", ") {
+				said[text] = true
+			}
+		}
+		news := slices.DeleteFunc(strings.Split(etcdsIn(l.told[k].Report), ", "), func(text string) bool { return said[text] })
+		got = append(got, strings.Join(news, ", "))
 	}
 	if diff := gocmp.Diff(append([]string{}, want...), got[:min(len(want), len(got))]); diff != "" {
 		t.Errorf("the progress says of etcds (-want +got):\n%s", diff)
@@ -119,6 +128,32 @@ func TestProgressSaysWhichResourcesShareAnEtcd(t *testing.T) {
 		w.apart.Store(5000) // the upgrade moves Nodes to another etcd
 		pass(2 * time.Minute)
 		again.wantEtcds(t, 5, "", "v1.38.0, nodes in 2") // it is asked for each minute
+	})
+}
+
+// What is said of etcds is repeated for ten minutes: a reader may lack an event.
+func TestEtcdsAreRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newEtcdWorld(t)
+		l := w.observe(t, newMemory())
+		pass(30 * time.Minute)
+		said := 0
+		var from time.Time
+		for _, d := range l.told {
+			isKnown := strings.Contains(etcdsIn(d.Report), "nodes in 1")
+			if isKnown && said == 0 {
+				from = time.Unix(0, d.Observed)
+			}
+			if isKnown {
+				said++
+			}
+			if !isKnown && !from.IsZero() && !d.Report.Since.After(from.Add(-time.Minute)) {
+				t.Errorf("an event since %v does not say what was said at %v", d.Report.Since, from)
+			}
+		}
+		if said < 10 || said > 12 {
+			t.Errorf("it is said %d times, want about ten", said)
+		}
 	})
 }
 

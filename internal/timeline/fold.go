@@ -31,6 +31,7 @@ type Fold struct {
 	logs   map[consume.Log]*logFold
 	left   map[consume.Object]lack // objects that left the selection and did not come back, by name: without the uid
 	masked map[objectKey]place     // objects that are redacted
+	ended  map[objectKey]bool      // objects that have ended in one log, and that another one still has
 	gap    *consume.Event          // see Gap
 	done   *bool                   // the last answer of Done; nil: an event about scopes came since
 	server serverVersion
@@ -63,7 +64,7 @@ type lack struct {
 // NewFold returns a Fold up to a moment.
 func NewFold(m Moment, o Options) *Fold {
 	return &Fold{
-		moment: m, opts: o, logs: map[consume.Log]*logFold{}, left: map[consume.Object]lack{}, masked: map[objectKey]place{},
+		moment: m, opts: o, logs: map[consume.Log]*logFold{}, left: map[consume.Object]lack{}, masked: map[objectKey]place{}, ended: map[objectKey]bool{},
 	}
 }
 
@@ -101,7 +102,8 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	verdict := l.objects.Apply(e)
 	var out []*Version
 	for i := range verdict.Gone {
-		if o := &verdict.Gone[i]; !f.hasMoved(l, o) {
+		o := &verdict.Gone[i]
+		if !f.hasMoved(l, o) && !f.hasEnded(o) {
 			out = append(out, goneOf(*o, e))
 		}
 	}
@@ -114,8 +116,46 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	for _, v := range out {
 		l.resolveLetter(v)
 		f.noteLack(v)
+		f.noteEnd(l, v)
 	}
 	return out
+}
+
+// noteEnd notes whether an object has ended that another log still has. When a topic grows, later events of an object may go to another
+// partition, and the next snapshot sweeps it in the old one.
+func (f *Fold) noteEnd(in *logFold, v *Version) {
+	if len(f.logs) < 2 {
+		return
+	}
+	switch key := v.key(); {
+	case !v.Gone():
+		delete(f.ended, key)
+	case f.isIn(key, in):
+		cluster := consume.ClusterKey{Source: strings.Clone(v.Source), UID: strings.Clone(v.ClusterUID)}
+		f.ended[objectKey{cluster, strings.Clone(v.Resource), strings.Clone(v.UID)}] = true
+	}
+}
+
+// hasEnded reports whether an object that is gone from a log has ended in another one before.
+func (f *Fold) hasEnded(o *consume.Object) bool {
+	key := objectKey{o.ClusterKey(), o.Resource, o.UID}
+	if !f.ended[key] {
+		return false
+	}
+	if !f.isIn(key, nil) {
+		delete(f.ended, key)
+	}
+	return true
+}
+
+// isIn reports whether a log has an object, except one.
+func (f *Fold) isIn(key objectKey, except *logFold) bool {
+	for _, l := range f.logs {
+		if l != except && l.objects.Has(key.cluster, key.resource, key.uid) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasMoved reports whether an object that is gone from a log exists in another one. When a topic

@@ -41,8 +41,10 @@ type clusterHistories struct {
 
 // writerEtcds is what one agent says of etcds.
 type writerEtcds struct {
-	run   string
-	names map[string]string // of the etcd of each resource
+	run    string
+	number int               // of the last progress
+	heard  time.Time         // of the last progress
+	names  map[string]string // of the etcd of each resource
 	// same and other have what earlier names said.
 	same, other map[string]bool
 }
@@ -58,7 +60,7 @@ func InCommonHistory(resource string) bool {
 func (h *Histories) Note(e *consume.Event) {
 	switch {
 	case e.Progress != nil:
-		h.cluster(e.ClusterKey()).noteProgress(e.Progress)
+		h.cluster(e.ClusterKey()).noteProgress(e.Progress, e.Time)
 	case e.Data == nil:
 	case e.Resource == "apiservices" && e.Group() == "apiregistration.k8s.io":
 		h.cluster(e.ClusterKey()).noteService(e)
@@ -109,7 +111,7 @@ func (h *Histories) Etcd(cluster consume.ClusterKey, resource string) Etcd {
 	return UnknownEtcd
 }
 
-func (h *clusterHistories) noteProgress(p *consume.Progress) {
+func (h *clusterHistories) noteProgress(p *consume.Progress, at time.Time) {
 	w := h.writers[p.Writer]
 	switch {
 	case w == nil:
@@ -123,9 +125,25 @@ func (h *clusterHistories) noteProgress(p *consume.Progress) {
 	case p.Run != w.run:
 		w.settle()
 		w.names = map[string]string{} // it names all again
+		w.number, w.heard = 0, consume.RunBegan(p.Run)
+	}
+	if p.Number > w.number {
+		isMissing := w.run != "" && p.Since.After(w.heard)
+		if isMissing {
+			w.doubt()
+		}
+		w.number, w.heard = p.Number, at
 	}
 	w.run = strings.Clone(p.Run)
 	w.note(p)
+}
+
+// doubt notes that progress is missing that may have said that an etcd is another one.
+func (w *writerEtcds) doubt() {
+	w.settle()
+	for resource := range w.same {
+		w.names[resource] = consume.EtcdUnknown
+	}
 }
 
 // note notes the names in a progress of the present run.
@@ -159,15 +177,18 @@ func (w *writerEtcds) settle() {
 	}
 }
 
-// judge returns whether a resource was in the etcd of most resources, and whether it was in another
-// one, by what the agent has said. If it is neither, that was not known.
+// judge returns whether a resource is in the etcd of most resources, and whether it was in another
+// one, by what the agent has said. If it is neither, that is not known, or not any more.
 func (w *writerEtcds) judge(resource string) (same, other bool) {
 	same, other = w.same[resource], w.other[resource]
 	name, most := w.names[resource], w.common()
-	if name == "" || name == consume.EtcdUnknown || most == "" {
+	switch {
+	case name == "":
 		return same, other
+	case name == consume.EtcdUnknown || most == "":
+		return false, other
 	}
-	return same || name == most, other || name != most
+	return name == most, other || name != most
 }
 
 // common returns the name of the etcd that most of the resources have that are usually in one; "":

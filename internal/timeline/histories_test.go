@@ -15,14 +15,21 @@ var prod = consume.ClusterKey{Source: "/kubernetes/prod"}
 // etcds returns a progress event of a run that names etcds: "pods=1 events=unknown".
 func etcds(writer, run string, number int, names string) *consume.Event {
 	p := &consume.Progress{Writer: writer, Run: run, Number: number}
+	names, lost, isLost := strings.Cut(names, " since ")
+	if isLost { // minutes after the beginning of the run
+		p.Since = consume.RunBegan(run).Add(time.Duration(mustNumber(lost)) * time.Minute)
+	}
 	for _, one := range strings.Fields(names) {
 		resource, name, _ := strings.Cut(one, "=")
 		p.Scopes = append(p.Scopes, consume.ScopeProgress{Resource: resource, Etcd: name, ResourceVersion: "1000", To: noon})
 	}
 	return &consume.Event{
-		ID: fmt.Sprintf("progress/%s/%s/%d", writer, run, number), Source: prod.Source, Type: consume.TypeProgress, Time: noon, Progress: p,
+		ID: fmt.Sprintf("progress/%s/%s/%d", writer, run, number), Source: prod.Source, Type: consume.TypeProgress,
+		Time: consume.RunBegan(run).Add(time.Duration(number) * time.Minute), Progress: p,
 	}
 }
+
+func mustNumber(s string) int { return int(number(s)) }
 
 func TestHistories(t *testing.T) {
 	const lag = "horizontalpodautoscalers.autoscaling"
@@ -79,12 +86,39 @@ func TestHistories(t *testing.T) {
 			[]*consume.Event{
 				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, "pods=5"), etcds("w", "0-1", 3, lag+"=unknown"),
 			},
-			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.UnknownEtcd},
 		},
 		{
 			"two writers have other names",
 			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=2"), etcds("v", "0-1", 1, "pods=2 events=1")},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.OtherEtcd, "events": timeline.OtherEtcd},
+		},
+		{
+			"it is not known any more",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, lag+"=unknown")},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.UnknownEtcd},
+		},
+		{
+			"progress is missing that may have said so",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=1 events=2"), etcds("w", "0-1", 15, "pods "+lag+" since 5")},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.UnknownEtcd, "events": timeline.OtherEtcd},
+		},
+		{
+			"a later one says it again",
+			[]*consume.Event{
+				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 15, "pods "+lag+" since 5"), etcds("w", "0-1", 60, "pods=1 "+lag+"=1 since 50"),
+			},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
+		},
+		{
+			"the next one has all that the missing one had",
+			[]*consume.Event{etcds("w", "0-1", 11, "pods=1 "+lag+"=1 since 1"), etcds("w", "0-1", 15, "pods "+lag+" since 5")},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
+		},
+		{
+			"the beginning of the next run is missing",
+			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-900000", 15, "pods "+lag+" since 5")},
+			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.UnknownEtcd},
 		},
 		{
 			"a late run",

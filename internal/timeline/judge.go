@@ -83,10 +83,11 @@ type scope struct {
 
 	before, after mark // around the moment, by time: the last claim or snapshot, and the next claim
 	open          []*span
-	hit           *span // the gap around the moment, once its end is known
-	recovered     *span // the recovered gap around the moment, or all of these together
-	unordered     bool  // resourceVersions are no numbers
-	reforms       bool  // after the moment, versions have another form
+	hit           *span     // the gap around the moment, once its end is known
+	recovered     *span     // the recovered gap around the moment, or all of these together
+	lagged        time.Time // of the last progress that claimed only what was older than MaxLag
+	unordered     bool      // resourceVersions are no numbers
+	reforms       bool      // after the moment, versions have another form
 }
 
 // span is a gap. It ends when the state is right again.
@@ -168,6 +169,14 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 
 // isFormer reports whether agents of a former release wrote the record of the scope.
 func (s *scope) isFormer() bool { return !s.renewed && s.former.time.After(s.first.time) }
+
+// heard returns the time of the last progress about the scope.
+func (s *scope) heard() (last time.Time) {
+	for _, o := range s.observations {
+		last = later(last, o.heard)
+	}
+	return last
+}
 
 // complete returns up to where the record is known to be complete.
 func (s *scope) complete() mark { return mark{later(s.claimed.time, s.whole.time), s.reached.at} }
@@ -387,9 +396,9 @@ func (s *scope) judgeInEtcd(m Moment, out *certainty.Scope) *certainty.Cause {
 		from := mark{g.from.time, g.lost}
 		return &certainty.Cause{Kind: certainty.RecoveredGap, Reason: g.reason, From: from.bound(), To: g.end.bound()}
 	case m.kind == atVersion && s.reached.at.below(m.rv):
-		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.reached.bound()}
+		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.reached.bound(), Heard: s.heard(), Lagged: s.lagged}
 	case m.kind == atNow && m.time.Sub(later(s.claimed.time, s.whole.time)) > MaxLag:
-		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.complete().bound()}
+		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.complete().bound(), Heard: s.heard(), Lagged: s.lagged}
 	case m.kind == atTime:
 		out.From, out.To = s.before.bound(), s.after.bound()
 		return s.judgeTime(m)

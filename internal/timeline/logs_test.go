@@ -3,6 +3,8 @@ package timeline_test
 import (
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -147,6 +149,45 @@ func TestObjectThatMovesToAnotherPartition(t *testing.T) {
 		}
 		if got := len(s.Objects()); got != c.want {
 			t.Errorf("%s: %d objects, want %d", name, got, c.want)
+		}
+	}
+}
+
+// The old partition still has the object when it ends in the new one. The snapshot that follows sweeps it there: that is no second end.
+func TestObjectThatEndsAfterItHasMoved(t *testing.T) {
+	t.Parallel()
+	const before = "0 begin @10 initial\n0 started S1 @10\n0 r web/1 @5 S1\n0.1 completed S1 @10\n"
+	for name, c := range map[string]struct {
+		end   string // in the new partition
+		order []int
+		want  []string
+	}{
+		"deleted":                               {"1.5 u web/1 @25 was=5\n1.6 d web/1 @26\n", []int{1, 0}, []string{"r 5", "u 25", "d 26"}},
+		"left":                                  {"1.5 u web/1 @25 was=5\n1.6 l web/1 @26\n", []int{1, 0}, []string{"r 5", "u 25", "l 26"}},
+		"swept":                                 {"1.5 u web/1 @25 was=5\n", []int{1, 0}, []string{"r 5", "u 25", "d 30"}},
+		"swept, and the old partition is first": {"1.5 u web/1 @25 was=5\n", []int{0, 1}, []string{"r 5", "u 25", "d 30"}},
+		"it has another name's place":           {"1.5 u web/1 @25 was=5\n1.6 c web/2 @27\n", []int{1, 0}, []string{"r 5", "u 25", "d 27", "c 27", "d 30"}},
+		"it comes back":                         {"1.5 u web/1 @25 was=5\n1.6 l web/1 @26\n1.7 e web/1 @28\n", []int{1, 0}, []string{"r 5", "u 25", "l 26", "e 28", "d 30"}},
+	} {
+		f := timeline.NewFold(timeline.At(minute("9")), timeline.Options{})
+		var got []string
+		add := func(n int, lines string) {
+			for _, e := range record(lines) {
+				e.Position = consume.Position{Log: partition(n), Next: 1}
+				for _, v := range f.Add(e) {
+					got = append(got, string(v.Op)+" "+v.ResourceVersion)
+				}
+			}
+		}
+		add(0, before)
+		add(1, c.end)
+		for _, n := range []string{"S2 @30", "S3 @40"} {
+			for _, p := range c.order {
+				add(p, "2 started "+n+"\n2.2 completed "+n)
+			}
+		}
+		if diff := gocmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
 	}
 }

@@ -477,6 +477,9 @@ func (o *observation) absence(m Moment, before time.Time) *away {
 // claim notes up to where a progress says that the log has everything.
 func (s *scope) claim(m Moment, e *consume.Event, now mark) {
 	s.unordered = now.at.seq == 0
+	if e.Time.Sub(now.time) > MaxLag {
+		s.lagged = later(s.lagged, e.Time)
+	}
 	if s.first.isZero() && s.joined || !s.first.isZero() && s.isFormer() {
 		s.first, s.began, s.renewed = now, now.time, !s.former.isZero()
 	}
@@ -523,7 +526,7 @@ func (s *scope) judgeTime(m Moment) *certainty.Cause {
 	case end != nil: // no progress follows
 		return (&away{certainty.InterruptedEnded, s.complete().time, end.Time}).cause()
 	}
-	return &certainty.Cause{Kind: certainty.AfterRecord, From: s.before.bound()}
+	return &certainty.Cause{Kind: certainty.AfterRecord, From: s.before.bound(), Heard: s.heard(), Lagged: s.lagged}
 }
 
 // hiding returns the hidden span around a moment that is no time; nil: there is none.

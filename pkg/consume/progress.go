@@ -41,8 +41,8 @@ type ScopeProgress struct {
 	Scope string `json:"scope,omitempty"`
 	Count int    `json:"count,omitempty"`
 	// Etcd names the etcd of the resource among those of the writer, or is EtcdUnknown; "": as
-	// before. The first progress of a run has it, and each that follows a change, and one in an
-	// hour. Resources with the same name are in one etcd: their resourceVersions are of one order.
+	// before. Progress has it in the first ten minutes of a run, for ten minutes after a change, and
+	// once an hour. Resources with the same name are in one etcd: their resourceVersions are of one order.
 	// Those of two names cannot be compared.
 	Etcd string `json:"etcd,omitempty"`
 	// ResourceVersion is the one up to which the log has everything before this event; "": nothing
