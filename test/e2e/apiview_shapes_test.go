@@ -307,7 +307,7 @@ func (s *shaped) compareTable(t *testing.T, r *shapedResource, n int) (compared 
 	}
 	var want cells
 	want.read(t, body)
-	var got [2]cells // the time goes on while the API server answers
+	var got [2]cells // time passes while the API server answers
 	for i, now := range []time.Time{s.now, s.then} {
 		_, body := askView(t.Context(), viewOf(t, r, list, now), r.path(), shapedTable)
 		got[i].read(t, body)
