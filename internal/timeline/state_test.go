@@ -401,7 +401,8 @@ func (w *world) certainty(i *informer, m timeline.Moment) certainty.Level {
 	return certainty.Exact
 }
 
-// A Secret without values counts as redacted, whatever else it has. So does a release of Helm in a ConfigMap.
+// A Secret without values counts as redacted, whatever else it has. So does a release of Helm in a
+// ConfigMap.
 func TestRedacted(t *testing.T) {
 	for _, c := range []struct {
 		resource, object string

@@ -14,8 +14,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestHelmAgainstThePast runs Helm against a cluster, and against two records of the cluster. In the one with the values of Secrets, Helm prints what
-// it printed. In the other one it says why it cannot, with each of its drivers. It never shows no releases.
+// TestHelmAgainstThePast runs Helm against a cluster, and against two records of the cluster. In
+// the one with the values of Secrets, Helm prints what it printed. In the other one it says why it
+// cannot, with each of its drivers. It never shows no releases.
 func TestHelmAgainstThePast(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -71,7 +72,9 @@ func TestHelmAgainstThePast(t *testing.T) {
 				t.Fatalf("helm %s: %v: %s", args, err, want)
 			}
 			got, err := run(whole, driver, args...)
-			ages := func(text string) string { return blanks.ReplaceAllString(agesOfTables.ReplaceAllString(text, "AGE"), " ") }
+			ages := func(text string) string {
+				return blanks.ReplaceAllString(agesOfTables.ReplaceAllString(text, "AGE"), " ")
+			}
 			if diff := cmp.Diff(ages(want), ages(got)); err != nil || diff != "" {
 				oracle.Fail(t, "%s: helm %s: %v: -live +record\n%s", driver, args, err, diff)
 			}
