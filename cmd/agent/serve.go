@@ -26,8 +26,8 @@ type serveFlags struct {
 
 const viewHelp = `The API is read-only: discovery, get, list, watch, tables. A watch opens and stays still. It listens on 127.0.0.1 only,
 with TLS, and answers requests that have the random token of its kubeconfig. Resources are served in the version that
-was captured. Values that the agent strips or redacts are missing. kubectl shows a warning for a list that is not
-certain.`
+was captured; Events also as events.k8s.io/v1, autoscalers also as autoscaling/v1. Values that the agent strips or
+redacts are missing. kubectl shows a warning for a list that is not certain, or has redacted objects.`
 
 func newServeCommand(stdout, stderr io.Writer) *cobra.Command {
 	f := serveFlags{at: "now", to: "now", speed: "1", maxMoments: 4}

@@ -103,7 +103,8 @@ func (a *answer) write(w io.Writer, meta *metav1.ListMeta, objects []*object.Obj
 	return nil
 }
 
-// append appends an object: as it is, as its metadata, or as a row. Metadata are those of the record in each version, as kube-apiserver has them.
+// append appends an object: as it is, as its metadata, or as a row. Metadata are those of the
+// record in each version, as kube-apiserver has them.
 func (a *answer) append(b *bytes.Buffer, body []byte) error {
 	var out []byte
 	var err error

@@ -18,8 +18,8 @@ const (
 	behaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
 )
 
-// autoscalerToV1 converts a HorizontalPodAutoscaler as kube-apiserver does (pkg/apis/autoscaling/v1). A
-// field without a value in the record has none then.
+// autoscalerToV1 converts a HorizontalPodAutoscaler as kube-apiserver does
+// (pkg/apis/autoscaling/v1). A field without a value in the record has none then.
 func autoscalerToV1(m members) error {
 	var in struct {
 		Metadata struct{ Annotations map[string]string }
@@ -110,7 +110,8 @@ func (a annotations) addStatus(status *autoscalingv2.HorizontalPodAutoscalerStat
 	}
 }
 
-// utilization returns the target of the metric for which autoscaling/v1 has a field, nil for others.
+// utilization returns the target of the metric for which autoscaling/v1 has a field, nil for
+// others.
 func utilization(m *autoscalingv2.MetricSpec) *int32 {
 	if m.Type != autoscalingv2.ResourceMetricSourceType || m.Resource == nil || m.Resource.Name != corev1.ResourceCPU {
 		return nil
@@ -142,8 +143,10 @@ func autoscalerStatus(in *autoscalingv2.HorizontalPodAutoscalerStatus) *autoscal
 	}
 	for i := range in.CurrentMetrics {
 		m := &in.CurrentMetrics[i]
-		isCPU := m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU
-		if isCPU && m.Resource.Current.AverageUtilization != nil {
+		if m.Type != autoscalingv2.ResourceMetricSourceType || m.Resource == nil || m.Resource.Name != corev1.ResourceCPU {
+			continue
+		}
+		if m.Resource.Current.AverageUtilization != nil {
 			out.CurrentCPUUtilizationPercentage = m.Resource.Current.AverageUtilization
 		}
 	}
@@ -238,8 +241,8 @@ func metricStatus(in *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	return out
 }
 
-// behavior is how kube-apiserver writes the behavior of an autoscaler into the annotation: with the
-// names that its own types have.
+// behavior is how kube-apiserver writes the behavior of an autoscaler into the annotation: with
+// the names that its own types have.
 type behavior struct{ ScaleUp, ScaleDown *scalingRules }
 
 type scalingRules struct {

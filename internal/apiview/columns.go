@@ -103,7 +103,8 @@ func builtinClusterColumns(k *kind) *columns {
 		return typed("Validations:integer ParamKind Age", validatingPolicyCells)
 	case "admissionregistration.k8s.io/v1 mutatingadmissionpolicies":
 		return typed("Mutations:integer ParamKind Age", mutatingPolicyCells)
-	case "admissionregistration.k8s.io/v1 validatingadmissionpolicybindings", "admissionregistration.k8s.io/v1 mutatingadmissionpolicybindings":
+	case "admissionregistration.k8s.io/v1 validatingadmissionpolicybindings",
+		"admissionregistration.k8s.io/v1 mutatingadmissionpolicybindings":
 		return typed("PolicyName ParamRef Age", policyBindingCells)
 	case "certificates.k8s.io/v1 clustertrustbundles":
 		return typed("SignerName", trustBundleCells)
@@ -132,7 +133,8 @@ func builtinClusterColumns(k *kind) *columns {
 	case "resource.k8s.io/v1 resourceslices":
 		return typed("Node Driver Pool Age", resourceSliceCells)
 	case "storage.k8s.io/v1 csidrivers":
-		return typed("AttachRequired:boolean PodInfoOnMount:boolean StorageCapacity:boolean TokenRequests RequiresRepublish:boolean Modes Age", csiDriverCells)
+		return typed("AttachRequired:boolean PodInfoOnMount:boolean StorageCapacity:boolean TokenRequests RequiresRepublish:boolean Modes Age",
+			csiDriverCells)
 	case "storage.k8s.io/v1 csinodes":
 		return typed("Drivers:integer Age", csiNodeCells)
 	case "storage.k8s.io/v1 volumeattachments":
@@ -149,8 +151,9 @@ func builtinClusterColumns(k *kind) *columns {
 	return nil
 }
 
-// typed returns the columns of a kind that has a Go type. names lists them: _ stands for a space, + marks a column of -o wide, and a type other
-// than string follows after a colon. Name comes first, unless it is in the list. cells returns the values of the others but Age, in their order.
+// typed returns the columns of a kind that has a Go type. names lists them: _ stands for a space,
+// + marks a column of -o wide, and a type other than string follows after a colon. Name comes
+// first, unless it is in the list. cells returns the values of the others but Age, in their order.
 func typed[T any, P typedObject[T]](names string, cells func(P) []any) *columns {
 	return aging(names, func(o P, _ time.Time) []any { return cells(o) })
 }
@@ -194,7 +197,8 @@ func aging[T any, P typedObject[T]](names string, cells func(o P, now time.Time)
 	return c
 }
 
-// row returns the cells of an object: its name, its age and the others, which are unknown if there are none.
+// row returns the cells of an object: its name, its age and the others, which are unknown if there
+// are none.
 func (c *columns) row(name string, created, now time.Time, others []any) []any {
 	isUnknown := others == nil
 	var cells []any

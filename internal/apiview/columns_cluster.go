@@ -69,7 +69,10 @@ func podCertificateCells(o *certificatesv1.PodCertificateRequest) []any {
 		}
 	}
 	s := &o.Spec
-	return []any{s.PodName, s.ServiceAccountName, string(s.NodeName), s.SignerName, state, labels.FormatLabels(s.UnverifiedUserAnnotations)}
+	return []any{
+		s.PodName, s.ServiceAccountName, string(s.NodeName), s.SignerName, state,
+		labels.FormatLabels(s.UnverifiedUserAnnotations),
+	}
 }
 
 func flowSchemaCells(o *flowcontrolv1.FlowSchema) []any {

@@ -384,7 +384,8 @@ func claimCells(o *corev1.PersistentVolumeClaim) []any {
 		class = deref(o.Spec.StorageClassName, "")
 	}
 	return []any{
-		phase, o.Spec.VolumeName, capacity, modes, class, deref(o.Spec.VolumeAttributesClassName, "<unset>"), string(deref(o.Spec.VolumeMode, "<unset>")),
+		phase, o.Spec.VolumeName, capacity, modes, class, deref(o.Spec.VolumeAttributesClassName, "<unset>"),
+		string(deref(o.Spec.VolumeMode, "<unset>")),
 	}
 }
 
@@ -430,5 +431,7 @@ func eventCells(o *corev1.Event, now time.Time) []any {
 	if instance := cmp.Or(o.Source.Host, o.ReportingInstance); instance != "" {
 		source += ", " + instance
 	}
-	return []any{last, o.Type, o.Reason, target, o.InvolvedObject.FieldPath, source, strings.TrimSpace(o.Message), first, count}
+	return []any{
+		last, o.Type, o.Reason, target, o.InvolvedObject.FieldPath, source, strings.TrimSpace(o.Message), first, count,
+	}
 }

@@ -33,7 +33,8 @@ func deploymentCells(o *appsv1.Deployment) []any {
 	}
 	names, images := containerCells(o.Spec.Template.Spec.Containers)
 	return []any{
-		fmt.Sprintf("%d/%d", o.Status.ReadyReplicas, deref(o.Spec.Replicas, 0)), o.Status.UpdatedReplicas, o.Status.AvailableReplicas, names, images, selector,
+		fmt.Sprintf("%d/%d", o.Status.ReadyReplicas, deref(o.Spec.Replicas, 0)), o.Status.UpdatedReplicas,
+		o.Status.AvailableReplicas, names, images, selector,
 	}
 }
 

@@ -4,7 +4,8 @@
 //	timeline.State ──NewView──▶ View ──Server──▶ discovery, OpenAPI, get, list, watch, tables
 //
 // A View is the objects of one moment, compressed as the agent keeps them. Their kinds follow from the objects, the CRDs of that moment,
-// and a table of those of Kubernetes itself. Only resources and versions that were captured are served. A custom resource without
+// and a table of those of Kubernetes itself. Only resources that were captured are served, in the version of the record and, for
+// the few of otherVersions, in another one. A custom resource without
 // objects at the moment is served if its CRD is in the record.
 //
 // A Server answers for one View at its root, and for any other moment below /at/<moment>/. It opens Views when they are asked for, several
@@ -21,6 +22,6 @@
 //     open watch holds none.
 //   - A moment is opened once for all requests that ask for it meanwhile. It is opened as long as the client of one of them waits.
 //   - Answers are those of a kube-apiserver, in JSON, or in YAML if a client accepts only that. Ages are as of the moment. A Warning header
-//     says if the answer is not certain.
+//     says if the answer is not certain, or has redacted objects. Helm gets no release without its content.
 //   - The package knows no bus, logs nothing and starts no goroutine but those that note the end of a request. It does not listen.
 package apiview

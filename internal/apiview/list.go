@@ -31,7 +31,8 @@ func (v *View) get(w http.ResponseWriter, r *http.Request, res *resource, namesp
 	key := res.key(namespace, name)
 	o := l.find(key)
 	if o == nil && res.lost[key] {
-		return failure(http.StatusGone, metav1.StatusReasonGone, "%s %q existed, but its content is not in the record", res, name)
+		return failure(http.StatusGone, metav1.StatusReasonGone,
+			"%s %q existed, but its content is not in the record", res, name)
 	}
 	if o == nil {
 		return apierrors.NewNotFound(res.groupResource(), name)

@@ -13,19 +13,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// isRelease reports whether a redacted object is a release that Helm stores, in a Secret or, with its
-// other driver, in a ConfigMap.
+// isRelease reports whether a redacted object is a release that Helm stores, in a Secret or, with
+// its other driver, in a ConfigMap.
 func isRelease(v *timeline.Version) bool {
+	if v.Resource != "secrets" {
+		return v.Resource == "configmaps" && isReleaseName(v.Name)
+	}
 	var o struct{ Type any }
 	_ = json.Unmarshal(v.After, &o) // impossible to fail: it came from JSON
-	return v.Resource == "secrets" && o.Type == "helm.sh/release.v1" || v.Resource == "configmaps" && isReleaseName(v.Name)
+	return o.Type == "helm.sh/release.v1"
 }
 
 // isReleaseName reports whether a Secret or ConfigMap has the name of a release of Helm.
 func isReleaseName(name string) bool { return strings.HasPrefix(name, "sh.helm.release.v1.") }
 
-// noteRedacted adds a warning to an answer that has redacted objects. It returns an error if Helm asks
-// for its releases: Helm leaves out those that it cannot read, and shows none.
+// noteRedacted adds a warning to an answer that has redacted objects. It returns an error if Helm
+// asks for its releases: Helm leaves out those that it cannot read, and shows none.
 func (r *resource) noteRedacted(w http.ResponseWriter, request *http.Request, objects iter.Seq[*object.Object]) error {
 	if len(r.redacted) == 0 {
 		return nil
@@ -34,9 +37,7 @@ func (r *resource) noteRedacted(w http.ResponseWriter, request *http.Request, ob
 	for o := range objects {
 		release, redacted := r.redacted[o]
 		if release && strings.HasPrefix(request.UserAgent(), "Helm/") {
-			return failure(http.StatusGone, metav1.StatusReasonGone, "the record has no content of Helm's releases: the agent redacts "+
-				"Secrets. It captures them from the time on at which its configuration has redaction.secrets: false; everybody who reads the "+
-				"bus can then read all Secrets. To see the objects of a release, use kubectl get all -l app.kubernetes.io/instance=RELEASE")
+			return errNoRelease()
 		}
 		has = has || redacted
 	}
@@ -44,6 +45,13 @@ func (r *resource) noteRedacted(w http.ResponseWriter, request *http.Request, ob
 		warn(w, r.String()+": some objects have redacted values, which are missing or replaced by hashes")
 	}
 	return nil
+}
+
+// errNoRelease is the answer to Helm. Another code than 404: Helm takes that for no release.
+func errNoRelease() error {
+	return failure(http.StatusGone, metav1.StatusReasonGone, "the record has no content of Helm's releases: the agent "+
+		"redacts Secrets. With redaction.secrets: false in its configuration, it records them from then on, and everybody who "+
+		"reads the bus can read all Secrets. kubectl get all -l app.kubernetes.io/instance=RELEASE shows the objects of a release")
 }
 
 // warn adds a warning that clients show to people.

@@ -14,7 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// releases is a record with releases of Helm, of which the agent has removed or hashed the content, and other objects.
+// releases is a record with releases of Helm, of which the agent has removed or hashed the
+// content, and other objects.
 func releases(kept string) *record {
 	r := &record{}
 	const name = "sh.helm.release.v1.web.v1"
@@ -28,7 +29,8 @@ func releases(kept string) *record {
 	return r
 }
 
-// Each answer with redacted objects has one warning that says so, short enough for an API server. An answer without them has none.
+// Each answer with redacted objects has one warning that says so, short enough for an API server.
+// An answer without them has none.
 func TestRedactedObjectsAreWarnedAbout(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: releases("").view(), Token: token}
@@ -59,7 +61,8 @@ func TestRedactedObjectsAreWarnedAbout(t *testing.T) {
 	}
 }
 
-// Helm gets an error instead of releases that it cannot read, because it would show none. Other clients see them.
+// Helm gets an error instead of releases that it cannot read, because it would show none. Other
+// clients see them.
 func TestHelmIsToldThatReleasesAreRedacted(t *testing.T) {
 	t.Parallel()
 	whole := &record{}

@@ -74,8 +74,8 @@ func (t *table) row(b *bytes.Buffer, body []byte) error {
 	return err
 }
 
-// arrange returns the objects of a list in the order of its rows, and marks the default of the list. kube-apiserver does so in lists, and in
-// no other answer.
+// arrange returns the objects of a list in the order of its rows, and marks the default of the
+// list. kube-apiserver does so in lists, and in no other answer.
 func (t *table) arrange(objects []*object.Object) ([]*object.Object, error) {
 	switch t.resource.String() {
 	case "storageclasses.storage.k8s.io":
@@ -109,7 +109,8 @@ func byPrecedence(objects []*object.Object) ([]*object.Object, error) {
 	return sorted, err
 }
 
-// eachAs calls do with each object as a Go type, except those of which a redacted value has another type than the field.
+// eachAs calls do with each object as a Go type, except those of which a redacted value has
+// another type than the field.
 func eachAs[T any](objects []*object.Object, do func(*object.Object, *T)) error {
 	var body []byte
 	for _, o := range objects {

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// otherVersion is an API version in which Kubernetes serves objects that it stores once, beside the
-// one in which the record has them.
+// otherVersion is an API version in which Kubernetes serves objects that it stores once, beside
+// the one in which the record has them.
 type otherVersion struct {
 	recorded, served string // "v1", "events.k8s.io/v1"
 	plural           string
@@ -28,8 +28,8 @@ func otherVersions() []otherVersion {
 	}
 }
 
-// members are those of an object that is converted. A value that is not converted stays as it is, so
-// that neither an unknown member nor a redacted value is lost.
+// members are those of an object that is converted. A value that is not converted stays as it is,
+// so that neither an unknown member nor a redacted value is lost.
 type members map[string]json.RawMessage
 
 // rename moves a member.
@@ -70,8 +70,8 @@ func (m members) change(name string, how func(members)) error {
 	return err
 }
 
-// of returns an object in the served version. Objects of a third version, and bookmarks, stay as they
-// are.
+// of returns an object in the served version. Objects of a third version, and bookmarks, stay as
+// they are.
 func (v *otherVersion) of(body []byte) ([]byte, error) {
 	var m members
 	if err := json.Unmarshal(body, &m); err != nil {
@@ -133,7 +133,8 @@ func (v *View) addVersions() {
 		if i < 0 || slices.ContainsFunc(recorded, has(other.served)) {
 			continue
 		}
-		r := &resource{kind: recorded[i].kind, content: recorded[i].content, columns: recorded[i].columns, other: &other}
+		from := recorded[i]
+		r := &resource{kind: from.kind, content: from.content, columns: from.columns, other: &other}
 		r.group, r.apiVersion, _ = strings.Cut(other.served, "/")
 		if r.apiVersion == "" {
 			r.group, r.apiVersion = "", r.group

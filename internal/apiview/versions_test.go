@@ -18,7 +18,8 @@ func eventJSON(name, reason string) string {
 		"firstTimestamp":"2026-11-20T13:00:00Z","lastTimestamp":"2026-11-20T13:30:00Z","eventTime":null,"reportingComponent":"","reportingInstance":""`, reason))
 }
 
-// A replay shows the changes of Events in both groups. Both watches have the same resourceVersions.
+// A replay shows the changes of Events in both groups. Both watches have the same
+// resourceVersions.
 func TestReplayOfEventsInBothGroups(t *testing.T) {
 	t.Parallel()
 	r := &record{}
@@ -97,8 +98,8 @@ func TestRecordedGroupIsServedAsItIs(t *testing.T) {
 	}
 }
 
-// An object whose redacted value has another type than the field is not left out of a list: the answer is an error that names the
-// recorded version. Without its status, an autoscaler has none.
+// An object whose redacted value has another type than the field is not left out of a list: the
+// answer is an error that names the recorded version. Without its status, an autoscaler has none.
 func TestAutoscalerThatCannotBeConverted(t *testing.T) {
 	t.Parallel()
 	scaler := func(name, spec string) string {

@@ -33,15 +33,16 @@ type resource struct {
 	other   *otherVersion // nil: objects are served as they are in the record
 }
 
-// content is the objects of one resource of the record. The versions in which it is served share it.
+// content is the objects of one resource of the record. The versions in which it is served share
+// it.
 type content struct {
 	name     string   // as the record has it: "events", "deployments.apps"
 	first    list     // of the moment
 	log      []change // what a replay shows after it, by resourceVersion
 	warnings []string
 	history  *uint32 // how often etcd had been restored, nil: there are no objects
-	// redacted has the objects that Version.Redacted reports, of the moment and of the log. The value
-	// is true for a release of Helm.
+	// redacted has the objects that Version.Redacted reports, of the moment and of the log. The
+	// value is true for a release of Helm.
 	redacted map[*object.Object]bool
 	// lost has the keys of objects of the moment whose content is not in the record.
 	lost map[string]bool
@@ -124,7 +125,13 @@ func (v *View) sort() {
 // add packs the objects of the resource.
 func (r *resource) add(versions []*timeline.Version) {
 	p := &packer{
-		resource: &object.Resource{Group: r.group, Version: r.apiVersion, Name: r.plural, Kind: r.kind.name, Namespaced: r.namespaced},
+		resource: &object.Resource{
+			Group:      r.group,
+			Version:    r.apiVersion,
+			Name:       r.plural,
+			Kind:       r.kind.name,
+			Namespaced: r.namespaced,
+		},
 		redacted: r.redacted,
 	}
 	for _, v := range versions {

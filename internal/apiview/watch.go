@@ -87,7 +87,8 @@ func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource,
 	return o, nil
 }
 
-// fail writes an error that has a Status as kube-apiserver does after it has accepted a watch: as the last event.
+// fail writes an error that has a Status as kube-apiserver does after it has accepted a watch: as
+// the last event.
 func (s *stream) fail(err error) {
 	if known := apierrors.APIStatus(nil); !errors.As(err, &known) {
 		return

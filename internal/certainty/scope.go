@@ -84,8 +84,8 @@ type Scope struct {
 	// Left counts the objects that left the selection and did not come back. They may still exist: no
 	// other one has their name.
 	Left int `json:"left,omitempty"`
-	// Redacted counts the objects that show a redacted value, and Secrets and Helm's releases without
-	// values.
+	// Redacted counts the objects that show a redacted value, and Secrets and Helm's releases
+	// without values.
 	Redacted int `json:"redacted,omitempty"`
 }
 

@@ -133,8 +133,9 @@ func compareVersions(a, b *Version) int {
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 
-// Redacted reports whether a redacted value shows in the object, or it is a Secret without values, or a release that Helm stores in a
-// ConfigMap without its content. Values that are left out elsewhere do not show.
+// Redacted reports whether a redacted value shows in the object, or it is a Secret without values,
+// or a release that Helm stores in a ConfigMap without its content. Values that are left out
+// elsewhere do not show.
 func (v *Version) Redacted() bool {
 	if bytes.Contains(v.After, []byte(`"hmac-sha256:`)) {
 		return true

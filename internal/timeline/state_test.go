@@ -482,7 +482,8 @@ func TestDeadLetterThatIsReadInAnotherForm(t *testing.T) {
 	}
 }
 
-// A Secret without values counts as redacted, whatever else it has. So does a release of Helm in a ConfigMap.
+// A Secret without values counts as redacted, whatever else it has. So does a release of Helm in a
+// ConfigMap.
 func TestRedacted(t *testing.T) {
 	for _, c := range []struct {
 		resource, object string

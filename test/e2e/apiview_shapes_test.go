@@ -35,7 +35,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// shapedPlane starts a control plane whose API server serves what the test writes into etcd, and does nothing else with it.
+// shapedPlane starts a control plane whose API server serves what the test writes into etcd, and
+// does nothing else with it.
 func shapedPlane(t *testing.T) *world.Plane {
 	t.Helper()
 	return world.StartPlane(t, controlplane.Options{NoControllerManager: true, APIServerArgs: []string{
@@ -58,7 +59,8 @@ func (r *shapedResource) path() string {
 	return "/apis/" + r.gv.String() + "/" + r.Name
 }
 
-// shapedResources returns the stable resources whose Go types are known, in the versions that the API server prefers.
+// shapedResources returns the stable resources whose Go types are known, in the versions that the
+// API server prefers.
 func shapedResources(t *testing.T, config *rest.Config) []shapedResource {
 	t.Helper()
 	d, err := discovery.NewDiscoveryClientForConfig(config)
@@ -254,8 +256,8 @@ func shapesSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// TestTablesAreThoseOfTheAPIServer compares the tables of a view, cell by cell, with those of the API server: of all its resources, and of
-// objects of random shapes.
+// TestTablesAreThoseOfTheAPIServer compares the tables of a view, cell by cell, with those of the
+// API server: of all its resources, and of objects of random shapes.
 func TestTablesAreThoseOfTheAPIServer(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -307,7 +309,7 @@ func (s *shaped) compareTable(t *testing.T, r *shapedResource, n int) (compared 
 	}
 	var want cells
 	want.read(t, body)
-	var got [2]cells // the time goes on while the API server answers
+	var got [2]cells // time passes while the API server answers
 	for i, now := range []time.Time{s.now, s.then} {
 		_, body := askView(t.Context(), viewOf(t, r, list, now), r.path(), shapedTable)
 		got[i].read(t, body)
@@ -342,8 +344,8 @@ func (s *shaped) compareTable(t *testing.T, r *shapedResource, n int) (compared 
 	return compared
 }
 
-// TestOtherVersionsAreThoseOfTheAPIServer compares what a view and the API server answer about the same objects in several API versions. The
-// view has them in one of these.
+// TestOtherVersionsAreThoseOfTheAPIServer compares what a view and the API server answer about the
+// same objects in several API versions. The view has them in one of these.
 func TestOtherVersionsAreThoseOfTheAPIServer(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -377,8 +379,12 @@ func TestOtherVersionsAreThoseOfTheAPIServer(t *testing.T) {
 		recorded, served *shapedResource
 		fields           []string
 	}{
-		{core, group, groupFields}, {core, core, coreFields}, {group, core, coreFields}, {group, group, groupFields},
-		{v2, v1, []string{"metadata.name=shape-3", "spec.maxReplicas=1"}}, {v2, v2, []string{"metadata.name!=shape-3"}},
+		{core, group, groupFields},
+		{core, core, coreFields},
+		{group, core, coreFields},
+		{group, group, groupFields},
+		{v2, v1, []string{"metadata.name=shape-3", "spec.maxReplicas=1"}},
+		{v2, v2, []string{"metadata.name!=shape-3"}},
 	} {
 		list := s.listed(t, c.recorded, n)
 		if len(list.Items) < n {
@@ -425,8 +431,8 @@ func TestOtherVersionsAreThoseOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// compareAnswer compares an answer without what differs between any two servers: the versions of lists, and ages. It returns how many
-// objects the answer has.
+// compareAnswer compares an answer without what differs between any two servers: the versions of
+// lists, and ages. It returns how many objects the answer has.
 func (s *shaped) compareAnswer(t *testing.T, view *apiview.View, path, accept string) int {
 	t.Helper()
 	wantCode, want := s.live(t, path, accept)

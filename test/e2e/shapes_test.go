@@ -20,8 +20,8 @@ import (
 )
 
 // shapes fills objects of Kubernetes with random values, of the kinds that tables and conversions
-// depend on. The objects need not be valid: a test writes them into etcd, and the API server serves
-// what it can read.
+// depend on. The objects need not be valid: a test writes them into etcd, and the API server
+// serves what it can read.
 type shapes struct {
 	*rand.Rand
 	now time.Time
@@ -167,7 +167,8 @@ func (s *shapes) fill(v reflect.Value, depth int) {
 	}
 }
 
-// metric fills a metric of an autoscaler. The API server crashes the request if its source is missing.
+// metric fills a metric of an autoscaler. The API server crashes the request if its source is
+// missing.
 func (s *shapes) metric(v reflect.Value, depth int) {
 	sources := []string{"Object", "Pods", "Resource", "ContainerResource", "External"}
 	kind := sources[s.IntN(len(sources))]
