@@ -121,8 +121,9 @@ func (s *Manager) namesOf(ctx context.Context, said *scope.PreviousScope, named 
 }
 
 // unnamed returns the names of the started scopes that have no entry of their own. The entry for
-// several scopes stands for count of them. A scope whose start is no longer on the bus is known by
-// its snapshot, unless that may be one of a part of a scope: then there are more than count.
+// several scopes stands for count of them. If the bus no longer has the start of a scope, its
+// snapshot names it. If there are more names than count, a snapshot may be one of a part of a scope:
+// then none of these names counts.
 func unnamed(started []scope.StartedScope, named map[string]bool, count int) []string {
 	var certain, all []string
 	for _, s := range started {

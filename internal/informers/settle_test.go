@@ -328,28 +328,46 @@ func TestModelOfSettling(t *testing.T) {
 	})
 }
 
-// A page of the list takes long, or the limiter delays it: the next list begins earlier.
+// slowLists makes each list of metadata take d.
+func (s *apiServer) slowLists(d time.Duration) {
+	s.do(func() {
+		first := s.fault
+		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+			if isMetadata(r) {
+				_ = wait(r.Context(), d)
+			}
+			return first(w, r)
+		}
+	})
+}
+
+// A page of the list takes long, or the limiter delays it: the next list begins earlier. However long
+// it takes, and whenever the scope became quiet, progress is late by a known time.
 func TestSlowListSettles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
-		p.behind(s)
-		s.put("a", "1", nil)
-		proxied := s.fault
-		s.do(func() {
-			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-				if isMetadata(r) {
-					_ = wait(r.Context(), 100*time.Second)
+	rapid.Check(t, func(rt *rapid.T) {
+		took := time.Duration(rapid.IntRange(0, 140).Draw(rt, "seconds of a list")) * time.Second
+		quiet := time.Duration(rapid.IntRange(0, 20*60).Draw(rt, "seconds until the scope is quiet")) * time.Second
+		synctest.Test(t, func(t *testing.T) {
+			s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
+			p.behind(s)
+			s.put("a", "1", nil)
+			s.slowLists(took)
+			l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].Names = []string{"shop"} })
+			pass(quiet)
+			s.put("a", "2", nil)
+			late := settledWithin + 30*time.Second + 3*took
+			for began := time.Now(); time.Since(began) < time.Hour; {
+				pass(time.Minute)
+				s.putIn("other", "a", time.Now().String(), nil)
+				c := l.mustClaim(t)
+				if age := time.Since(c.to); age > late {
+					t.Errorf("lists of %v, quiet after %v: the progress has everything to %v ago, want %v", took, quiet, age, late)
+					return
 				}
-				return proxied(w, r)
 			}
 		})
-		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].Names = []string{"shop"} })
-		pass(10 * time.Minute)
-		s.putIn("other", "a", "1", nil)
-		last := s.versionNow()
-		pass(settledWithin + 10*time.Minute) // the next watch may be the first whose list begins early enough
-		if c := l.mustClaim(t); c.rv < last {
-			t.Errorf("the progress is at %d, want %d", c.rv, last)
+		if t.Failed() {
+			rt.Fatal("too late")
 		}
 	})
 }

@@ -51,7 +51,9 @@ func addProgress(t *testing.T, nodes int) time.Duration {
 		s.Add(e)
 	}
 	scopes := s.Scopes()
-	took := time.Since(begin) / time.Duration(progress)
+	whole := time.Since(begin)
+	took := whole / time.Duration(progress)
+	t.Logf("%d writers, a tenth of them silent: %d events in %v, %v for each progress", nodes, len(events), whole, took)
 	if len(scopes) != nodes {
 		t.Fatalf("%d scopes, want %d", len(scopes), nodes)
 	}

@@ -306,7 +306,7 @@ func TestOnlyCustomResources(t *testing.T) {
 	}
 }
 
-// What an earlier run knew of some custom resources holds for all, and is compared again.
+// The etcd of some custom resources in an earlier run is that of all, and is compared again.
 func TestCustomResourcesKnownInAnEarlierRun(t *testing.T) {
 	w := newWorld(t, 1000, 50)
 	w.etcds = New(7)

@@ -83,7 +83,7 @@ func (b *buffering) asksAt(s *stream) time.Time {
 	}
 	settles := b.settlesAt(s)
 	isNearby := next.After(settles.Add(-b.pause / 2))
-	isFresh := settles.Before(b.asked.Add(askAfter)) // the last list settles the scope as well
+	isFresh := settles.Before(b.asked.Add(settleFresh)) // the last list settles the scope as well
 	if isNearby && !isFresh && !settles.Before(at) {
 		return settles
 	}
@@ -96,8 +96,8 @@ func (b *buffering) isShownSince(s *stream) bool {
 }
 
 // noteList notes the end of a list that began at began. found: it has a change that the watch has
-// not shown.
-func (b *buffering) noteList(found bool, s *stream, began time.Time) {
+// not shown. failed: it was not complete.
+func (b *buffering) noteList(found, failed bool, s *stream, began time.Time) {
 	if found || b.isShownSince(s) {
 		b.pause = askAfter
 	}
@@ -105,7 +105,11 @@ func (b *buffering) noteList(found bool, s *stream, began time.Time) {
 		b.pause = min(2*b.pause, maxAskPause)
 	}
 	b.asked = time.Now()
-	b.took = b.asked.Sub(began)
+	took := b.asked.Sub(began)
+	if failed { // perhaps the end of the watch has cut it
+		took = max(took, b.took)
+	}
+	b.took = took
 }
 
 // noteEnd notes the end of a watch, and returns why it has held back changes, nil if it has not. A
@@ -151,7 +155,7 @@ func (i *Informer) askAbout(s *stream) {
 		}
 		began := time.Now()
 		found, err := i.findMissing(s)
-		b.noteList(found != nil, s, began)
+		b.noteList(found != nil, err != nil, s, began)
 		s.suspect.Store(found != nil)
 		switch {
 		case s.ctx.Err() != nil:
@@ -253,6 +257,11 @@ func (i *Informer) findMissing(s *stream) (*missing, error) {
 	}
 	if isComparable && at >= s.shown.Load() && m.absent == 0 {
 		c.version, c.ended = at, time.Now()
+		if before := s.compared.Load(); before != nil {
+			last := *before
+			last.before = nil
+			c.before = &last
+		}
 		s.compared.Store(c)
 	}
 	return nil, nil //nolint:nilnil // nothing is missing

@@ -37,6 +37,8 @@ const (
 	settleJitter = 30 * time.Second
 	// settleSlack is how much earlier than necessary the last list before the end of a watch begins.
 	settleSlack = 15 * time.Second
+	// settleFresh is how much earlier than then the last list may have ended, if it is to settle the scope.
+	settleFresh = time.Minute
 	// maxSettleTime bounds the time that is allowed for that list.
 	maxSettleTime = 5 * time.Minute
 )
@@ -48,6 +50,19 @@ type compared struct {
 	ended   time.Time
 	frames  int64 // that were read before the list
 	round   int   // of the interruption that was not over when it began
+	// before is the list before this one: this one may end too late to settle the scope. It has none itself.
+	before *compared
+}
+
+// proof returns the last list of a watch, which ended at a time, that proves a position: it ended
+// early enough, and no frame has followed it. nil: there is none.
+func (s *stream) proof(ended time.Time) *compared {
+	for c := s.compared.Load(); c != nil; c = c.before {
+		if s.frames.Load() == c.frames && ended.Sub(c.ended) >= showWithin {
+			return c
+		}
+	}
+	return nil
 }
 
 // isQuiet reports whether the last list has found nothing, and no frame has followed it.
@@ -63,8 +78,8 @@ func (b *buffering) settlesAt(s *stream) time.Time {
 // shows that this is right.
 func (f *follower) settle(ctx context.Context, s *stream) {
 	i := f.informer
-	c := s.compared.Load()
-	isProved := c != nil && s.whole && !s.suspect.Load() && s.frames.Load() == c.frames && time.Since(c.ended) >= showWithin
+	c := s.proof(time.Now())
+	isProved := c != nil && s.whole && !s.suspect.Load()
 	if !isProved || c.version < f.rv {
 		return
 	}

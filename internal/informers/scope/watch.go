@@ -26,6 +26,11 @@ const (
 	// batchEvents and batchBytes (of JSON) bound a batch: a read buffer may hold thousands of small frames.
 	batchEvents = 64
 	batchBytes  = 64 << 10
+	// markedWatch is the least time after which the API server is to end a watch of a scope whose watches
+	// have bookmarks. The most is twice as long, at random. An API server takes the same times if a
+	// client names none. The end of such a watch shows nothing that a bookmark does not show each
+	// minute, and the next watch costs two requests.
+	markedWatch = 30 * time.Minute
 )
 
 // errBlocked ends an HTTP watch whose events do not fit into the queue.
@@ -102,7 +107,9 @@ func (s *stream) open(rv uint64, alone bool) (err error) {
 	switch {
 	case s.brief:
 		o.TimeoutSeconds = new(int64(briefWatch.Seconds()))
-	case !i.state.marks.Load() && i.buffering.isQuiet():
+	case i.state.marks.Load():
+		o.TimeoutSeconds = new(int64((markedWatch + rand.N(markedWatch)).Seconds()))
+	case i.buffering.isQuiet():
 		o.TimeoutSeconds = new(int64((settleEvery - rand.N(settleJitter)).Seconds()))
 	}
 	s.shown.Store(rv)

@@ -12,7 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// clocksDiffer is how much the clock of the server, which dates records, may be behind the agent's.
+// clocksDiffer is how much earlier the clock of the server, which dates records, may be than the
+// agent's.
 const clocksDiffer = 2 * time.Minute
 
 // StartedScopes implements driver.ScopeLister. It asks the stream's leader for each stream event of
