@@ -46,6 +46,24 @@ func Build(ctx context.Context, w io.Writer) (string, error) {
 	return build(ctx, src, filepath.Join(cache, "kubecdc"), w)
 }
 
+// IsBuilt reports whether the user's cache directory has the binary that Build returns.
+func IsBuilt(ctx context.Context) bool {
+	src, err := sourceDir(ctx)
+	if err != nil {
+		return false
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return false
+	}
+	hash, err := hashSources(src)
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(cache, "kubecdc", "controlplane-"+hash))
+	return err == nil
+}
+
 func build(ctx context.Context, src, dir string, w io.Writer) (path string, err error) {
 	hash, err := hashSources(src)
 	if err != nil {
