@@ -68,13 +68,16 @@ func TestDownload(t *testing.T) {
 		err   string
 	}{
 		"serves": {serve: whole},
-		"serves slowly, for longer than the limit": {serve: func(w http.ResponseWriter, _ *http.Request) {
+		"serves slowly, for longer than the limit": {serve: func(w http.ResponseWriter, r *http.Request) {
 			for part := archive; len(part) > 0; {
 				n := min(len(part), len(archive)/8+1)
 				_, _ = w.Write(part[:n])
 				_ = http.NewResponseController(w).Flush()
 				part = part[n:]
-				time.Sleep(limit / 4)
+				select {
+				case <-time.After(limit / 4):
+				case <-r.Context().Done():
+				}
 			}
 		}},
 		"hangs before the answer": {err: "no progress for 2s", serve: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},

@@ -28,7 +28,7 @@ type demo struct {
 	stages              stages
 	screen              *screen
 
-	// Where a control plane comes from: functions of package controlplane.
+	// The sources of a control plane: functions of package controlplane.
 	built    func(context.Context) bool
 	download func(context.Context, io.Writer) (*controlplane.Binaries, error)
 	build    func(context.Context, io.Writer) (string, error)
