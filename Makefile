@@ -95,7 +95,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build the agent: bin/kubecdc
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubecdc ./cmd/agent
+	@test/demo/progress agent env CGO_ENABLED=0 go build -v -trimpath -ldflags '$(LDFLAGS)' -o bin/kubecdc ./cmd/agent
 
 # Three tiers of tests, on two cores with warm caches: check (4 minutes), test (14 to 17 minutes), test-long (hours).
 .PHONY: check

@@ -65,7 +65,7 @@ func TestRecipe(t *testing.T) {
 			t.Errorf("%s is no program: %v", p.SBOMs[0].Cmd, err)
 		}
 	}
-	// What users get is what the checksums, and so the signature and the provenance, are about.
+	// The checksums, and so the signature and the provenance, are about all files that users get.
 	if len(p.Checksum.ExtraFiles) != 1 || len(p.Release.ExtraFiles) != 1 || p.Checksum.ExtraFiles[0] != p.Release.ExtraFiles[0] {
 		t.Errorf("checksums of %v, and the release has %v", p.Checksum.ExtraFiles, p.Release.ExtraFiles)
 	}

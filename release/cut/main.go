@@ -1,11 +1,11 @@
-// Command cut cuts a release: it gives what is unreleased in CHANGELOG.md a section of its own, lets the pages install the chart of the
-// release, commits that and makes the tag. It pushes nothing.
+// Command cut cuts a release. The unreleased items of CHANGELOG.md get a section of their own, and the pages install the chart of the
+// release. The command commits that and makes the tag. It pushes nothing.
 //
 //	cut [--check] v1.2.3
 //	cut --notes v1.2.3
 //
 // It first runs what a release must not be without (targets below) on the commit, and refuses if one fails or if the Makefile
-// lacks it. What has passed on a commit is noted in .cache/release, and does not run again on it. --check only says whether a
+// lacks it. It notes in .cache/release which targets have passed on a commit, and does not run them again. --check only says whether a
 // release can be cut. --notes prints the section of a release.
 package main
 
@@ -28,9 +28,11 @@ import (
 	"github.com/kubecdc/kubecdc/release/changelog"
 )
 
-// targets are the Makefile's: the versions of Kubernetes, NATS and Kafka, the clients of `kubecdc serve` and of the bus, the attacks
+// targets returns targets of the Makefile: the versions of Kubernetes, NATS and Kafka, the clients of `kubecdc serve` and of the bus, the attacks
 // of docs/security.md, and the vulnerabilities that are known.
-var targets = []string{"vulncheck", "test-versions", "test-clients", "test-hostile"}
+func targets() []string {
+	return []string{"vulncheck", "test-versions", "test-clients", "test-hostile"}
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -98,7 +100,7 @@ func (c *cutter) cut(ctx context.Context, write bool) error {
 	if err != nil {
 		return fmt.Errorf("CHANGELOG.md: %w", err)
 	}
-	for _, target := range targets {
+	for _, target := range targets() {
 		if err := c.pass(ctx, commit, target); err != nil {
 			return err
 		}

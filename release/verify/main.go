@@ -46,7 +46,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "verify:", err)
 		os.Exit(1)
 	}
-	fmt.Printf("%d files of %s are as they should be\n", len(r.sums), r.version)
+	fmt.Fprintf(os.Stdout, "%d files of %s are as they should be\n", len(r.sums), r.version)
 }
 
 type release struct {

@@ -75,7 +75,7 @@ func TestExceptionsCarryADate(t *testing.T) {
 	}
 }
 
-// TestOutputThatSaysNothingFails: an empty output, or one of a weaker scan, is not taken for a good one.
+// TestOutputThatSaysNothingFails: an empty output, or one of a weaker scan, does not count as a good one.
 func TestOutputThatSaysNothingFails(t *testing.T) {
 	for _, text := range []string{"", "{", `{"progress": {"message": "x"}}`, `{"config": {"go_version": "go1.26.8", "scan_level": "module"}}`} {
 		if r, err := read(strings.NewReader(text)); err == nil {

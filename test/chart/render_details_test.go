@@ -184,8 +184,8 @@ func TestNotesShowTheFirstEvent(t *testing.T) {
 	}
 }
 
-// The first commands that NOTES give are the next three of this installation: of its namespace, and of a workload that it has. What
-// they run in the container is a command of the agent, with the configuration that the container has.
+// The first commands that NOTES give are the next three of this installation: of its namespace, and of a workload that it has. In the
+// container they run a command of the agent, with the configuration that the container has.
 func TestNotesGiveTheNextThreeCommands(t *testing.T) {
 	h, a := newHelm(t), buildAgent(t)
 	for _, c := range []struct {

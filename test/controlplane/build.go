@@ -50,6 +50,24 @@ func BuildVersion(ctx context.Context, version string, w io.Writer) (string, err
 	return build(ctx, src, version, filepath.Join(cache, "kubecdc"), w)
 }
 
+// IsBuilt reports whether the user's cache directory has the binary that Build returns.
+func IsBuilt(ctx context.Context) bool {
+	src, err := sourceDir(ctx)
+	if err != nil {
+		return false
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return false
+	}
+	hash, err := hashSources(src, modFile(""))
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(cache, "kubecdc", "controlplane-"+hash))
+	return err == nil
+}
+
 func build(ctx context.Context, src, version, dir string, w io.Writer) (path string, err error) {
 	mod := modFile(version)
 	hash, err := hashSources(src, mod)

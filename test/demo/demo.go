@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,11 @@ type demo struct {
 	started             time.Time
 	stages              stages
 	screen              *screen
+
+	// The sources of a control plane: functions of package controlplane.
+	built    func(context.Context) bool
+	download func(context.Context, io.Writer) (*controlplane.Binaries, error)
+	build    func(context.Context, io.Writer) (string, error)
 }
 
 // errEnded is the error of a child that ended although the demo did not stop it.
@@ -172,8 +178,8 @@ func (d *demo) startCluster(ctx context.Context, kubeconfig string) (*cluster, e
 	return c, nil
 }
 
-// controlPlane returns the options of the control plane, and their description. It prefers installed binaries, and builds the
-// control plane if there are none.
+// controlPlane returns the options of the control plane, and their description. It takes the first that it finds: the binaries of
+// KUBEBUILDER_ASSETS, those on PATH, a control plane that was built before, downloaded binaries, a control plane that it builds.
 func (d *demo) controlPlane(ctx context.Context) (opts controlplane.Options, what string, err error) {
 	opts = controlplane.Options{
 		Output: d.screen,
@@ -183,8 +189,13 @@ func (d *demo) controlPlane(ctx context.Context) (opts controlplane.Options, wha
 	if opts.Binaries, err = controlplane.Installed(); err != nil {
 		return opts, "", err
 	}
+	if opts.Binaries == nil && !d.built(ctx) {
+		if opts.Binaries, err = d.downloaded(ctx); err != nil {
+			return opts, "", err
+		}
+	}
 	if opts.Binaries == nil {
-		if _, err := controlplane.Build(ctx, d.screen); err != nil {
+		if _, err := d.build(ctx, d.screen); err != nil {
 			return opts, "", err
 		}
 		d.stages.end("control plane compiled", time.Now())
@@ -195,6 +206,21 @@ func (d *demo) controlPlane(ctx context.Context) (opts controlplane.Options, wha
 	}
 	opts.NoControllerManager = true
 	return opts, "etcd and kube-apiserver of " + opts.Binaries.Dir(), nil
+}
+
+// downloaded returns downloaded binaries, or nil if they cannot be had. It says in one line why.
+func (d *demo) downloaded(ctx context.Context) (*controlplane.Binaries, error) {
+	found, err := d.download(ctx, d.screen)
+	switch {
+	case err == nil:
+		d.stages.end("control plane downloaded", time.Now())
+		return found, nil
+	case ctx.Err() != nil:
+		return nil, err
+	}
+	why, _, _ := strings.Cut(err.Error(), "\n")
+	d.screen.printf("controlplane: building from source, since the download failed: %s\n", why)
+	return nil, nil //nolint:nilnil // No binaries are no error: the caller builds them.
 }
 
 // workers returns the functions that change the demo's own cluster.

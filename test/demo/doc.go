@@ -8,7 +8,8 @@
 //     the expected changes. Unset: until Ctrl-C.
 //   - KUBECONFIG_DEMO: the kubeconfig of a cluster to follow; KUBECONFIG_DEMO_CONTEXT: its context, by default the current.
 //   - KUBEBUILDER_ASSETS: the directory of etcd, kube-apiserver, and if it has them, kube-controller-manager and kubectl. Unset: those on
-//     PATH, or a control plane that is built. Without a controller manager, the workload creates the Pods of its Deployment.
+//     PATH, a control plane that was built before, binaries that setup-envtest downloads, or a control plane that is built. Without a
+//     controller manager, the workload creates the Pods of its Deployment.
 //   - DEMO_STARTED: when the person pressed enter, in seconds since 1970 with a fraction. DEMO_STAGES: what was compiled since then, and when
 //     it was ready. test/demo/run sets both.
 //
