@@ -93,11 +93,11 @@ func awaitTopics(t *testing.T, k *world.Kafka, namespaces ...string) {
 // first one has created the topic of the namespace. So its start is not in the topic.
 func snapshotOfNewTopics(t *testing.T, a *world.Agent, resource, namespace, config string) {
 	t.Helper()
-	wait.Eventually(t, time.Minute, func() error { // It may still be catching up.
-		_, err := a.RequestSnapshot(t.Context(), resource, "")
-		return err
-	})
-	wait.Eventually(t, time.Minute, func() error {
+	wait.Eventually(t, 2*time.Minute, func() error {
+		// It may still be catching up, or the first snapshot may not be over.
+		if _, err := a.RequestSnapshot(t.Context(), resource, ""); err != nil {
+			return err
+		}
 		got := ask(t, resource, "-n", namespace, "--at", stamp(time.Now()), "--config", config)
 		if len(got.Kubecdc.Scopes) == 0 {
 			return errors.New("no scope")
@@ -105,7 +105,7 @@ func snapshotOfNewTopics(t *testing.T, a *world.Agent, resource, namespace, conf
 		for i := range got.Kubecdc.Scopes {
 			lacks := func(c pastCause) bool { return c.Kind == "no-snapshot" }
 			if slices.ContainsFunc(got.Kubecdc.Scopes[i].Causes, lacks) {
-				return errors.New("no snapshot")
+				return fmt.Errorf("no snapshot of %s in %s", resource, namespace)
 			}
 		}
 		return nil
