@@ -25,7 +25,7 @@ func (x *trial) killFilters(t *testing.T) {
 		x.filters.Ready(t)
 	})
 	for _, p := range all {
-		p.setAside(span{from.Add(-bookmark), time.Now().Add(grace)})
+		p.setAside(span{from.Add(-lastClaim), time.Now().Add(grace)})
 	}
 }
 
@@ -134,9 +134,16 @@ func (x *trial) disturb(t *testing.T) {
 
 // buffer has a proxy that buffers the responses of a watch, until the function that it returns is
 // called. The agent has brief watches meanwhile, and for half a minute longer.
+//
+// A watch that ended within the first minute would pass on what the proxy holds. Such a short delay is
+// not seen. So the watch is cut first: a new one lasts five minutes at least.
 func (x *trial) buffer(t *testing.T) (end func()) {
 	t.Helper()
 	from := time.Now()
+	x.gateway.Cut(x.buffered.resource, true)
+	world.Pass(t.Context(), 2*time.Second)
+	x.gateway.Cut(x.buffered.resource, false)
+	world.Pass(t.Context(), grace)
 	x.gateway.Buffer(x.buffered.resource, true)
 	return func() {
 		x.gateway.Buffer(x.buffered.resource, false)

@@ -89,30 +89,27 @@ func awaitTopics(t *testing.T, k *world.Kafka, namespaces ...string) {
 	}
 }
 
-// snapshotOfNewTopics takes another snapshot of a resource, if that is needed for answers about a
-// namespace. The first one has created the topic of the namespace. So its start is not in the topic.
+// snapshotOfNewTopics takes another snapshot of a resource, which answers about a namespace need. The
+// first one has created the topic of the namespace. So its start is not in the topic.
 func snapshotOfNewTopics(t *testing.T, a *world.Agent, resource, namespace, config string) {
 	t.Helper()
-	has := func() error {
+	wait.Eventually(t, 2*time.Minute, func() error {
+		// It may still be catching up, or the first snapshot may not be over.
+		if _, err := a.RequestSnapshot(t.Context(), resource, ""); err != nil {
+			return err
+		}
 		got := ask(t, resource, "-n", namespace, "--at", stamp(time.Now()), "--config", config)
 		if len(got.Kubecdc.Scopes) == 0 {
 			return errors.New("no scope")
 		}
 		for i := range got.Kubecdc.Scopes {
-			if kind := got.Kubecdc.Scopes[i].cause().Kind; kind == "no-snapshot" {
-				return errors.New(kind)
+			lacks := func(c pastCause) bool { return c.Kind == "no-snapshot" }
+			if slices.ContainsFunc(got.Kubecdc.Scopes[i].Causes, lacks) {
+				return fmt.Errorf("no snapshot of %s in %s", resource, namespace)
 			}
 		}
 		return nil
-	}
-	if has() == nil {
-		return
-	}
-	wait.Eventually(t, time.Minute, func() error { // It may still be catching up.
-		_, err := a.RequestSnapshot(t.Context(), resource, "")
-		return err
 	})
-	wait.Eventually(t, time.Minute, has)
 }
 
 // write changes all topics at each beat, and the quiet one each minute or two.

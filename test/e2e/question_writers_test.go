@@ -194,8 +194,8 @@ func (x *trial) snapshotFiltered(ctx context.Context, all []*topic) error {
 		}
 		return nil
 	})
-	for _, p := range all {
-		p.setAside(span{p.hides, time.Now()})
+	for _, p := range all { // The agent learns a little later that the snapshot is acknowledged.
+		p.setAside(span{p.hides, time.Now().Add(grace)})
 	}
 	return err
 }
