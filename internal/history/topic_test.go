@@ -227,7 +227,7 @@ func (a *scopeAgent) has(o *live) bool {
 func (a *scopeAgent) stream(at time.Time, typ string, rv int) consume.Event {
 	return consume.Event{
 		Time: at, Type: typ, APIVersion: "v1", Kind: "K", Resource: a.resource, Scope: a.scope, Source: "/kubernetes/x", Cluster: "x", ClusterUID: "c",
-		ID: fmt.Sprint(a.scope, typ, at.UnixNano()), ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
+		ID: fmt.Sprint(a.scope, typ, a.name, at.UnixNano()), ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
 		Stream: &consume.Stream{ResourceVersion: fmt.Sprint(rv), Writer: a.name, Run: a.run},
 	}
 }
@@ -402,7 +402,7 @@ func (a *scopeAgent) takeWhole(c *cluster, m int, stored time.Time) {
 }
 
 func (a *scopeAgent) beginSnapshot(c *cluster, m int, at, stored time.Time) {
-	a.taken, a.takenAt, a.takenRV, a.due = fmt.Sprint("s", at.UnixNano()), at, c.rv, m+a.every
+	a.taken, a.takenAt, a.takenRV, a.due = fmt.Sprint("s", at.UnixNano(), a.name), at, c.rv, m+a.every
 	e := a.stream(at, consume.TypeSnapshotStarted, a.takenRV)
 	e.ID, e.Stream.Snapshot, e.Stream.Initial = a.scope+a.taken+"/started", a.taken, a.lost && a.completed.IsZero()
 	a.t.putAll(stored, e)
