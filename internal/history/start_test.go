@@ -144,6 +144,9 @@ func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
 		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 		k, end := drawTopic(t, begin, 1)
 		j := streamOf(k)
+		if j.hasMixedSnapshots() {
+			return // the answer from all records depends on where they begin
+		}
 		s := selections[rapid.SampledFrom(names).Draw(t, "question")]
 		seconds := int(end.Sub(begin).Seconds())
 		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
@@ -184,9 +187,6 @@ func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
 			if _, has := want[name]; !has && g.Certainty != certainty.Unknown {
 				t.Fatalf("%s at %s: %v, and the record does not show it\n%s", name, moment, g.Certainty, k)
 			}
-		}
-		if j.hasMixedSnapshots() {
-			return // the objects depend on where the record begins, also from all records
 		}
 		if slices.ContainsFunc(whole.Scopes(), func(s certainty.Scope) bool { return s.Name == "" }) {
 			return // retention has left objects of an agent of which it left nothing else
