@@ -290,7 +290,7 @@ func TestConfinedUserReadsTwice(t *testing.T) {
 	first := startCommand(t, "tail", "--config", file)
 	publishtest.Wait(t, "its consumers", func() bool {
 		stream, err := s.js.Stream(t.Context(), "KUBECDC")
-		return err == nil && stream.CachedInfo().State.Consumers == 3
+		return err == nil && stream.CachedInfo().State.Consumers == 4
 	})
 	got := answerOf(t, "get", "cm", "-n", "shop", "--at", withinRecord, "--config", file)
 	for _, want := range []string{"is in use by another reader (host ", "end that one, or read with a configuration and permissions for another name"} {

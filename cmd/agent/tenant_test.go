@@ -120,7 +120,7 @@ func TestSourcesOfATenantsStream(t *testing.T) {
 			}
 		}, "shop"},
 		{"no progress of one's own", func(c *jetstream.StreamConfig) {
-			c.Sources[0].SubjectTransforms[2].Source = "kubecdc.*.progress.5f"
+			c.Sources[0].SubjectTransforms[3].Source = "kubecdc.*.progress.5f"
 		}, ""},
 		{"a mirror of all", func(c *jetstream.StreamConfig) {
 			c.Mirror, c.Sources = c.Sources[0], nil

@@ -80,8 +80,11 @@ func podBus(t *testing.T) (url string, streamEvents int) {
 func TestMistypedNameReadsNoMoreStreamEvents(t *testing.T) {
 	url, streamEvents := podBus(t)
 	choose := func(_ context.Context, _ jetstream.Stream, q *consume.Query) []string {
-		if q.Events == consume.ProgressEvents {
+		switch q.Events {
+		case consume.ProgressEvents:
 			return []string{"kubecdc.*.progress.*"}
+		case consume.ScopeEvents:
+			return []string{"kubecdc.*.scope.core.pods.*", "kubecdc.*.progress.*"}
 		}
 		object, stream := "kubecdc.*.object.core.pods.shop."+q.Objects[0].Name, "kubecdc.*.stream.core.pods"
 		switch q.Events {

@@ -17,7 +17,7 @@ import (
 
 // drawTopic draws the record of some hours, in at most so many partitions.
 func drawTopic(t *rapid.T, begin time.Time, partitions int) (*topic, time.Time) {
-	k := &topic{appendTimes: rapid.IntRange(0, 3).Draw(t, "append times") == 0}
+	k := &topic{appendTimes: rapid.IntRange(0, 3).Draw(t, "append times") == 0, distinct: partitions == 1}
 	for range rapid.IntRange(1, partitions).Draw(t, "partitions") {
 		k.partitions = append(k.partitions, &topicPartition{})
 	}

@@ -19,6 +19,7 @@ type topic struct {
 	read        int  // events
 
 	clocksDiffer bool           // those of agents
+	distinct     bool           // agents of one scope give their snapshots different names
 	names        map[int]string // of the topics of partitions; none: "topic"
 }
 
@@ -220,6 +221,14 @@ type scopeAgent struct {
 	completed time.Time
 }
 
+// distinct returns the agent's part of names.
+func (a *scopeAgent) distinct() string {
+	if a.t.distinct {
+		return a.name
+	}
+	return ""
+}
+
 func (a *scopeAgent) has(o *live) bool {
 	return o.resource == a.resource && (a.ns == "" || a.ns == o.namespace)
 }
@@ -227,7 +236,7 @@ func (a *scopeAgent) has(o *live) bool {
 func (a *scopeAgent) stream(at time.Time, typ string, rv int) consume.Event {
 	return consume.Event{
 		Time: at, Type: typ, APIVersion: "v1", Kind: "K", Resource: a.resource, Scope: a.scope, Source: "/kubernetes/x", Cluster: "x", ClusterUID: "c",
-		ID: fmt.Sprint(a.scope, typ, at.UnixNano()), ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
+		ID: fmt.Sprint(a.scope, typ, a.distinct(), at.UnixNano()), ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
 		Stream: &consume.Stream{ResourceVersion: fmt.Sprint(rv), Writer: a.name, Run: a.run},
 	}
 }
@@ -402,7 +411,7 @@ func (a *scopeAgent) takeWhole(c *cluster, m int, stored time.Time) {
 }
 
 func (a *scopeAgent) beginSnapshot(c *cluster, m int, at, stored time.Time) {
-	a.taken, a.takenAt, a.takenRV, a.due = fmt.Sprint("s", at.UnixNano()), at, c.rv, m+a.every
+	a.taken, a.takenAt, a.takenRV, a.due = fmt.Sprint("s", at.UnixNano(), a.distinct()), at, c.rv, m+a.every
 	e := a.stream(at, consume.TypeSnapshotStarted, a.takenRV)
 	e.ID, e.Stream.Snapshot, e.Stream.Initial = a.scope+a.taken+"/started", a.taken, a.lost && a.completed.IsZero()
 	a.t.putAll(stored, e)

@@ -46,6 +46,10 @@ var errForeign = errors.New("the stream has records of objects under other subje
 func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout+searchtime.For(&stream.CachedInfo().State))
 	defer cancel()
+	if q.StopAtEnd && f.checked != nil && f.checkAgain(ctx, stream) {
+		f.wanted, f.alone = f.choose(q, f.checked.cluster), true
+		return nil
+	}
 	cluster := ""
 	for _, policy := range []jetstream.DeliverPolicy{jetstream.DeliverAllPolicy, jetstream.DeliverLastPolicy} {
 		e, err := f.sample(ctx, stream, policy)
@@ -56,7 +60,7 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 			cluster = e.Cluster
 		}
 	}
-	c, err := newCounter(ctx, stream)
+	c, err := newCounter(ctx, stream, 0)
 	if err != nil {
 		return err
 	}
@@ -68,6 +72,7 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 		}
 		if all {
 			f.wanted, f.alone = f.choose(q, cluster), true
+			f.checked = &checked{stream.CachedInfo().Created, c.end, cluster}
 			return nil
 		}
 	}
@@ -76,6 +81,40 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 	}
 	_ = f.find(ctx, stream, c) // on an error, the wildcards remain
 	return nil
+}
+
+// checked is a part of a stream, from its beginning, all of whose records have subjects that the
+// template makes for a cluster, or are stream events or progress of that cluster.
+type checked struct {
+	created time.Time // of the stream
+	end     uint64    // sequence of the last record
+	cluster string
+}
+
+// checkAgain reports whether what was checked holds for the records that have come since, too. It
+// looks at no others.
+func (f *Filter) checkAgain(ctx context.Context, stream jetstream.Stream) bool {
+	was, info := f.checked, stream.CachedInfo()
+	switch {
+	case !info.Created.Equal(was.created) || info.State.LastSeq < was.end || !isLed(info):
+		return false
+	case info.State.LastSeq == was.end:
+		return true
+	}
+	if e, err := f.sample(ctx, stream, jetstream.DeliverLastPolicy); err != nil || e == nil || e.Cluster != was.cluster {
+		return false
+	}
+	c, err := newCounter(ctx, stream, was.end)
+	if err != nil {
+		return false
+	}
+	defer c.remove()
+	all, err := f.covers(ctx, c, was.cluster)
+	if err != nil || !all {
+		return false
+	}
+	f.checked = &checked{was.created, c.end, was.cluster}
+	return true
 }
 
 // find replaces wildcards by the subjects of the stream that match them. It does so for wanted records if only the cluster is a wildcard, for progress,

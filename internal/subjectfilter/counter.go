@@ -14,12 +14,14 @@ import (
 type counter struct {
 	stream jetstream.Stream
 	name   string // of the consumer
-	all    uint64 // records of the stream at the last count at rest
+	after  uint64 // the records up to this sequence are not counted; 0: all are
+	all    uint64 // records at the last count at rest
+	end    uint64 // the last sequence of the stream then
 }
 
-// newCounter creates the consumer. remove deletes it.
-func newCounter(ctx context.Context, stream jetstream.Stream) (*counter, error) {
-	c := &counter{stream: stream, name: "kubecdc-" + nuid.Next()}
+// newCounter creates the consumer, which counts the records after a sequence. remove deletes it.
+func newCounter(ctx context.Context, stream jetstream.Stream, after uint64) (*counter, error) {
+	c := &counter{stream: stream, name: "kubecdc-" + nuid.Next(), after: after}
 	if _, err := stream.CreateConsumer(ctx, c.config(nil)); err != nil {
 		return nil, fmt.Errorf("count records: %w", err)
 	}
@@ -27,7 +29,11 @@ func newCounter(ctx context.Context, stream jetstream.Stream) (*counter, error) 
 }
 
 func (c *counter) config(wildcards [][]string) jetstream.ConsumerConfig {
-	return filterConfig(c.name, jetstream.DeliverAllPolicy, wildcards)
+	config := filterConfig(c.name, jetstream.DeliverAllPolicy, wildcards)
+	if c.after > 0 {
+		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, c.after+1
+	}
+	return config
 }
 
 // remove deletes the consumer. On an error, the server removes it after the idle time.
@@ -69,15 +75,21 @@ func (c *counter) countAtRest(ctx context.Context, lists ...[][]string) ([]uint6
 		if err != nil {
 			return nil, err
 		}
-		hasLeader := info.Cluster == nil || info.Cluster.Leader != ""
-		if before == after && info.State.Msgs == after && hasLeader {
-			c.all = after
+		all := info.State.Msgs
+		if c.after > 0 { // if none was removed
+			all = info.State.LastSeq - c.after
+		}
+		if before == after && all == after && isLed(info) {
+			c.all, c.end = after, info.State.LastSeq
 			return counts, nil
 		}
 		before = after
 	}
 	return nil, errUnsettled
 }
+
+// isLed reports whether a stream has a leader, which describes it.
+func isLed(info *jetstream.StreamInfo) bool { return info.Cluster == nil || info.Cluster.Leader != "" }
 
 // filterConfig is the configuration of a consumer that delivers the records under some wildcards;
 // none: all.

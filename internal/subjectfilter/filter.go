@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -21,6 +22,7 @@ type Filter struct {
 	object   []string   // wildcard of all subjects that the template makes; tokens
 	wanted   [][]string // wildcards of the wanted records; tokens; none overlap
 	found    []string   // the subjects that exist, and wildcards for the rest; nil: not known
+	checked  *checked   // nil: nothing was
 	alone    bool       // the stream has no records under other subjects than those of forms
 }
 
@@ -31,10 +33,18 @@ func Choose(template string, whyNot func(error)) (func(context.Context, jetstrea
 	if _, err := New(template, &consume.Query{}); err != nil {
 		return nil, err
 	}
+	var mu sync.Mutex
+	var done *checked // by earlier calls
 	return func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
 		f, err := New(template, q)
 		if err == nil && f != nil {
+			mu.Lock()
+			f.checked = done
+			mu.Unlock()
 			err = f.Check(ctx, stream, q)
+			mu.Lock()
+			done = f.checked
+			mu.Unlock()
 		}
 		isSeparate := q.Events != consume.AllEvents && q.Events != consume.ObjectEvents // the template does not change them
 		q.LastOfEach = q.LastOfEach && err == nil && f != nil && (isSeparate || f.separates())

@@ -33,6 +33,7 @@ var parameters = map[string]string{
 	"resource":  "The resource, plural.",
 	"namespace": "The namespace; _ for objects without one.",
 	"name":      "The name of the object; beyond 256 bytes its first 128, a tilde and its sha256.",
+	"scope":     "The scope, as the attribute of this name; beyond 256 bytes its first 128, a tilde and its sha256.",
 	"writer":    "Names an agent, by what it keeps its positions in.",
 }
 
@@ -113,7 +114,6 @@ func example(t *testing.T, name, mode string) any {
 
 func TestAsyncAPIGenerated(t *testing.T) {
 	object, stream, progress := objectDocument(t), streamDocument(t), progressDocument(t)
-	const perCluster = "kubecdc.{cluster}.stream.{group}.{resource}"
 	doc := m(
 		"asyncapi", "3.0.0",
 		"info", m(
@@ -128,12 +128,14 @@ func TestAsyncAPIGenerated(t *testing.T) {
 			"description", "NATS with JetStream. The stream is called "+consume.DefaultStream+" unless configured otherwise (bus.nats.stream.name).")),
 		"channels", m(
 			"objects", channel(t, subject.Default, "Events of objects", "objectStructured", "objectBinary"),
-			"stream", channel(t, perCluster, "Events about the stream: snapshots, gaps, starts and ends of scopes", "streamStructured", "streamBinary"),
+			"stream", channel(t, subject.Stream, "Events about the stream: snapshots", "streamStructured", "streamBinary"),
+			"scope", channel(t, subject.Scope, "Events about the stream: starts and ends of scopes, gaps", "streamStructured", "streamBinary"),
 			"progress", channel(t, subject.Progress, "The progress of agents", "progressStructured", "progressBinary"),
 		),
 		"operations", m(
 			"publishObject", m("action", "send", "channel", ref("#/channels/objects"), "summary", "The agent publishes what has happened to an object."),
-			"publishStream", m("action", "send", "channel", ref("#/channels/stream"), "summary", "The agent publishes what a consumer has to know of the stream."),
+			"publishStream", m("action", "send", "channel", ref("#/channels/stream"), "summary", "The agent publishes that it reads all objects of a scope."),
+			"publishScope", m("action", "send", "channel", ref("#/channels/scope"), "summary", "The agent publishes which scopes it observes, and what is missing."),
 			"publishProgress", m("action", "send", "channel", ref("#/channels/progress"), "summary", "The agent publishes each minute how far it has come."),
 		),
 		"components", m("messages", m(
@@ -171,7 +173,7 @@ func TestAsyncAPIGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, address := range []string{subject.Default, perCluster, subject.Progress} {
+	for i, address := range []string{subject.Default, subject.Stream, subject.Scope, subject.Progress} {
 		tokens := strings.Split(strings.Replace(address, "{cluster}", "c", 1), ".")
 		for j, token := range tokens {
 			if strings.HasPrefix(token, "{") {

@@ -165,7 +165,7 @@ func TestFollow(t *testing.T) {
 			b := startBus(t)
 			b.createStream(t)
 			c, s := oneScope(t)
-			p := start(t, append(argv, "--server", b.URL, "kubecdc.*.object.apps.>", "kubecdc.*.stream.apps.*"))
+			p := start(t, append(argv, "--server", b.URL, "kubecdc.*.object.apps.>", "kubecdc.*.stream.apps.*", "kubecdc.*.scope.apps.*.*"))
 			expect := func(want string) {
 				t.Helper()
 				if got := p.line(t); got != want {

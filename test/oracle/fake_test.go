@@ -278,6 +278,9 @@ func messages(t testing.TB, events []map[string]any) []Message {
 		if s := text("scope"); s != "" {
 			plural, group := ObjectKey{Resource: s}.Split()
 			subject = "kubecdc." + Escape(fakeCluster) + ".stream." + subjectGroup(group) + "." + Escape(plural)
+			if of := text("type"); !strings.Contains(of, ".snapshot.") && !strings.HasSuffix(of, ".progress") {
+				subject = "kubecdc." + Escape(fakeCluster) + ".scope." + subjectGroup(group) + "." + Escape(plural) + "." + Escape(s)
+			}
 		}
 		list = append(list, Message{
 			Position: uint64(i + 1),

@@ -365,7 +365,14 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 	}
 	plural, group := ObjectKey{Resource: rec.Scope.Resource}.Split()
 	if m.Subject != "" {
-		want("NATS subject", m.Subject, "kubecdc."+Escape(r.Cluster)+".stream."+subjectGroup(group)+"."+Escape(plural))
+		of := "." + subjectGroup(group) + "." + Escape(plural)
+		switch rec.Stream {
+		case ScopeStarted, ScopeEnded, Gap:
+			of = ".scope" + of + "." + Escape(e.Scope)
+		default:
+			of = ".stream" + of
+		}
+		want("NATS subject", m.Subject, "kubecdc."+Escape(r.Cluster)+of)
 	}
 	if m.Key != "" {
 		want("key", m.Key, e.PartitionKey+"/"+strconv.Itoa(m.Lane))

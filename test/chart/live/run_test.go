@@ -312,7 +312,7 @@ func (n *nodes) wholeAt(t *testing.T, url string, wr *writer) {
 // helm has uninstalled the agents.
 func (n *nodes) scopesEnded(t *testing.T) {
 	t.Helper()
-	sub := n.subscribe(t, n.bus.ClientURL(), "kubecdc.*.stream.>")
+	sub := n.subscribe(t, n.bus.ClientURL(), "kubecdc.*.scope.>")
 	open := map[string]bool{} // by writer and scope
 	scopes := 0
 	for {
