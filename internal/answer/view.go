@@ -38,7 +38,13 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 		if to == nil {
 			again = readAgain(at, sure.Scopes, reading.Began)
 		}
-		view = apiview.NewView(s, apiview.Options{Now: sure.time, Again: again, Warn: func(s *certainty.Scope) []string {
+		version := s.APIServerVersion()
+		if version == "" {
+			if version, err = q.Record.APIServerVersion(ctx, q.Wanted, at); err != nil {
+				return err
+			}
+		}
+		view = apiview.NewView(s, apiview.Options{Now: sure.time, Again: again, Version: version, Warn: func(s *certainty.Scope) []string {
 			lowered := *s
 			lower(&lowered, at, reading)
 			out := warnings(at, &lowered)

@@ -25,9 +25,9 @@ import (
 type jsonObject = map[string]any
 
 const (
-	builtinNote   = "The record does not have the schemas of Kubernetes' own kinds. A cluster that runs has them: kubectl explain."
-	noSchemaNote  = "The record does not have the schema of this kind at the moment."
-	objectMetaKey = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+	builtinNote  = "The record does not have the schemas of Kubernetes' own kinds. A cluster that runs has them: kubectl explain."
+	noSchemaNote = "The record does not have the schema of this kind at the moment."
+	metaPrefix   = "io.k8s.apimachinery.pkg.apis.meta.v1."
 	// preserve marks a schema that allows any field.
 	preserve = "x-kubernetes-preserve-unknown-fields"
 	gvkKey   = "x-kubernetes-group-version-kind"
@@ -87,7 +87,8 @@ func (v *View) openAPI(group, version string, kinds []served) (jsonObject, error
 		// kubectl asks it for kinds that it does not find.
 		kinds = append(kinds, served{namespace, readVerbs()})
 	}
-	paths, schemas := jsonObject{}, jsonObject{objectMetaKey: objectMeta()}
+	paths, schemas := jsonObject{}, jsonObject{}
+	addMetadata(schemas)
 	for i := range kinds {
 		k := &kinds[i]
 		collection := "/" + apiPath(group, version) + "/"
@@ -168,7 +169,7 @@ func (v *View) schemaOf(k *kind) (jsonObject, error) {
 	properties["kind"] = jsonObject{"type": "string", "description": metav1.TypeMeta{}.SwaggerDoc()["kind"]}
 	properties["metadata"] = jsonObject{
 		"description": metav1.PartialObjectMetadata{}.SwaggerDoc()["metadata"],
-		"allOf":       []jsonObject{{"$ref": "#/components/schemas/" + objectMetaKey}},
+		"allOf":       []jsonObject{{"$ref": "#/components/schemas/" + metaPrefix + "ObjectMeta"}},
 	}
 	out["properties"], out[gvkKey] = properties, []jsonObject{k.gvk()}
 	return out, nil
@@ -236,7 +237,55 @@ func (k *kind) openSchema() jsonObject {
 	return out
 }
 
-// objectMeta returns a schema of metadata, which allows every field.
-func objectMeta() jsonObject {
-	return jsonObject{"type": "object", "description": metav1.ObjectMeta{}.SwaggerDoc()[""], preserve: true}
+// addMetadata adds the schema of metadata, and those that it refers to.
+func addMetadata(schemas jsonObject) {
+	for _, of := range []interface{ SwaggerDoc() map[string]string }{
+		metav1.ObjectMeta{}, metav1.OwnerReference{}, metav1.ManagedFieldsEntry{}, metav1.FieldsV1{},
+	} {
+		t := reflect.TypeOf(of)
+		out := jsonObject{"type": "object", "description": of.SwaggerDoc()[""]}
+		properties := jsonObject{}
+		var required []string
+		for i := range t.NumField() {
+			name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			if name == "-" { // the content of FieldsV1
+				continue
+			}
+			property := schemaOfField(t.Field(i).Type)
+			property["description"] = of.SwaggerDoc()[name]
+			properties[name] = property
+			if !strings.Contains(options, "omit") {
+				required = append(required, name)
+			}
+		}
+		if len(properties) > 0 {
+			out["properties"] = properties
+		}
+		if required != nil {
+			out["required"] = required
+		}
+		schemas[metaPrefix+t.Name()] = out
+	}
+}
+
+// schemaOfField returns the schema of a field of the metadata.
+func schemaOfField(t reflect.Type) jsonObject {
+	if t == reflect.TypeFor[metav1.Time]() {
+		return jsonObject{"type": "string", "format": "date-time"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOfField(t.Elem())
+	case reflect.Slice:
+		return jsonObject{"type": "array", "items": schemaOfField(t.Elem())}
+	case reflect.Map:
+		return jsonObject{"type": "object", "additionalProperties": schemaOfField(t.Elem())}
+	case reflect.Struct:
+		return jsonObject{"allOf": []jsonObject{{"$ref": "#/components/schemas/" + metaPrefix + t.Name()}}}
+	case reflect.Bool:
+		return jsonObject{"type": "boolean"}
+	case reflect.Int64:
+		return jsonObject{"type": "integer", "format": "int64"}
+	}
+	return jsonObject{"type": "string"}
 }

@@ -3,6 +3,7 @@ package apiview_test
 import (
 	"context"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,40 @@ func TestSchemasAreThoseOfTheMoment(t *testing.T) {
 	gear := ask(203, "/openapi/v3/apis/demo.example.com/v1", "com.example.demo.v1.Widget") // its CRD has no schema
 	if at(gear, "description") != "The record does not have the schema of this kind at the moment." {
 		t.Error(gear)
+	}
+}
+
+// The metadata of objects has the schema of the API server, with all that it refers to.
+func TestSchemaOfMetadata(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Context(), &apiview.Server{Root: cluster().view(), Token: token}, "GET", "/openapi/v3/api/v1", "", "")
+	var document map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &document); err != nil {
+		t.Fatal(err)
+	}
+	const meta = "io.k8s.apimachinery.pkg.apis.meta.v1."
+	schemas, _ := at(document, "components", "schemas").(map[string]any)
+	for _, ref := range regexp.MustCompile(`"#/components/schemas/([^"]+)"`).FindAllStringSubmatch(w.Body.String(), -1) {
+		if schemas[ref[1]] == nil {
+			t.Errorf("%s is missing", ref[1])
+		}
+	}
+	for field, want := range map[string]string{
+		"name": `{"type":"string"}`, "generation": `{"format":"int64","type":"integer"}`, "creationTimestamp": `{"format":"date-time","type":"string"}`,
+		"labels":          `{"additionalProperties":{"type":"string"},"type":"object"}`,
+		"ownerReferences": `{"items":{"allOf":[{"$ref":"#/components/schemas/` + meta + `OwnerReference"}]},"type":"array"}`,
+	} {
+		schema, _ := at(schemas[meta+"ObjectMeta"], "properties", field).(map[string]any)
+		if schema["description"] == "" {
+			t.Errorf("%s has no description", field)
+		}
+		delete(schema, "description")
+		if got, _ := json.Marshal(schema); string(got) != want {
+			t.Errorf("%s: %s, want %s", field, got, want)
+		}
+	}
+	if diff := cmp.Diff(any([]any{"apiVersion", "kind", "name", "uid"}), at(schemas[meta+"OwnerReference"], "required")); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 // Server is a read-only Kubernetes API. It is an http.Handler, safe for concurrent use.
 type Server struct {
-	// Token is what a client has to send: "Authorization: Bearer <token>". Without one, every request is 401.
+	// Token is what a client has to send: "Authorization: Bearer <token>", or in a subprotocol of a WebSocket. Without one, every request is 401.
 	Token string
 	// Root is the View without a moment in the path; nil: there is none. If Options.Again is set, Open
 	// reads it again.
@@ -45,8 +45,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok || s.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.Token)) != 1 {
+	token := tokenOf(r)
+	if s.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.Token)) != 1 {
 		return failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
 	}
 	watch, err := s.answer(w, r)

@@ -3,6 +3,7 @@ package apiview
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"io"
 	"net"
 	"net/http"
@@ -25,9 +26,7 @@ type stream struct {
 
 // openStream begins the answer of a watch.
 func openStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
-	isSocket := httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
-		strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
-	if isSocket {
+	if isSocket(r) {
 		return openSocket(w, r)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -102,3 +101,41 @@ type hijacked struct {
 
 // Hijack implements http.Hijacker.
 func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, h.buffer, nil }
+
+// bearerProtocol begins the subprotocol that has a token. The WebSockets of browsers set no headers.
+const bearerProtocol = "base64url.bearer.authorization.k8s.io."
+
+// isSocket reports whether a request asks for a WebSocket.
+func isSocket(r *http.Request) bool {
+	return httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+}
+
+// tokenOf returns the token of a request: of its header, or of a subprotocol of a WebSocket, which it
+// removes. As with kube-apiserver, there must be another subprotocol, which the answer has. "": there is none.
+func tokenOf(r *http.Request) string {
+	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return token
+	}
+	if !isSocket(r) {
+		return ""
+	}
+	const header = "Sec-Websocket-Protocol"
+	var tokens, others []string
+	for protocol := range strings.SplitSeq(strings.Join(r.Header[header], ","), ",") {
+		protocol = strings.TrimSpace(protocol)
+		if encoded, ok := strings.CutPrefix(protocol, bearerProtocol); ok {
+			tokens = append(tokens, encoded)
+		} else if protocol != "" {
+			others = append(others, protocol)
+		}
+	}
+	if len(tokens) != 1 || len(others) == 0 {
+		return ""
+	}
+	token, err := base64.RawURLEncoding.DecodeString(tokens[0])
+	if err != nil {
+		return ""
+	}
+	r.Header.Set(header, strings.Join(others, ","))
+	return string(token)
+}

@@ -3,6 +3,7 @@ package apiview_test
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -253,4 +254,50 @@ func TestSocketEnds(t *testing.T) {
 	awaitEnd("the server has ended")
 	server.Close()
 	goleak.VerifyNone(t, before)
+}
+
+// Clients in browsers, and Headlamp, cannot set a header: a subprotocol has the token, as kube-apiserver reads it. The answer does not show it.
+func TestWebSocketWithTheTokenInASubprotocol(t *testing.T) {
+	t.Parallel()
+	server, _ := socketServer(t, &apiview.Server{Root: rollout(t), Token: token})
+	const bearer, other = "base64url.bearer.authorization.k8s.io.", "base64.binary.k8s.io"
+	right := bearer + base64.RawURLEncoding.EncodeToString([]byte(token))
+	for name, c := range map[string]struct {
+		path, upgrade, protocols string
+		code                     int
+	}{
+		"after another protocol":  {"configmaps?watch=1", "websocket", other + ", " + right, 101},
+		"before another protocol": {"configmaps?watch=1", "websocket", right + "," + other, 101},
+		"alone":                   {"configmaps?watch=1", "websocket", right, 401},
+		"twice":                   {"configmaps?watch=1", "websocket", right + ", " + right + ", " + other, 401},
+		"wrong":                   {"configmaps?watch=1", "websocket", bearer + "b3RoZXI, " + other, 401},
+		"not base64":              {"configmaps?watch=1", "websocket", bearer + "?, " + other, 401},
+		"empty":                   {"configmaps?watch=1", "websocket", bearer + ", " + other, 401},
+		"no WebSocket":            {"configmaps", "", other + ", " + right, 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/api/v1/"+c.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Sec-WebSocket-Protocol", c.protocols)
+			if c.upgrade != "" {
+				r.Header.Set("Connection", "Upgrade")
+				r.Header.Set("Upgrade", c.upgrade)
+				r.Header.Set("Sec-WebSocket-Version", "13")
+				r.Header.Set("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+				r.Header.Set("Origin", server.URL)
+			}
+			answer, err := server.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = answer.Body.Close() }()
+			protocol := answer.Header.Get("Sec-WebSocket-Protocol")
+			if answer.StatusCode != c.code || c.code == 101 && protocol != other {
+				t.Errorf("%s, protocol %q", answer.Status, protocol)
+			}
+		})
+	}
 }

@@ -65,13 +65,15 @@ type Options struct {
 	// Again is the time from which on the record may say more about the moment, so that a Server reads
 	// it again; zero: the moment is final.
 	Again time.Time
+	// Version is the version of the API server at the moment; "": that of the state.
+	Version string
 	// Warn returns what to say about objects of a scope, none if they are certain. Clients show it to people.
 	Warn func(*certainty.Scope) []string
 }
 
 // NewView returns the View of a state. The state is not needed afterwards.
 func NewView(s *timeline.State, o Options) *View {
-	v := &View{moment: s.Moment(), now: o.Now, again: o.Again, version: s.APIServerVersion()}
+	v := &View{moment: s.Moment(), now: o.Now, again: o.Again, version: cmp.Or(o.Version, s.APIServerVersion())}
 	scopes := s.Scopes()
 	var names []string
 	for i := range scopes {

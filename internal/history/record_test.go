@@ -415,3 +415,46 @@ func TestResourcesOfALongRecord(t *testing.T) {
 		t.Errorf("%d events were delivered, want %d", got, len(known))
 	}
 }
+
+// The version of the API server at a moment is in a progress before the snapshot that a state is read from.
+func TestVersionOfTheServerBeforeTheSnapshot(t *testing.T) {
+	var r podRecord
+	says := func(seconds float64, number, rv int, version string) {
+		var one podRecord
+		one.progress(seconds, seconds, number, rv)
+		r.WriteString(strings.Replace(one.String(), `"since"`, fmt.Sprintf(`"apiServerVersion":%q,"since"`, version), 1))
+	}
+	r.stream(0, "snapshot.started", "pods/s0/started", 100)
+	r.object(1, "object.read", "r", "web", 90)
+	r.stream(2, "snapshot.completed", "pods/s0/completed", 100)
+	says(10, 1, 101, "v1.36.4")
+	r.progress(70, 70, 2, 102)
+	r.stream(1000, "snapshot.started", "pods/s1/started", 110)
+	r.object(1001, "object.read", "r", "web", 90)
+	r.stream(1002, "snapshot.completed", "pods/s1/completed", 110)
+	r.progress(1030, 1030, 3, 111)
+	says(1090, 4, 120, "v1.37.1")
+	r.progress(1150, 1150, 5, 121)
+	of := &history.Record{Source: &consume.File{Path: r.file(t)}, Seek: true}
+	began := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		at   timeline.Moment
+		want string
+	}{
+		{timeline.AtVersion(101, 0), "v1.36.4"},
+		{timeline.AtVersion(115, 0), "v1.36.4"},
+		{timeline.AtVersion(121, 0), "v1.37.1"},
+		{timeline.At(began.Add(5 * time.Second)), "v1.36.4"}, // the first progress of the run follows
+		{timeline.At(began.Add(1080 * time.Second)), "v1.36.4"},
+		{timeline.At(began.Add(1100 * time.Second)), "v1.37.1"},
+		{timeline.At(began.Add(3 * time.Hour)), ""}, // it would have been said again
+	} {
+		if got, err := of.APIServerVersion(t.Context(), &history.Selection{}, c.at); err != nil || got != c.want {
+			t.Errorf("%s: %q, %v, want %q", c.at, got, err, c.want)
+		}
+	}
+	of.Seek = false
+	if got, err := of.APIServerVersion(t.Context(), &history.Selection{}, timeline.AtVersion(115, 0)); err != nil || got != "" {
+		t.Errorf("a source that cannot send progress alone was read: %q, %v", got, err)
+	}
+}

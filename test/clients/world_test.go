@@ -175,7 +175,7 @@ func kubecdc(t *testing.T, args ...string) {
 // serve runs `kubecdc serve` and returns its kubeconfig.
 func (c *cluster) serve(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(build.SharedAgent(t), append([]string{"serve", "--bus", c.bus.URL}, args...)...) //nolint:noctx // ends with SIGTERM
+	cmd := exec.Command(build.SharedAgent(t), append([]string{"serve", "--bus", c.bus.URL}, args...)...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

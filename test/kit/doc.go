@@ -1,5 +1,5 @@
-// Package kit installs programs and packages of others for the tests that run them, once, into the user's cache directory. What is
-// installed depends only on files of the repository that pin the versions.
+// Package kit installs programs and packages of others for the tests that run them, once, into the user's cache directory. Files of
+// the repository pin the versions, and nothing else decides which ones are installed.
 //
 // # Goroutines
 //

@@ -17,10 +17,13 @@ import (
 
 // Kit is a dependency that must be installed before a test can run.
 type Kit struct {
-	Name  string     // of the directory, with a hash of what is below
+	Name  string     // of the directory, which also has a hash of Pins and Steps
 	Needs [][]string // commands that succeed if it can be installed
 	Pins  []string   // files that pin the versions; copied to the directory that install runs in
 	Steps [][]string
+	// Folder is the directory that Pins are below; "": that of the test. Two tests that have it in common share the
+	// kit.
+	Folder string
 }
 
 // Dir returns the kit's directory; the first test that needs it installs it. On a machine that lacks the requirements
@@ -64,7 +67,7 @@ func (k *Kit) Install(ctx context.Context) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, k.Steps)
 	for _, pin := range k.Pins {
-		content, err := os.ReadFile(pin)
+		content, err := os.ReadFile(filepath.Join(k.Folder, pin))
 		if err != nil {
 			return "", err
 		}
@@ -101,7 +104,7 @@ func (k *Kit) install(ctx context.Context, dir string) error {
 		return err
 	}
 	for _, pin := range k.Pins {
-		content, err := os.ReadFile(pin)
+		content, err := os.ReadFile(filepath.Join(k.Folder, pin))
 		if err != nil {
 			return err
 		}
