@@ -161,16 +161,20 @@ func TestForApply(t *testing.T) {
 // Standard error says what was left out, or has to be there.
 func TestForApplySaysWhatPeopleHaveToKnow(t *testing.T) {
 	for _, c := range []struct{ resource, kind, object, said, out string }{
-		{"services", "Service", `{"metadata":{"name":"it"},"spec":{"clusterIP":"10.0.0.7","clusterIPs":["10.0.0.7"]}}`,
-			"does not show whether the server assigned it: add spec.clusterIP if you need it: service/it -n shop (10.0.0.7)\n", "metadata:\n  name: it\n"},
+		{
+			"services", "Service", `{"metadata":{"name":"it"},"spec":{"clusterIP":"10.0.0.7","clusterIPs":["10.0.0.7"]}}`,
+			"does not show whether the server assigned it: add spec.clusterIP if you need it: service/it -n shop (10.0.0.7)\n", "metadata:\n  name: it\n",
+		},
 		{"services", "Service", `{"metadata":{"name":"it","managedFields":[{"fieldsV1":{"f:spec":{"f:ports":{}}}}]},"spec":{"clusterIP":"10.0.0.7"}}`, "", "metadata:\n  name: it\n"},
 		{"pods", "Pod", `{"metadata":{"name":"it"},"spec":{"ephemeralContainers":[{"name":"debug"}]}}`, "without ephemeral containers, which an apply cannot create: pod/it -n shop\n", "metadata:\n  name: it\n"},
 		{"pods", "Pod", `{"metadata":{"name":"it","annotations":{"kubernetes.io/config.mirror":"x"}}}`, "left out, because the control plane or a kubelet makes them: pod/it -n shop\n", ""},
 		{"pods", "Pod", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u1","controller":true}]}}`, "left out, because a controller makes them from others of these objects: pod/it -n shop\n", ""},
 		{"pods", "Pod", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u0","controller":true}]}}`, "without owner references", "metadata:\n  name: it\n"},
 		{"configmaps", "ConfigMap", `{"metadata":{"name":"it","deletionTimestamp":"2026-11-20T13:00:00Z"}}`, "were being deleted at that moment: configmap/it -n shop\n", "metadata:\n  name: it\n"},
-		{"persistentvolumeclaims", "PersistentVolumeClaim", `{"metadata":{"name":"it"},"spec":{"volumeName":"pv-1"}}`,
-			"bind to the volumes that they had, which must exist and be free: persistentvolumeclaim/it -n shop (pv-1)\n", "metadata:\n  name: it\nspec:\n  volumeName: pv-1\n"},
+		{
+			"persistentvolumeclaims", "PersistentVolumeClaim", `{"metadata":{"name":"it"},"spec":{"volumeName":"pv-1"}}`,
+			"bind to the volumes that they had, which must exist and be free: persistentvolumeclaim/it -n shop (pv-1)\n", "metadata:\n  name: it\nspec:\n  volumeName: pv-1\n",
+		},
 	} {
 		out, stderr, err := applied(t, nil, c.resource, "v1", c.kind, c.object)
 		_, notes, _ := strings.Cut(stderr, "\n") // after the certainty

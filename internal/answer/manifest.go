@@ -70,7 +70,7 @@ func (m *manifest) isMadeByServer(v *timeline.Version) bool {
 		by, _ := labels["endpointslice.kubernetes.io/managed-by"].(string)
 		return isOfServer || strings.HasSuffix(by, ".k8s.io")
 	case "ipaddresses.networking.k8s.io":
-		return labels["ipaddress.kubernetes.io/managed-by"] == "ipallocator"
+		return labels["ipaddress.kubernetes.io/managed-by"] == "ipallocator.k8s.io"
 	case "pods":
 		return annotations["kubernetes.io/config.mirror"] != nil
 	}
