@@ -36,10 +36,13 @@ kubecdc. -o yaml prints a document for each object. -o jsonpath=TEMPLATE is that
 named, else of the List.
 
 --for-apply prints YAML without what the server fills in, ready for 'kubectl apply -f -'. It leaves out objects with
-redacted values, which must not be applied, and removes owner references, which hold uids of the past. Except for
-Secrets, the record does not show where the agent removed a value (strip, or redact without a hash): to apply such an
-object may delete the value in the cluster. With --config, the agent's configuration at the moment, objects that may
-lack such a value are left out too.
+redacted values, which must not be applied, and objects that the control plane or the controller of another one makes.
+It removes owner references, which hold uids of the past, and cluster IPs, unless the record shows that a user set them.
+Volumes and claims bind to each other again. Namespaces and CRDs come first. Standard error says what was left out.
+
+Except for Secrets, the record does not show where the agent removed a value (strip, or redact without a hash): to apply
+such an object may delete the value in the cluster. With --config, the agent's configuration at the moment, objects that
+may lack such a value are left out too.
 
 ` + certaintyHelp,
 		Example: `  kubecdc get deploy,cm -n shop --at 14:05

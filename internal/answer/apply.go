@@ -1,9 +1,11 @@
 package answer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -15,7 +17,14 @@ import (
 // printForApply prints objects without the fields that the server sets. It omits objects with redacted values, and those from which the agent
 // may have removed values, and returns an error.
 func (q *Question) printForApply(objects []*timeline.Version, agent *config.Config) error {
-	a := manifests{agent: agent, removed: map[string][]string{}}
+	a := manifests{agent: agent, removed: map[string][]string{}, uids: map[string]bool{}}
+	for _, v := range objects {
+		a.uids[v.UID] = true
+	}
+	objects = slices.Clone(objects)
+	slices.SortStableFunc(objects, func(v, w *timeline.Version) int {
+		return cmp.Compare(applyOrder(v.Resource), applyOrder(w.Resource))
+	})
 	for _, v := range objects {
 		name := kindName(v)
 		if v.Namespace != "" {
@@ -28,9 +37,9 @@ func (q *Question) printForApply(objects []*timeline.Version, agent *config.Conf
 	if err := q.printDocuments(a.out); err != nil {
 		return err
 	}
-	if len(a.owned) > 0 {
-		fmt.Fprintf(q.Stderr, "without owner references, because the owners may have been recreated: %s\n", strings.Join(a.owned, ", "))
-	}
+	a.noteVolumes()
+	a.noteDefinitions()
+	a.say(q.Stderr)
 	switch {
 	case len(a.out) == 0:
 	case agent == nil:
@@ -55,9 +64,81 @@ func (q *Question) printForApply(objects []*timeline.Version, agent *config.Conf
 type manifests struct {
 	agent   *config.Config      // nil if it is not known
 	removed map[string][]string // paths, by resource
+	uids    map[string]bool     // of all objects
 
-	out                      []*timeline.Version
-	redacted, lacking, owned []string
+	out               []*timeline.Version
+	redacted, lacking []string
+	notes             [noteKinds][]string // the objects that each is about
+	claims            []claim
+}
+
+// claim is a PersistentVolumeClaim of which the volume is known.
+type claim struct{ name, volume string }
+
+// note is what people have to know of some of the objects.
+type note int
+
+const (
+	withoutOwners note = iota
+	withoutEphemeral
+	withoutAddress
+	madeByServer
+	madeByController
+	wasDeleted
+	needsVolume
+	needsDefinition
+	noteKinds
+)
+
+func (n note) String() string {
+	switch n {
+	case withoutOwners:
+		return "without owner references, because the owners may have been recreated"
+	case withoutEphemeral:
+		return "without ephemeral containers, which an apply cannot create"
+	case withoutAddress:
+		return "without the cluster IP, because the record does not show whether the server assigned it: add spec.clusterIP if you need it"
+	case madeByServer:
+		return "left out, because the control plane or a kubelet makes them"
+	case madeByController:
+		return "left out, because a controller makes them from others of these objects"
+	case wasDeleted:
+		return "were being deleted at that moment"
+	case needsVolume:
+		return "bind to the volumes that they had, which must exist and be free"
+	case needsDefinition:
+		return "need a CustomResourceDefinition that is among the objects: kubectl may not find it yet, then apply once more"
+	}
+	return ""
+}
+
+// say prints the notes.
+func (a *manifests) say(w io.Writer) {
+	for n, names := range a.notes {
+		if len(names) > 0 {
+			fmt.Fprintf(w, "%s: %s\n", note(n), strings.Join(names, ", "))
+		}
+	}
+}
+
+// noteVolumes notes the claims whose volumes are not among the objects.
+func (a *manifests) noteVolumes() {
+	for _, c := range a.claims {
+		isThere := slices.ContainsFunc(a.out, func(v *timeline.Version) bool { return v.Resource == "persistentvolumes" && v.Name == c.volume })
+		if !isThere {
+			a.notes[needsVolume] = append(a.notes[needsVolume], fmt.Sprintf("%s (%s)", c.name, c.volume))
+		}
+	}
+}
+
+// noteDefinitions notes the resources whose definitions are among the objects.
+func (a *manifests) noteDefinitions() {
+	for _, v := range a.out {
+		isDefined := slices.ContainsFunc(a.out, func(d *timeline.Version) bool { return d.Resource == definitions && d.Name == v.Resource })
+		if isDefined && !slices.Contains(a.notes[needsDefinition], v.Resource) {
+			a.notes[needsDefinition] = append(a.notes[needsDefinition], v.Resource)
+		}
+	}
 }
 
 func (a *manifests) add(v *timeline.Version, name string) error {
@@ -71,16 +152,37 @@ func (a *manifests) add(v *timeline.Version, name string) error {
 	if err := d.Decode(&o); err != nil {
 		return err
 	}
+	m := manifest{resource: v.Resource, object: o}
+	if n, isMade := a.isMade(&m, v); isMade {
+		a.notes[n] = append(a.notes[n], name)
+		return nil
+	}
 	if lacks, err := a.lacks(v.Resource, o); err != nil || len(lacks) > 0 {
 		a.lacking = append(a.lacking, fmt.Sprintf("%s (%s)", name, strings.Join(lacks, ", ")))
 		return err
 	}
-	applied, hadOwner, err := forApply(v.Resource, o)
-	if hadOwner {
-		a.owned = append(a.owned, name)
+	m.reduce()
+	for _, n := range m.notes {
+		about := name
+		if n == withoutAddress {
+			about += " (" + m.address + ")"
+		}
+		a.notes[n] = append(a.notes[n], about)
 	}
-	a.out = append(a.out, &timeline.Version{Object: v.Object, After: applied})
+	if m.volume != "" {
+		a.claims = append(a.claims, claim{name, m.volume})
+	}
+	raw, err := json.Marshal(m.object)
+	a.out = append(a.out, &timeline.Version{Object: v.Object, After: raw})
 	return err
+}
+
+// isMade reports whether something makes the object, and the note about it.
+func (a *manifests) isMade(m *manifest, v *timeline.Version) (note, bool) {
+	if m.isMadeByServer(v) {
+		return madeByServer, true
+	}
+	return madeByController, a.uids[m.controller()]
 }
 
 // lacks returns the paths at which the agent may have removed a value from an object that has to be in a manifest.
@@ -116,75 +218,4 @@ func (a *manifests) lacks(resource string, o map[string]any) ([]string, error) {
 		}
 	}
 	return lacks, nil
-}
-
-// forApply returns an object without the fields that the server or a controller sets. It changes o.
-func forApply(resource string, o map[string]any) (_ json.RawMessage, hadOwner bool, _ error) {
-	delete(o, "status")
-	metadata, _ := o["metadata"].(map[string]any)
-	owners, _ := metadata["ownerReferences"].([]any)
-	for _, field := range []string{
-		"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "ownerReferences",
-		"resourceVersion", "selfLink", "uid",
-	} {
-		delete(metadata, field)
-	}
-	dropKeys(metadata, "annotations", func(key string) bool {
-		return slices.Contains([]string{"kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"}, key) ||
-			strings.HasPrefix(key, "pv.kubernetes.io/") || strings.HasPrefix(key, "deprecated.daemonset.template.generation")
-	})
-	spec, _ := o["spec"].(map[string]any)
-	switch resource {
-	case "services":
-		if spec["clusterIP"] != "None" { // None is set by the user
-			delete(spec, "clusterIP")
-			delete(spec, "clusterIPs")
-		}
-	case "pods":
-		delete(spec, "nodeName")
-	case "persistentvolumeclaims":
-		delete(spec, "volumeName")
-	case "namespaces":
-		delete(spec, "finalizers")
-	case "jobs.batch":
-		forgetJob(spec, metadata)
-	}
-	if len(spec) == 0 {
-		delete(o, "spec")
-	}
-	out, err := json.Marshal(o)
-	return out, len(owners) > 0, err
-}
-
-// forgetJob removes the generated selector and labels that connect a Job with its pods, unless the Job has a manual selector.
-func forgetJob(spec, metadata map[string]any) {
-	if spec["manualSelector"] == true {
-		return
-	}
-	delete(spec, "selector")
-	generated := func(key string) bool {
-		return strings.HasSuffix(key, "controller-uid") || strings.HasSuffix(key, "job-name")
-	}
-	dropKeys(metadata, "labels", generated)
-	if template, ok := spec["template"].(map[string]any); ok {
-		if m, ok := template["metadata"].(map[string]any); ok {
-			dropKeys(m, "labels", generated)
-		}
-	}
-}
-
-// dropKeys removes keys from a map in an object, and also the map if it becomes empty.
-func dropKeys(object map[string]any, field string, drop func(string) bool) {
-	m, ok := object[field].(map[string]any)
-	if !ok {
-		return
-	}
-	for key := range m {
-		if drop(key) {
-			delete(m, key)
-		}
-	}
-	if len(m) == 0 {
-		delete(object, field)
-	}
 }

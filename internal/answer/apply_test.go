@@ -82,8 +82,51 @@ func TestForApply(t *testing.T) {
 			"metadata:\n  name: it\nspec:\n  hostNetwork: true\n",
 		},
 		{
-			"the volume of a claim, and a spec that is empty then", "persistentvolumeclaims", "v1", "PersistentVolumeClaim",
-			`{"metadata":{"name":"it"},"spec":{"volumeName":"pv-1"}}`, "metadata:\n  name: it\n",
+			"a claim keeps its volume, and is not bound yet", "persistentvolumeclaims", "v1", "PersistentVolumeClaim",
+			`{"metadata":{"name":"it","annotations":{"pv.kubernetes.io/bind-completed":"yes","pv.kubernetes.io/bound-by-controller":"yes","volume.kubernetes.io/selected-node":"n1",` +
+				`"volume.beta.kubernetes.io/storage-provisioner":"x","volume.kubernetes.io/storage-provisioner":"x"}},"spec":{"volumeName":"pv-1"}}`,
+			"metadata:\n  name: it\nspec:\n  volumeName: pv-1\n",
+		},
+		{
+			"a volume waits for the claim of the same name", "persistentvolumes", "v1", "PersistentVolume",
+			`{"metadata":{"name":"it","annotations":{"pv.kubernetes.io/bound-by-controller":"yes","pv.kubernetes.io/provisioned-by":"x"}},"spec":{"claimRef":{"name":"c","namespace":"shop","uid":"u","resourceVersion":"5"}}}`,
+			"metadata:\n  annotations:\n    pv.kubernetes.io/provisioned-by: x\n  name: it\nspec:\n  claimRef:\n    name: c\n    namespace: shop\n",
+		},
+		{
+			"a spec that is empty then", "namespaces", "v1", "Namespace", `{"metadata":{"name":"it"},"spec":{"finalizers":["kubernetes"]}}`, "metadata:\n  name: it\n",
+		},
+		{
+			"an address that kubectl applied", "services", "v1", "Service",
+			`{"metadata":{"name":"it","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"spec\":{\"clusterIP\":\"10.0.0.7\"}}"}},"spec":{"clusterIP":"10.0.0.7","clusterIPs":["10.0.0.7"]}}`,
+			"metadata:\n  name: it\nspec:\n  clusterIP: 10.0.0.7\n  clusterIPs:\n  - 10.0.0.7\n",
+		},
+		{
+			"an address that a manager set", "services", "v1", "Service",
+			`{"metadata":{"name":"it","managedFields":[{"manager":"x","fieldsV1":{"f:spec":{"f:clusterIP":{}}}}]},"spec":{"clusterIP":"10.0.0.7","clusterIPs":["10.0.0.7"]}}`,
+			"metadata:\n  name: it\nspec:\n  clusterIP: 10.0.0.7\n  clusterIPs:\n  - 10.0.0.7\n",
+		},
+		{
+			"what the scheduler and admission set in a Pod", "pods", "v1", "Pod",
+			`{"metadata":{"name":"it","finalizers":["batch.kubernetes.io/job-tracking"]},"spec":{"priority":5,"preemptionPolicy":"Never","priorityClassName":"p","nodeName":"n","ephemeralContainers":[{}]}}`,
+			"metadata:\n  name: it\nspec:\n  priorityClassName: p\n",
+		},
+		{
+			"the finalizers of a deletion", "configmaps", "v1", "ConfigMap",
+			`{"metadata":{"name":"it","deletionTimestamp":"2026-11-20T13:00:00Z","finalizers":["foregroundDeletion","example.com/mine"]}}`,
+			"metadata:\n  finalizers:\n  - example.com/mine\n  name: it\n",
+		},
+		{
+			"the rules of an aggregated role", "clusterroles.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1", "ClusterRole",
+			`{"metadata":{"name":"it"},"aggregationRule":{},"rules":[{}]}`, "aggregationRule: {}\nmetadata:\n  name: it\n",
+		},
+		{
+			"who asked for a certificate", "certificatesigningrequests.certificates.k8s.io", "certificates.k8s.io/v1", "CertificateSigningRequest",
+			`{"metadata":{"name":"it"},"spec":{"request":"x","username":"a","uid":"b","groups":["c"],"extra":{}}}`, "metadata:\n  name: it\nspec:\n  request: x\n",
+		},
+		{
+			"the token of another account", "secrets", "v1", "Secret",
+			`{"metadata":{"name":"it","annotations":{"kubernetes.io/service-account.name":"a","kubernetes.io/service-account.uid":"u"}},"type":"kubernetes.io/service-account-token","data":{"token":"eA==","ca.crt":"eA==","mine":"eA=="}}`,
+			"data:\n  mine: eA==\nmetadata:\n  annotations:\n    kubernetes.io/service-account.name: a\n  name: it\ntype: kubernetes.io/service-account-token\n",
 		},
 		{
 			"the selector of a Job", "jobs.batch", "batch/v1", "Job",
@@ -112,6 +155,32 @@ func TestForApply(t *testing.T) {
 				t.Errorf("-want +got\n%s", diff)
 			}
 		})
+	}
+}
+
+// Standard error says what was left out, or has to be there.
+func TestForApplySaysWhatPeopleHaveToKnow(t *testing.T) {
+	for _, c := range []struct{ resource, kind, object, said, out string }{
+		{
+			"services", "Service", `{"metadata":{"name":"it"},"spec":{"clusterIP":"10.0.0.7","clusterIPs":["10.0.0.7"]}}`,
+			"does not show whether the server assigned it: add spec.clusterIP if you need it: service/it -n shop (10.0.0.7)\n", "metadata:\n  name: it\n",
+		},
+		{"services", "Service", `{"metadata":{"name":"it","managedFields":[{"fieldsV1":{"f:spec":{"f:ports":{}}}}]},"spec":{"clusterIP":"10.0.0.7"}}`, "", "metadata:\n  name: it\n"},
+		{"pods", "Pod", `{"metadata":{"name":"it"},"spec":{"ephemeralContainers":[{"name":"debug"}]}}`, "without ephemeral containers, which an apply cannot create: pod/it -n shop\n", "metadata:\n  name: it\n"},
+		{"pods", "Pod", `{"metadata":{"name":"it","annotations":{"kubernetes.io/config.mirror":"x"}}}`, "left out, because the control plane or a kubelet makes them: pod/it -n shop\n", ""},
+		{"pods", "Pod", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u1","controller":true}]}}`, "left out, because a controller makes them from others of these objects: pod/it -n shop\n", ""},
+		{"pods", "Pod", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u0","controller":true}]}}`, "without owner references", "metadata:\n  name: it\n"},
+		{"configmaps", "ConfigMap", `{"metadata":{"name":"it","deletionTimestamp":"2026-11-20T13:00:00Z"}}`, "were being deleted at that moment: configmap/it -n shop\n", "metadata:\n  name: it\n"},
+		{
+			"persistentvolumeclaims", "PersistentVolumeClaim", `{"metadata":{"name":"it"},"spec":{"volumeName":"pv-1"}}`,
+			"bind to the volumes that they had, which must exist and be free: persistentvolumeclaim/it -n shop (pv-1)\n", "metadata:\n  name: it\nspec:\n  volumeName: pv-1\n",
+		},
+	} {
+		out, stderr, err := applied(t, nil, c.resource, "v1", c.kind, c.object)
+		_, notes, _ := strings.Cut(stderr, "\n") // after the certainty
+		if err != nil || out != c.out || !strings.Contains(stderr, c.said) || c.said == "" && strings.Contains(notes, "without") {
+			t.Errorf("%s: %v, %q, standard error: %s, want %q", c.object, err, out, stderr, c.said)
+		}
 	}
 }
 
