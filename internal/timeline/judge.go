@@ -170,7 +170,7 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 // isFormer reports whether agents of a former release wrote the record of the scope.
 func (s *scope) isFormer() bool { return !s.renewed && s.former.time.After(s.first.time) }
 
-// heard returns the time of the last progress about the scope.
+// heard returns when the last progress about the scope was sent.
 func (s *scope) heard() (last time.Time) {
 	for _, o := range s.observations {
 		last = later(last, o.heard)
