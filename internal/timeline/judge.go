@@ -170,8 +170,8 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 // isFormer reports whether agents of a former release wrote the record of the scope.
 func (s *scope) isFormer() bool { return !s.renewed && s.former.time.After(s.first.time) }
 
-// heard returns the time of the last progress about the scope.
-func (s *scope) heard() (last time.Time) {
+// lastReport returns the time of the last progress about the scope.
+func (s *scope) lastReport() (last time.Time) {
 	for _, o := range s.observations {
 		last = later(last, o.heard)
 	}
@@ -396,9 +396,9 @@ func (s *scope) judgeInEtcd(m Moment, out *certainty.Scope) *certainty.Cause {
 		from := mark{g.from.time, g.lost}
 		return &certainty.Cause{Kind: certainty.RecoveredGap, Reason: g.reason, From: from.bound(), To: g.end.bound()}
 	case m.kind == atVersion && s.reached.at.below(m.rv):
-		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.reached.bound(), Heard: s.heard(), Lagged: s.lagged}
+		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.reached.bound(), Heard: s.lastReport(), Lagged: s.lagged}
 	case m.kind == atNow && m.time.Sub(later(s.claimed.time, s.whole.time)) > MaxLag:
-		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.complete().bound(), Heard: s.heard(), Lagged: s.lagged}
+		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.complete().bound(), Heard: s.lastReport(), Lagged: s.lagged}
 	case m.kind == atTime:
 		out.From, out.To = s.before.bound(), s.after.bound()
 		return s.judgeTime(m)

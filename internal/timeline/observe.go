@@ -526,7 +526,7 @@ func (s *scope) judgeTime(m Moment) *certainty.Cause {
 	case end != nil: // no progress follows
 		return (&away{certainty.InterruptedEnded, s.complete().time, end.Time}).cause()
 	}
-	return &certainty.Cause{Kind: certainty.AfterRecord, From: s.before.bound(), Heard: s.heard(), Lagged: s.lagged}
+	return &certainty.Cause{Kind: certainty.AfterRecord, From: s.before.bound(), Heard: s.lastReport(), Lagged: s.lagged}
 }
 
 // hiding returns the hidden span around a moment that is no time; nil: there is none.

@@ -425,8 +425,8 @@ func TestCountsOfTwoObjectsOfAName(t *testing.T) {
 	}
 }
 
-// A version is withheld from a State that has the object. A restored etcd has an object again that had gone before: what was withheld of
-// it until its first event is not of the State, whatever the Tracker still remembers of it.
+// A version is withheld from a State that has the object. A restored etcd has an object again that had gone before. The versions withheld
+// until its first event are not of the State.
 func TestVersionsWithheldOfAnObjectThatIsGone(t *testing.T) {
 	for name, end := range map[string]string{
 		"deleted":         "1 d web/1 @20\n1.5 started S2 @30\n1.6 completed S2 @30\n",

@@ -36,8 +36,8 @@ func spansOf(all []object.HiddenSpan) (out []string) {
 	return out
 }
 
-// A span that ended long ago is reported as long as the bus has not come up to its end: at the version that the bus has, something is
-// still hidden. A later span does not make the store forget it.
+// A span that ended long ago is reported until the bus has come up to its end. At the version that the bus has, something is hidden. A later
+// span does not make the store forget it.
 func TestSpanAboveThePositionIsKept(t *testing.T) {
 	h := newHidingScript()
 	h.span(10, 20)
@@ -80,8 +80,7 @@ func TestFormerSpansAreBounded(t *testing.T) {
 	}
 }
 
-// After a restore of etcd, versions start over. What was hidden before does not end in the new history, and what is hidden since does
-// not begin in the old one.
+// After a restore of etcd, versions start over. A span does not reach from one history into the other: it has two parts.
 func TestHiddenSpansOfARestoredEtcd(t *testing.T) {
 	h := newHidingScript()
 	h.span(300, 400)
