@@ -454,6 +454,9 @@ func (s *shaped) compareAnswer(t *testing.T, view *apiview.View, path, accept st
 				delete(a, name)
 			}
 		}
+		if len(a) == 0 {
+			oracle.Fail(t, "%s: no object was sent by both", path)
+		}
 	}
 	if diff := cmp.Diff(a, b); diff != "" {
 		oracle.Fail(t, "%s (%s): -live +record\n%s", path, accept, diff)
