@@ -230,7 +230,10 @@ func serviceCells(o *corev1.Service) []any {
 func externalIP(o *corev1.Service) string {
 	switch o.Spec.Type {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
-		return cmp.Or(strings.Join(o.Spec.ExternalIPs, ","), "<none>")
+		if len(o.Spec.ExternalIPs) == 0 {
+			return "<none>"
+		}
+		return strings.Join(o.Spec.ExternalIPs, ",")
 	case corev1.ServiceTypeLoadBalancer:
 		var ips []string
 		for _, i := range o.Status.LoadBalancer.Ingress {

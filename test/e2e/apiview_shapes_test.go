@@ -309,10 +309,12 @@ func (s *shaped) compareTable(t *testing.T, r *shapedResource, n int) (compared 
 	}
 	var want cells
 	want.read(t, body)
-	var got [2]cells // time passes while the API server answers
-	for i, now := range []time.Time{s.now, s.then} {
+	var got []cells // at each second in which the API server may have computed the ages
+	for now := s.now; now.Before(s.then.Add(time.Second)); now = now.Add(time.Second) {
 		_, body := askView(t.Context(), viewOf(t, r, list, now), r.path(), shapedTable)
-		got[i].read(t, body)
+		var at cells
+		at.read(t, body)
+		got = append(got, at)
 	}
 	if diff := cmp.Diff(want.Columns, got[0].Columns); diff != "" {
 		oracle.Fail(t, "%s: columns: -live +record\n%s", r.path(), diff)
@@ -323,7 +325,7 @@ func (s *shaped) compareTable(t *testing.T, r *shapedResource, n int) (compared 
 		return 0
 	}
 	for i, row := range want.Rows {
-		a, b := got[0].Rows[i], got[1].Rows[i]
+		a := got[0].Rows[i]
 		if diff := cmp.Diff(row.Conditions, a.Conditions); diff != "" {
 			oracle.Fail(t, "%s %v: conditions: -live +record\n%s", r.path(), row.Cells, diff)
 		}
@@ -336,7 +338,7 @@ func (s *shaped) compareTable(t *testing.T, r *shapedResource, n int) (compared 
 			if r.Name == "secrets" && cell == json.Number("0") && a.Cells[k] == "<unknown>" {
 				continue // the record does not say whether the agent has removed the values
 			}
-			if !reflect.DeepEqual(cell, a.Cells[k]) && !reflect.DeepEqual(cell, b.Cells[k]) {
+			if !slices.ContainsFunc(got, func(at cells) bool { return reflect.DeepEqual(cell, at.Rows[i].Cells[k]) }) {
 				oracle.Fail(t, "%s %v: cell %d: want %#v, got %#v\n%s", r.path(), row.Cells[0], k, cell, a.Cells[k], list.Items[i])
 			}
 		}
@@ -393,7 +395,7 @@ func TestOtherVersionsAreThoseOfTheAPIServer(t *testing.T) {
 		view := viewOf(t, c.recorded, list, time.Now())
 		paths := []string{
 			c.served.path(), strings.TrimSuffix(c.served.path(), "/"+c.served.Name) + "/namespaces/default/" + c.served.Name, c.served.path() + "?limit=7",
-			c.served.path() + "?includeObject=Object", c.served.path() + "?labelSelector=a", c.served.path() + "?watch=1&resourceVersion=0&timeoutSeconds=1",
+			c.served.path() + "?includeObject=Object", c.served.path() + "?labelSelector=a", c.served.path() + "?watch=1&resourceVersion=0&timeoutSeconds=3",
 			strings.TrimSuffix(c.served.path(), "/"+c.served.Name) + "/namespaces/default/" + c.served.Name + "/none",
 		}
 		for _, f := range c.fields {
@@ -443,6 +445,21 @@ func (s *shaped) compareAnswer(t *testing.T, view *apiview.View, path, accept st
 	}
 	a, n := s.normal(t, want)
 	b, _ := s.normal(t, got)
+	if strings.Contains(path, "watch=1") && len(a) > 0 { // its time may end before a slow machine has sent all objects
+		for name := range b {
+			if a[name] == nil {
+				delete(b, name)
+			}
+		}
+		for name := range a {
+			if b[name] == nil {
+				delete(a, name)
+			}
+		}
+		if len(a) == 0 {
+			oracle.Fail(t, "%s: no object was sent by both", path)
+		}
+	}
 	if diff := cmp.Diff(a, b); diff != "" {
 		oracle.Fail(t, "%s (%s): -live +record\n%s", path, accept, diff)
 	}
