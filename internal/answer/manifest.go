@@ -59,6 +59,9 @@ func (m *manifest) isMadeByServer(v *timeline.Version) bool {
 	labels, annotations := mapIn(metadata, "labels"), mapIn(metadata, "annotations")
 	isOfServer := v.Namespace == "default" && v.Name == "kubernetes"
 	switch m.resource {
+	case "clustertrustbundles.certificates.k8s.io":
+		signer, _ := mapIn(m.object, "spec")["signerName"].(string)
+		return strings.HasPrefix(signer, "kubernetes.io/")
 	case "configmaps":
 		isOfSystem := v.Namespace == "kube-system" &&
 			(v.Name == "extension-apiserver-authentication" || v.Name == "kube-apiserver-legacy-service-account-token-tracking")
