@@ -38,8 +38,8 @@ const (
 // The zero value is all of them.
 type window struct {
 	first time.Time // moment
-	since time.Time // when the bus stored the first progress of it; zero: it begins with the record
-	// streams is when the bus stored the first stream event of it; zero: it begins with the record.
+	since time.Time // when the bus stored its first progress; zero: it begins with the record
+	// streams is when the bus stored its first stream event; zero: it begins with the record.
 	streams time.Time
 	// last has the last progress of each writer, in the order of the record. Those before the window
 	// are known from here.

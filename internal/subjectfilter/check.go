@@ -83,8 +83,8 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 	return nil
 }
 
-// checked is a part of a stream, from its beginning, all of whose records have subjects that the
-// template makes for a cluster, or are stream events or progress of that cluster.
+// checked is a part of a stream, from its beginning. Each of its records has a subject that the
+// template makes for a cluster, or is a stream event or progress of that cluster.
 type checked struct {
 	created time.Time // of the stream
 	end     uint64    // sequence of the last record

@@ -36,7 +36,9 @@ func TestSubjects(t *testing.T) {
 		{"only stream events, of all", "", nil, consume.StreamEvents, "kubecdc.*.stream.*.* kubecdc.*.scope.*.*.* kubecdc.*.progress.*" + foreign},
 		{"scopes", "", []consume.Objects{web}, consume.ScopeEvents, "kubecdc.*.scope.core.pods.* kubecdc.*.progress.*" + foreign},
 		{
-			"one scope", "", []consume.Objects{{Groups: []string{""}, Resource: "pods", Scope: "pods/shop"}}, consume.ScopeEvents,
+			"one scope", "",
+			[]consume.Objects{{Groups: []string{""}, Resource: "pods", Scope: "pods/shop"}},
+			consume.ScopeEvents,
 			"kubecdc.*.scope.core.pods.pods%2Fshop kubecdc.*.progress.*" + foreign,
 		},
 		{"a name, escaped", "", []consume.Objects{web}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.web%2Ev1" + foreign},

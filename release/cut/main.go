@@ -28,8 +28,8 @@ import (
 	"github.com/kubecdc/kubecdc/release/changelog"
 )
 
-// targets returns targets of the Makefile: the versions of Kubernetes, NATS and Kafka, the clients of `kubecdc serve` and of the bus, the attacks
-// of docs/security.md, and the vulnerabilities that are known.
+// targets returns targets of the Makefile. They test the versions of Kubernetes, NATS and Kafka, the clients of
+// `kubecdc serve` and of the bus, the attacks of docs/security.md, and known vulnerabilities.
 func targets() []string {
 	return []string{"vulncheck", "test-versions", "test-clients", "test-hostile"}
 }
