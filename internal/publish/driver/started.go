@@ -20,8 +20,8 @@ type ScopeLister interface {
 // Starts collects the scopes of a resource that a run has started. The zero value has none.
 type Starts struct{ bySnapshot map[string]bool }
 
-// Add takes a stream event of the resource, in the order of the log. Events of other writers and
-// runs change nothing.
+// Add takes a stream event of the resource. The starts and ends of a scope come in the order of the
+// log, and none of its snapshots after its end. Events of other writers and runs change nothing.
 func (s *Starts) Add(e *consume.Event, writer, run string) {
 	if e.Stream == nil || e.Stream.Writer != writer || e.Stream.Run != run || e.Scope == "" {
 		return

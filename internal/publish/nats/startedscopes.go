@@ -23,17 +23,26 @@ func (b *Bus) StartedScopes(ctx context.Context, r *object.Resource, writer, run
 	if began.IsZero() {
 		return nil, nil
 	}
-	subject := string(b.subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}}))
-	return askStream(ctx, b, subject, func(ctx context.Context) ([]publish.StartedScope, error) {
-		var starts driver.Starts
-		err := b.since(ctx, subject, began.Add(-clocksDiffer), func(record *nats.RawStreamMsg) {
-			e, err := consume.FromMessage(record.Header, record.Data)
-			if err != nil {
-				b.log.Debug("a stream event cannot be used", "subject", subject, "sequence", record.Sequence, "err", err)
-				return
-			}
-			starts.Add(e, writer, run)
+	var starts driver.Starts
+	// Starts and ends of scopes decide, so they are read after the snapshots.
+	for _, subject := range b.subjects.OfStream(r) {
+		events, err := askStream(ctx, b, subject, func(ctx context.Context) (events []*consume.Event, err error) {
+			err = b.since(ctx, subject, began.Add(-clocksDiffer), func(record *nats.RawStreamMsg) {
+				e, err := consume.FromMessage(record.Header, record.Data)
+				if err != nil {
+					b.log.Debug("a stream event cannot be used", "subject", subject, "sequence", record.Sequence, "err", err)
+					return
+				}
+				events = append(events, e)
+			})
+			return events, err
 		})
-		return starts.Scopes(), err
-	})
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range events {
+			starts.Add(e, writer, run)
+		}
+	}
+	return starts.Scopes(), nil
 }
