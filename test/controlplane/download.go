@@ -189,10 +189,10 @@ func watch(ctx context.Context, cmd *exec.Cmd, limit time.Duration, progress fun
 	stop := func(cause error) error {
 		_ = cmd.Process.Signal(os.Interrupt)
 		select {
-		case _ = <-ended:
+		case <-ended:
 		case <-time.After(cmd.WaitDelay):
 			_ = cmd.Process.Kill()
-			_ = <-ended
+			<-ended
 		}
 		return cause
 	}
