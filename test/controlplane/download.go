@@ -179,13 +179,12 @@ func watch(ctx context.Context, cmd *exec.Cmd, limit time.Duration, progress fun
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
 	var g errgroup.Group
 	g.Go(func() error {
-		ended <- cmd.Wait()
-		return nil
+		defer close(ended)
+		return cmd.Wait()
 	})
-	defer func() { _ = g.Wait() }()
 	stop := func(cause error) error {
 		_ = cmd.Process.Signal(os.Interrupt)
 		select {
@@ -194,6 +193,7 @@ func watch(ctx context.Context, cmd *exec.Cmd, limit time.Duration, progress fun
 			_ = cmd.Process.Kill()
 			<-ended
 		}
+		_ = g.Wait() // it ends because of cause
 		return cause
 	}
 	tick := time.NewTicker(max(limit/80, time.Millisecond))
@@ -201,8 +201,8 @@ func watch(ctx context.Context, cmd *exec.Cmd, limit time.Duration, progress fun
 	at, last := time.Now(), progress()
 	for {
 		select {
-		case err := <-ended:
-			return err
+		case <-ended:
+			return g.Wait()
 		case <-ctx.Done():
 			return stop(context.Cause(ctx))
 		case <-tick.C:
