@@ -169,7 +169,7 @@ func TestDeadLettersOnJetStream(t *testing.T) {
 	want := []string{
 		"kubecdc.prod-eu-1.object.core.pods.shop.web-1 web-1/6",
 		"kubecdc.prod-eu-1.dead web-1/7",
-		"kubecdc.prod-eu-1.scope.core.pods.pods gap " + letterID,
+		"kubecdc.prod-eu-1.scope.core.pods.pods%2Fshop gap " + letterID,
 		"kubecdc.prod-eu-1.object.core.pods.shop.web-1 web-1/8",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
