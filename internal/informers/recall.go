@@ -28,10 +28,10 @@ func (s *Manager) recallScopes(ctx context.Context) error {
 		return nil
 	}
 	recalled := s.askForScopes(ctx)
-	s.previous.Add(ctx, recalled)
-	if err := context.Cause(ctx); err != nil {
+	if err := context.Cause(ctx); err != nil || len(recalled) == 0 {
 		return err
 	}
+	s.previous.Add(ctx, recalled)
 	return s.decide(ctx, func(context.Context) {
 		for i := range recalled {
 			said := &recalled[i]

@@ -208,6 +208,31 @@ func TestLostCheckpointOfSeveralScopes(t *testing.T) {
 	}
 }
 
+// The bus is away at the start of an agent that has no checkpoint. The agent observes the cluster meanwhile.
+func TestStartDoesNotWaitForABusThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.put("a", "1", nil)
+		isBack := make(chan struct{})
+		a := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
+			o.LastProgress = func(ctx context.Context) ([]scope.PreviousScope, error) {
+				select {
+				case <-isBack:
+					return nil, nil
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				}
+			}
+		})
+		pass(time.Minute)
+		if lists, _, _ := s.counts(); lists == 0 {
+			t.Error("nothing was listed within a minute")
+		}
+		close(isBack)
+		a.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+	})
+}
+
 // A snapshot of a part of a scope has the name of a scope, and none is ended because of it.
 func TestUnnamedScopes(t *testing.T) {
 	started := func(bySnapshot bool, names ...string) (all []scope.StartedScope) {
