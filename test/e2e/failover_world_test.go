@@ -59,6 +59,12 @@ const (
 // newElection creates the namespaces, with some objects, and the bus. No agent runs yet.
 func newElection(t testing.TB, p *world.Plane, name string) *election {
 	t.Helper()
+	return newElectionRead(t, p, name, p.Reader())
+}
+
+// newElectionRead is newElection with a reader of the records.
+func newElectionRead(t testing.TB, p *world.Plane, name string, r *oracle.Reader) *election {
+	t.Helper()
 	e := &election{
 		Stage:     &world.Stage{Plane: p, RNG: world.Luck(), Bus: world.StartBusProcess(t), Window: shortWindow},
 		namespace: name, own: name + "-own", writers: &world.SteadyWriters{Every: 40 * time.Millisecond, APIs: []*world.API{p.API}},
@@ -74,7 +80,6 @@ func newElection(t testing.TB, p *world.Plane, name string) *election {
 	if _, err := p.API.Create(t.Context(), world.Collection("leases.coordination.k8s.io", e.own), free); err != nil {
 		t.Fatal(err)
 	}
-	r := p.Reader()
 	r.Elected = true
 	e.Stream = world.ReadStream(t, e.Bus, r)
 	return e

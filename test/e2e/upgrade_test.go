@@ -112,7 +112,8 @@ func TestKafkaUpgrade(t *testing.T) {
 func upgrade(t *testing.T, b *busTruth) {
 	t.Helper()
 	p, before, now := world.SharedPlane(t), agentBefore(t), build.SharedAgent(t)
-	b.Binary = before
+	b.Binary, b.Reader = before, p.Reader()
+	b.Reader.Former = true
 	b.begin(t, p)
 	sw := &world.SteadyWriters{Every: 10 * time.Millisecond, APIs: []*world.API{p.API}}
 	stopWriting := sw.Run(t,
@@ -232,7 +233,10 @@ func oneHistory(t testing.TB, records []oracle.Record) {
 func TestUpgradeElected(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	e := newElection(t, world.SharedPlane(t), "upgrade-elected")
+	p := world.SharedPlane(t)
+	reader := p.Reader()
+	reader.Former = true
+	e := newElectionRead(t, p, "upgrade-elected", reader)
 	before := agentBefore(t)
 	e.binary, e.Former = before, true
 	e.begin(t, 1)

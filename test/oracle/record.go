@@ -228,6 +228,9 @@ type Reader struct {
 	MayTruncate bool
 	// Elected is whether the agents elect a leader. Each event must then have its epoch; otherwise, none may have one.
 	Elected bool
+	// Former is whether a release that sends starts and ends of scopes, and gaps, on the subject of
+	// snapshots may have written records.
+	Former bool
 	// Whole fetches a whole event, in structured mode, by its reference. Nil: no event may have a reference.
 	Whole func(ref string) ([]byte, error)
 
@@ -365,14 +368,14 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 	}
 	plural, group := ObjectKey{Resource: rec.Scope.Resource}.Split()
 	if m.Subject != "" {
-		of := "." + subjectGroup(group) + "." + Escape(plural)
-		switch rec.Stream {
-		case ScopeStarted, ScopeEnded, Gap:
-			of = ".scope" + of + "." + Escape(e.Scope)
-		default:
-			of = ".stream" + of
+		cluster, resource := "kubecdc."+Escape(r.Cluster), "."+subjectGroup(group)+"."+Escape(plural)
+		subject := cluster + ".stream" + resource
+		isOfScope := rec.Stream == ScopeStarted || rec.Stream == ScopeEnded || rec.Stream == Gap
+		isFormer := r.Former && m.Subject == subject
+		if isOfScope && !isFormer {
+			subject = cluster + ".scope" + resource + "." + Escape(e.Scope)
 		}
-		want("NATS subject", m.Subject, "kubecdc."+Escape(r.Cluster)+of)
+		want("NATS subject", m.Subject, subject)
 	}
 	if m.Key != "" {
 		want("key", m.Key, e.PartitionKey+"/"+strconv.Itoa(m.Lane))
