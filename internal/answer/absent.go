@@ -87,6 +87,10 @@ func (q *Question) neverCaptured(ctx context.Context) error {
 	if wanted := strings.TrimSpace(q.Wanted.Cluster + " " + q.Wanted.ClusterUID); wanted != "" && len(e.Known) > 0 {
 		return fmt.Errorf("%w; or it has no cluster %s (--cluster)", e, wanted)
 	}
+	isUnknown := func(r history.Resource) bool { return !slices.Contains(e.Known, r.String()) }
+	if len(words) > 0 && !slices.ContainsFunc(q.Wanted.Resources, isUnknown) {
+		return notInRecordError{fmt.Errorf("the record does not say who observes %s there: if it is young, ask again in a minute", e.Word)}
+	}
 	return e
 }
 

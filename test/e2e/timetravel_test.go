@@ -75,13 +75,21 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 // past runs a command and returns what it prints.
 func past(t *testing.T, args ...string) []byte {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), args...).Output()
-	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
-		t.Fatalf("kubecdc %s: %v: %s", strings.Join(args, " "), err, failed.Stderr)
-	} else if err != nil {
+	out, err := tryPast(t, args...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// tryPast is past, and returns the error of a command that fails.
+func tryPast(t *testing.T, args ...string) ([]byte, error) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), args...).Output()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		return nil, fmt.Errorf("kubecdc %s: %w: %s", strings.Join(args, " "), err, failed.Stderr)
+	}
+	return out, err
 }
 
 // compareAt compares the objects of a resource that the API server listed at a revision with those of the record.
@@ -151,11 +159,24 @@ type pastAnswer struct {
 
 func ask(t *testing.T, args ...string) pastAnswer {
 	t.Helper()
-	var a pastAnswer
-	if err := json.Unmarshal(past(t, append([]string{"get"}, append(args, "-o", "json")...)...), &a); err != nil {
-		t.Fatalf("get %q: %v", args, err)
+	a, err := tryAsk(t, args...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return a
+}
+
+// tryAsk is ask, and returns the error of a question that has no answer.
+func tryAsk(t *testing.T, args ...string) (a pastAnswer, err error) {
+	t.Helper()
+	out, err := tryPast(t, append([]string{"get"}, append(args, "-o", "json")...)...)
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(out, &a); err != nil {
+		return a, fmt.Errorf("get %q: %w", args, err)
+	}
+	return a, nil
 }
 
 // getAt returns the objects of a resource at a revision, according to the record, and their certainty.
