@@ -195,7 +195,7 @@ func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
 			t.Fatalf("at %s: %v\nfrom all records: %v\n%+v\n%+v\n%s", moment, g, w, got, want, k)
 		}
 	})
-	if less == 0 {
+	if less == 0 && !testing.Short() { // a short run has few worlds
 		t.Error("no question has left out an event")
 	}
 }
