@@ -217,8 +217,10 @@ func (w *window) lacking(s *Selection, m timeline.Moment) map[string]bool {
 		note(e)
 	}
 	for _, all := range []marks{w.known, w.marks} {
-		for _, e := range all {
-			note(e)
+		for of, e := range all {
+			if !of.isSnapshot() {
+				note(e)
+			}
 		}
 	}
 	out := map[string]bool{}
@@ -257,12 +259,17 @@ func (w *window) startFrom(x *logIndex) consume.Start {
 			first, found = consume.Position{Log: key.log, Next: s.completed}, true
 		}
 	}
+	for of, e := range w.marks {
+		if found && w.marks.shows(of) && !isPart(of.scopeKey, x.scopes) {
+			first.Next = min(first.Next, e.Position.Next-1)
+		}
+	}
 	if first.Next == 0 {
 		return consume.Beginning()
 	}
-	for key, e := range w.marks {
-		if e.Position.Next <= first.Next {
-			w.known[key] = e
+	for of, e := range w.marks {
+		if !of.isSnapshot() && e.Position.Next <= first.Next {
+			w.known[of] = e
 		}
 	}
 	return consume.After(first)

@@ -190,21 +190,41 @@ func (r *Record) lookUp(ctx context.Context, s *Selection, w *window, x *logInde
 	return isNew, err
 }
 
-// markOf identifies the last start, or the last end, of a scope by an agent.
+// markOf identifies the last event of one type about a scope by an agent.
 type markOf struct {
 	scopeKey
 
 	writer, kind string
 }
 
-// marks are starts and ends of scopes.
+// isSnapshot reports whether the event is about a snapshot, which may be one of a part of the scope.
+func (m markOf) isSnapshot() bool {
+	return m.kind == consume.TypeSnapshotStarted || m.kind == consume.TypeSnapshotCompleted
+}
+
+// marks are starts and ends of scopes and of their snapshots.
 type marks map[markOf]*consume.Event
 
-// note notes a start or an end.
+// note notes a start or an end, of a scope or of its snapshot. One that is continued is the same
+// snapshot.
 func (m marks) note(e *consume.Event) {
-	if e.Type == consume.TypeScopeStarted || e.Type == consume.TypeScopeEnded {
-		m[markOf{scopeOf(e), e.Stream.Writer, e.Type}] = e
+	of := markOf{scopeOf(e), e.Stream.Writer, e.Type}
+	isContinued := of.isSnapshot() && e.Stream.Continued
+	if e.Type != consume.TypeGap && !isContinued {
+		m[of] = e
 	}
+}
+
+// shows reports whether the mark is the first one that shows that an agent observes a scope: retention
+// may have removed the start of the scope, and that of its snapshot.
+func (m marks) shows(of markOf) bool {
+	start := of
+	start.kind = consume.TypeScopeStarted
+	if m[start] != nil {
+		return false
+	}
+	start.kind = consume.TypeSnapshotStarted
+	return of.kind == consume.TypeSnapshotStarted || of.kind == consume.TypeSnapshotCompleted && m[start] == nil
 }
 
 func scopeOf(e *consume.Event) scopeKey { return scopeKey{e.Position.Log, e.ClusterKey(), e.Scope} }

@@ -53,11 +53,12 @@ func (j *jetStream) Read(_ context.Context, q consume.Query) (consume.Reader, er
 	return &jetStreamReader{j, q, j.first}, nil
 }
 
-// hasScope reports whether the record has a start, an end or a gap of a scope, "pods pods/shop".
-func (j *jetStream) hasScope(name string) bool {
+// hasScope reports whether the record has a start, an end or a gap of a scope, "pods pods/shop", at a
+// moment.
+func (j *jetStream) hasScope(name string, m timeline.Moment) bool {
 	return slices.ContainsFunc(j.records[j.first:], func(r topicRecord) bool {
 		kind, _ := subjectOf(r.e)
-		return kind == "scope" && r.e.Resource+" "+r.e.Scope == name
+		return kind == "scope" && r.e.Resource+" "+r.e.Scope == name && m.Includes(r.e)
 	})
 }
 
@@ -177,7 +178,7 @@ func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
 			g, has := got[name]
 			isLater := !k.hasScope(&w, moment) && w.Certainty == certainty.Unknown // it starts after the moment
 			// Without starts and gaps, a scope cannot be distinguished from a snapshot of a part of another one.
-			isLost := !j.hasScope(name)
+			isLost := !j.hasScope(name, moment)
 			isNothing := !has && (isLater || isLost)
 			if !isNothing && (!has || g.Certainty != w.Certainty) {
 				t.Fatalf("%s at %s: %v, and from all records %v\n%+v\n%+v\n%s", name, moment, g.Certainty, w.Certainty, g, w, k)
