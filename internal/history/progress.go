@@ -184,7 +184,7 @@ func (w *window) grow() bool {
 // growStreams makes the part of the stream events longer if it lacks the snapshot of a scope, or may
 // lack a scope, and reports whether it did.
 func (w *window) growStreams(s *Selection, x *logIndex) bool {
-	if !x.lacksSnapshots() && len(w.lacking(s, x.moment)) == 0 {
+	if !x.lacksSnapshots() && len(w.lacking(s, x)) == 0 {
 		return false
 	}
 	begun := x.begun()
@@ -199,7 +199,7 @@ func (w *window) growStreams(s *Selection, x *logIndex) bool {
 // lacking returns the resources of which an agent that did not work at the moment had more scopes than
 // it is known to have started or ended. It may have started them before another agent did, or retention
 // has removed the starts. Then their snapshots may still be there.
-func (w *window) lacking(s *Selection, m timeline.Moment) map[string]bool {
+func (w *window) lacking(s *Selection, x *logIndex) map[string]bool {
 	type of struct {
 		writerKey
 
@@ -218,7 +218,8 @@ func (w *window) lacking(s *Selection, m timeline.Moment) map[string]bool {
 	}
 	for _, all := range []marks{w.known, w.marks} {
 		for of, e := range all {
-			if !of.isSnapshot() {
+			isShown := !of.isSnapshot() || w.streams.IsZero() && !isPart(of.scopeKey, x.scopes)
+			if isShown {
 				note(e)
 			}
 		}
@@ -226,7 +227,7 @@ func (w *window) lacking(s *Selection, m timeline.Moment) map[string]bool {
 	out := map[string]bool{}
 	for _, e := range w.last {
 		writer := writerKey{e.ClusterKey(), e.Progress.Writer}
-		if !m.Includes(e) || w.begins[writer] != nil {
+		if !x.moment.Includes(e) || w.begins[writer] != nil {
 			continue
 		}
 		has := map[string]int{}

@@ -60,6 +60,8 @@ func (r *Record) start(
 		switch {
 		case err != nil:
 		case w.grow():
+		case w.streams.IsZero() && len(w.lacking(s, x)) > 0: // there may be objects of a scope without a snapshot
+			return consume.Beginning(), w, nil
 		case w.streams.IsZero():
 			return w.startFrom(x), w, nil
 		default:
@@ -142,7 +144,7 @@ func (r *Record) lookUp(ctx context.Context, s *Selection, w *window, x *logInde
 			ended[scopeKey{cluster: scope.ClusterKey(), name: scope.Name}] = true
 		}
 	}
-	lacking := w.lacking(s, x.moment)
+	lacking := w.lacking(s, x)
 	var unclear []consume.Objects
 	for key, e := range w.scopes {
 		known := x.scopes[key] != nil && x.scopes[key].before
@@ -215,16 +217,30 @@ func (m marks) note(e *consume.Event) {
 	}
 }
 
-// shows reports whether the mark is the first one that shows that an agent observes a scope: retention
-// may have removed the start of the scope, and that of its snapshot.
+// shows reports whether a state needs the snapshot of the mark: it is the first one that shows that an
+// agent observes the scope, because retention may have removed the start of the scope, and that of its
+// snapshot. Or another agent observes the scope too: each heals its own gaps with its snapshots.
 func (m marks) shows(of markOf) bool {
-	start := of
-	start.kind = consume.TypeScopeStarted
-	if m[start] != nil {
+	if !of.isSnapshot() {
 		return false
 	}
+	start := of
 	start.kind = consume.TypeSnapshotStarted
-	return of.kind == consume.TypeSnapshotStarted || of.kind == consume.TypeSnapshotCompleted && m[start] == nil
+	if of.kind == consume.TypeSnapshotCompleted && m[start] != nil {
+		return false
+	}
+	start.kind = consume.TypeScopeStarted
+	return m[start] == nil || m.hasOther(of)
+}
+
+// hasOther reports whether another agent observes the scope too.
+func (m marks) hasOther(of markOf) bool {
+	for other := range m {
+		if other.scopeKey == of.scopeKey && other.writer != of.writer {
+			return true
+		}
+	}
+	return false
 }
 
 func scopeOf(e *consume.Event) scopeKey { return scopeKey{e.Position.Log, e.ClusterKey(), e.Scope} }
