@@ -52,6 +52,7 @@ type window struct {
 
 	// The fields below are what was read of the window.
 	marks   marks
+	firsts  marks // the first ones
 	growths int
 	from    uint64                       // the position of its first progress; 0: it has none
 	begins  map[writerKey]*consume.Event // the first progress of each writer
@@ -139,7 +140,8 @@ func (w *window) earlier() []*consume.Event {
 
 // begin drops what was read of the window.
 func (w *window) begin() {
-	w.from, w.marks = 0, marks{}
+	w.from = 0
+	w.marks, w.firsts = marks{}, marks{}
 	w.begins, w.resumes = map[writerKey]*consume.Event{}, map[runKey]bool{}
 }
 
@@ -158,6 +160,7 @@ func (w *window) note(e *consume.Event, included bool) {
 	}
 	if included {
 		w.marks.note(e)
+		w.firsts.noteFirst(e)
 	}
 	isBegin := e.Type == consume.TypeScopeStarted || e.Type == consume.TypeSnapshotStarted
 	if isBegin && !e.Stream.Initial {
@@ -268,9 +271,11 @@ func (w *window) startFrom(x *logIndex) consume.Start {
 	if first.Next == 0 {
 		return consume.Beginning()
 	}
-	for of, e := range w.marks {
-		if !of.isSnapshot() && e.Position.Next <= first.Next {
-			w.known[of] = e
+	for _, some := range []marks{w.firsts, w.marks} { // an agent that starts often has an earlier start than its last
+		for of, e := range some {
+			if !of.isSnapshot() && e.Position.Next <= first.Next {
+				w.known[of] = e
+			}
 		}
 	}
 	return consume.After(first)

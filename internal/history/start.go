@@ -199,6 +199,13 @@ type markOf struct {
 	writer, kind string
 }
 
+// noteFirst is note for the first event of a type, and not the last one.
+func (m marks) noteFirst(e *consume.Event) {
+	if of := (markOf{scopeOf(e), e.Stream.Writer, e.Type}); m[of] == nil {
+		m.note(e)
+	}
+}
+
 // isSnapshot reports whether the event is about a snapshot, which may be one of a part of the scope.
 func (m markOf) isSnapshot() bool {
 	return m.kind == consume.TypeSnapshotStarted || m.kind == consume.TypeSnapshotCompleted
