@@ -224,9 +224,9 @@ func (m marks) note(e *consume.Event) {
 	}
 }
 
-// shows reports whether a state needs the snapshot of the mark: it is the first one that shows that an
-// agent observes the scope, because retention may have removed the start of the scope, and that of its
-// snapshot. Or another agent observes the scope too: each heals its own gaps with its snapshots.
+// shows reports whether a state needs the snapshot of the mark. It does if the mark is the first one
+// that shows that an agent observes the scope: retention may have removed the start of the scope, and
+// that of its snapshot. It also does if another agent observes the scope: each heals its own gaps.
 func (m marks) shows(of markOf) bool {
 	if !of.isSnapshot() {
 		return false
