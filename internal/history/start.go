@@ -225,8 +225,8 @@ func (m marks) note(e *consume.Event) {
 }
 
 // shows reports whether a state needs the snapshot of the mark. It does if the mark is the first one
-// that shows that an agent observes the scope: retention may have removed the start of the scope, and
-// that of its snapshot. It also does if another agent observes the scope: each heals its own gaps.
+// that shows that an agent observes the scope. Retention may have removed the starts of the scope and
+// of its snapshot. It also does if another agent observes the scope: each heals its own gaps.
 func (m marks) shows(of markOf) bool {
 	if !of.isSnapshot() {
 		return false
