@@ -263,9 +263,9 @@ func (w *window) startFrom(x *logIndex) consume.Start {
 			first, found = consume.Position{Log: key.log, Next: s.completed}, true
 		}
 	}
-	for of, e := range w.marks {
-		if found && w.marks.shows(of) && !isPart(of.scopeKey, x.scopes) {
-			first.Next = min(first.Next, e.Position.Next-1)
+	for _, of := range w.marks.snapshots() {
+		if found && !isPart(of.scopeKey, x.scopes) {
+			first.Next = min(first.Next, w.marks[of].Position.Next-1)
 		}
 	}
 	if first.Next == 0 {

@@ -199,13 +199,6 @@ type markOf struct {
 	writer, kind string
 }
 
-// noteFirst is note for the first event of a type, and not the last one.
-func (m marks) noteFirst(e *consume.Event) {
-	if of := (markOf{scopeOf(e), e.Stream.Writer, e.Type}); m[of] == nil {
-		m.note(e)
-	}
-}
-
 // isSnapshot reports whether the event is about a snapshot, which may be one of a part of the scope.
 func (m markOf) isSnapshot() bool {
 	return m.kind == consume.TypeSnapshotStarted || m.kind == consume.TypeSnapshotCompleted
@@ -224,30 +217,32 @@ func (m marks) note(e *consume.Event) {
 	}
 }
 
-// shows reports whether a state needs the snapshot of the mark. It does if the mark is the first one
-// that shows that an agent observes the scope. Retention may have removed the starts of the scope and
-// of its snapshot. It also does if another agent observes the scope: each heals its own gaps.
-func (m marks) shows(of markOf) bool {
-	if !of.isSnapshot() {
-		return false
+// noteFirst is note for the first event of a type, and not the last one.
+func (m marks) noteFirst(e *consume.Event) {
+	of := markOf{scopeOf(e), e.Stream.Writer, e.Type}
+	if m[of] == nil {
+		m.note(e)
 	}
-	start := of
-	start.kind = consume.TypeSnapshotStarted
-	if of.kind == consume.TypeSnapshotCompleted && m[start] != nil {
-		return false
-	}
-	start.kind = consume.TypeScopeStarted
-	return m[start] == nil || m.hasOther(of)
 }
 
-// hasOther reports whether another agent observes the scope too.
-func (m marks) hasOther(of markOf) bool {
-	for other := range m {
-		if other.scopeKey == of.scopeKey && other.writer != of.writer {
-			return true
+// snapshots returns the marks of snapshots that a state needs. One is the first mark that shows that
+// an agent observes the scope: retention may have removed the starts of the scope and of its snapshot.
+// Others are of scopes that several agents observe: each heals its own gaps.
+func (m marks) snapshots() (needed []markOf) {
+	writers, isShared := map[scopeKey]string{}, map[scopeKey]bool{}
+	for of := range m {
+		other, isKnown := writers[of.scopeKey]
+		isShared[of.scopeKey] = isShared[of.scopeKey] || isKnown && other != of.writer
+		writers[of.scopeKey] = of.writer
+	}
+	for of := range m {
+		hasStart := m[markOf{of.scopeKey, of.writer, consume.TypeScopeStarted}] != nil
+		isFirst := of.kind == consume.TypeSnapshotStarted || m[markOf{of.scopeKey, of.writer, consume.TypeSnapshotStarted}] == nil
+		if of.isSnapshot() && isFirst && (!hasStart || isShared[of.scopeKey]) {
+			needed = append(needed, of)
 		}
 	}
-	return false
+	return needed
 }
 
 func scopeOf(e *consume.Event) scopeKey { return scopeKey{e.Position.Log, e.ClusterKey(), e.Scope} }
