@@ -77,6 +77,9 @@ func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
 	v = append(appendText(ev.values, e.o.Cluster), '/')
 	ev.PartitionKey = ev.put("partitionkey", appendText(v, s.Scope))
 	ev.putText("epoch", e.epoch)
+	if s.Kind == object.ScopeStarted || s.Kind == object.SnapshotStarted {
+		ev.Writer, ev.Run = []byte(e.o.Writer), []byte(e.o.Run)
+	}
 }
 
 // putCommon adds the attributes between subject and scope or namespace.

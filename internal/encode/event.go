@@ -23,7 +23,8 @@ type Event struct {
 	ClusterUID   []byte // distinguishes clusters of one Source
 	Type         []byte
 	PartitionKey []byte // the same for all events of one object, of one scope, or of the progress of one writer
-	Writer       []byte // of a progress event of an agent (Delta.Report); nil: another event
+	Writer       []byte // of the progress of an agent (Delta.Report), and of the start of a scope or snapshot; nil: another event
+	Run          []byte // the run of the writer, of the start of a scope or snapshot; nil: another event
 
 	// ContentType is the media type of Body: CloudEvents' JSON format in structured mode, JSON in binary mode.
 	ContentType string

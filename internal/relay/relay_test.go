@@ -265,6 +265,33 @@ func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 	}
 }
 
+// A topic that is created later begins with copies of what the others had before. The relay has
+// forwarded these long ago, and the cursor does not wait for copies in the other topics.
+func TestOpeningsHoldNothing(t *testing.T) {
+	in := func(topic string, isOpening bool, r *driver.Record) *driver.Record {
+		r.Name, r.Sparse = topic, isOpening
+		return r
+	}
+	to := newTarget()
+	m := &memory{records: []*driver.Record{
+		in("a", false, copyOf(t, 0, 1, 0, streamEvent("snapshot.completed", 11))),
+		in("b", true, copyOf(t, 0, 2, 0, streamEvent("snapshot.completed", 11))),
+		in("b", false, copyOf(t, 0, 2, 1, eventOf("read", "shop", "b", 12))),
+	}}
+	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+	to.wait(t, 2)
+	m.wait(t)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"configmaps/snapshot.completed/11", "configmaps/uid-shop-b/12"}, to.ids()); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+	if got := m.saved[consume.Log{Name: "b"}]; got != 1 {
+		t.Errorf("mark of topic b: %d, want 1", got)
+	}
+}
+
 func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
 	in := func(topic string, r *driver.Record) *driver.Record {
 		r.Name = topic

@@ -72,8 +72,11 @@ func (encoder) Encode(ev *encode.Event, d *object.Delta) error {
 		ContentType:  structuredType,
 		Body:         body,
 	}
-	if e.Progress != nil {
+	switch {
+	case e.Progress != nil:
 		ev.Writer = []byte(e.Progress.Writer)
+	case e.Type == consume.TypeScopeStarted, e.Type == consume.TypeSnapshotStarted:
+		ev.Writer, ev.Run = []byte(e.Stream.Writer), []byte(e.Stream.Run)
 	}
 	return nil
 }

@@ -109,6 +109,8 @@ type Event struct {
 	Stream   *Stream
 	Progress *Progress
 
+	// Opening: the record begins a new topic of Kafka, and other topics have the event from before.
+	Opening bool
 	// Position is the place after the event in the log that it was read from; zero if it was not read from a Source.
 	Position Position
 

@@ -70,7 +70,7 @@ func (s *spread) begin(t *testing.T) {
 	s.agent.Ready(t)
 	for _, p := range s.topics {
 		awaitTopics(t, s.to, p.namespace)
-		snapshotOfNewTopics(t, s.agent, p.resource, p.namespace, s.config)
+		awaitSnapshot(t, p.resource, p.namespace, s.config)
 	}
 	for _, p := range s.topics {
 		p.setAside(span{from, time.Now().Add(grace)})
@@ -89,15 +89,11 @@ func awaitTopics(t *testing.T, k *world.Kafka, namespaces ...string) {
 	}
 }
 
-// snapshotOfNewTopics takes another snapshot of a resource, which answers about a namespace need. The
-// first one has created the topic of the namespace. So its start is not in the topic.
-func snapshotOfNewTopics(t *testing.T, a *world.Agent, resource, namespace, config string) {
+// awaitSnapshot waits until the topic of a namespace has a snapshot of a resource. The events of the
+// first one create the topic, which begins with the start of the snapshot.
+func awaitSnapshot(t *testing.T, resource, namespace, config string) {
 	t.Helper()
-	wait.Eventually(t, 2*time.Minute, func() error {
-		// It may still be catching up, or the first snapshot may not be over.
-		if _, err := a.RequestSnapshot(t.Context(), resource, ""); err != nil {
-			return err
-		}
+	wait.Eventually(t, time.Minute, func() error {
 		got, err := tryAsk(t, resource, "-n", namespace, "--at", stamp(time.Now()), "--config", config)
 		if err != nil {
 			return err // the topic may be empty

@@ -176,11 +176,14 @@ func (x *trial) writeFiltered(ctx context.Context, n int) error {
 func (x *trial) snapshotFiltered(ctx context.Context, all []*topic) error {
 	var ids []string
 	for _, p := range all {
-		some, err := x.filters.RequestSnapshot(ctx, p.resource, p.namespace)
+		err := wait.For(ctx, 90*time.Second, func() error { // The agent may be killed, or still be catching up.
+			some, err := x.filters.RequestSnapshot(ctx, p.resource, p.namespace)
+			ids = append(ids, some...)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		ids = append(ids, some...)
 	}
 	err := wait.For(ctx, time.Minute, func() error {
 		done := 0

@@ -336,9 +336,12 @@ func (a *Agent) Snapshot(t testing.TB, resource, namespace string) []string {
 
 // RequestSnapshot is Snapshot for an agent that may refuse: it is still catching up.
 func (a *Agent) RequestSnapshot(ctx context.Context, resource, namespace string) ([]string, error) {
-	out, err := exec.CommandContext(ctx, a.Argv[0], "snapshot", resource, "-n", namespace, "-o", "json", "--agent", a.URL).Output()
+	var said bytes.Buffer
+	command := exec.CommandContext(ctx, a.Argv[0], "snapshot", resource, "-n", namespace, "-o", "json", "--agent", a.URL)
+	command.Stderr = &said
+	out, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("kubecdc snapshot: %w, %s", err, out)
+		return nil, fmt.Errorf("kubecdc snapshot: %w, %s", err, said.String())
 	}
 	var answer struct {
 		Snapshots []struct {

@@ -117,7 +117,8 @@ func aboutShrunk(t *topic) string { return t.name + " shrunk" }
 // open starts the new partitions of t, and gives the waiting events to the partitions.
 func (b *Bus) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 	var all []*partition
-	if known := t.partitions.Load(); known != nil {
+	known := t.partitions.Load()
+	if known != nil {
 		all = slices.Clone(*known)
 	} else {
 		t.running, t.end = context.WithCancel(ctx)
@@ -131,6 +132,9 @@ func (b *Bus) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 	b.mu.Lock()
 	for len(t.numbers) < n {
 		t.numbers = append(t.numbers, len(t.numbers))
+	}
+	if known == nil {
+		b.putOpenings(t, all)
 	}
 	var closed []*publish.Event
 	for _, e := range t.waiting { // before any later one

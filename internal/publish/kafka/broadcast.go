@@ -34,6 +34,7 @@ type broadcast struct {
 	report       *report       // nil: it is a stream event
 	begins       bool          // it is a scope.started: no event of the scope may precede it
 	mayBePartial bool          // it may be acknowledged before all partitions have stored it
+	number       uint64        // of a stream event, in openings; 0: it has none
 
 	chosen   bool // its topics are chosen
 	optional bool // a topic that is deleted first does not need the event
@@ -261,10 +262,12 @@ func (b *Bus) streamTopics(s *broadcast) (names []string, optional, ok bool, err
 	if !b.topicNames.Varies() {
 		return []string{string(own)}, false, true, nil
 	}
+	b.noteOpening(s) // a topic that is created from now on gets it as one of its openings
 	all, ok := b.existingTopics()
 	if !ok {
 		return nil, false, false, nil
 	}
+	b.findTopics(all, s)
 	for _, name := range all {
 		if b.topicNames.Match(name, e.Delta.Stream.Resource) {
 			names = append(names, name)
@@ -273,6 +276,7 @@ func (b *Bus) streamTopics(s *broadcast) (names []string, optional, ok bool, err
 	optional = b.cfg.Create == nil // otherwise a missing topic is created again
 	if len(names) == 0 {
 		names, optional = []string{string(own)}, false
+		b.findTopics(names, s)
 	}
 	return names, optional, true, nil
 }

@@ -51,8 +51,9 @@ type Bus struct {
 	mu         sync.Mutex
 	closed     bool // Run has ended
 	topics     map[string]*topic
-	trouble    map[string]error     // by topic, or topic and partition; "": the cluster
-	broadcasts []*broadcast         // in flight
+	trouble    map[string]error // by topic, or topic and partition; "": the cluster
+	broadcasts []*broadcast     // in flight
+	openings   openings
 	reported   map[string]time.Time // by run and resource: time of the last report to all topics of the resource
 	listed     []string             // all topics of the cluster, as of listedAt
 	listedAt   time.Time
@@ -74,6 +75,7 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 		fence: publish.NewFencing(cfg.Fence),
 		look:  publish.NewSignal(), logsDue: publish.NewSignal(), moved: publish.NewSignal(),
 		topics: map[string]*topic{}, trouble: map[string]error{}, reported: map[string]time.Time{},
+		openings: newOpenings(),
 
 		absentToBeGone: absentToBeGone,
 	}

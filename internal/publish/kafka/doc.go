@@ -30,8 +30,8 @@
 //
 // A stream event goes to each partition of every topic for objects of its resource, and is
 // acknowledged when all have stored it. With {namespace} in the template these are all topics in
-// memory, and those in a list up to half a minute old. Readers of a later topic see read events of
-// its snapshot without snapshot.started, and snapshot.completed if it follows the creation.
+// memory, and those in a list up to half a minute old. A later topic begins with copies of those
+// that its readers need; see openings.
 //
 // A scope.started need not wait for all partitions. One that has not stored it after ten seconds
 // keeps a copy in its queue, even after Done, before all later events.

@@ -140,7 +140,8 @@ func (s *relaySource) Next(ctx context.Context) (*driver.Record, error) {
 	if e := r.Event; e != nil && e.Data == nil {
 		// Every partition of every topic for objects of its resource has a copy; of the progress of an agent, every partition of all topics.
 		// With {namespace}, progress goes to all of these topics only once an hour.
-		r.Copies, r.Sparse = 0, e.Type == consume.TypeProgress && s.topics.Varies()
+		// A new topic begins with copies of what the others had before. They may have delivered it long ago.
+		r.Copies, r.Sparse = 0, e.Opening || e.Type == consume.TypeProgress && s.topics.Varies()
 		resource := resourceOf(e)
 		for name, n := range *s.partitions.Load() {
 			if name == r.Name || s.topics.Match(name, resource) {

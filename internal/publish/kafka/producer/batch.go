@@ -16,6 +16,7 @@ import (
 	"github.com/segmentio/kafka-go/compress/snappy"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // Offsets of the fields of a record batch in a request's record set: a size of four bytes, then the batch (Kafka's protocol guide,
@@ -45,6 +46,7 @@ type Record struct {
 	Key       []byte
 	Time      int64 // milliseconds since 1970
 	Tombstone bool  // a record with the key and no value follows, in the same batch
+	Opening   bool  // it begins a new topic: other topics have the event from before
 }
 
 // Size returns the maximum number of bytes that r adds to a batch, before compression.
@@ -73,6 +75,10 @@ func (r *Record) length() int {
 			n += lengthOf(len(headerPrefix)+len(a.Name)) + lengthOf(len(a.Value))
 		}
 	}
+	if r.Opening {
+		headers++
+		n += lengthOf(len(consume.OpeningHeader)) + lengthOf(len(isOpening))
+	}
 	return n - 1 + varintLength(headers)
 }
 
@@ -82,6 +88,7 @@ const (
 	contentType  = "content-type"
 	headerPrefix = "ce_"
 	mediaType    = "datacontenttype" // contentType has its value
+	isOpening    = "true"            // the value of consume.OpeningHeader
 )
 
 // append appends r, beginning with the length of its key.
@@ -94,6 +101,9 @@ func (r *Record) append(b []byte) []byte {
 			headers++
 		}
 	}
+	if r.Opening {
+		headers++
+	}
 	b = binary.AppendVarint(b, int64(headers))
 	b = appendText(b, contentType)
 	b = appendText(b, r.Event.ContentType)
@@ -104,6 +114,10 @@ func (r *Record) append(b []byte) []byte {
 			b = append(b, a.Name...)
 			b = appendText(b, a.Value)
 		}
+	}
+	if r.Opening {
+		b = appendText(b, consume.OpeningHeader)
+		b = appendText(b, isOpening)
 	}
 	return b
 }

@@ -83,13 +83,15 @@ func TestTombstonesAndBinaryMode(t *testing.T) {
 		},
 		Key: []byte("a"), Time: 1_700_000_000_123, Tombstone: true,
 	}
+	opening := record("b", "told")
+	opening.Opening = true
 	for _, compression := range []string{"", "zstd", "lz4", "snappy", "gzip", "none"} {
-		raw, err := producer.BuildBatch(compression, 7, 3, 1<<31-1, first, del)
+		raw, err := producer.BuildBatch(compression, 7, 3, 1<<31-1, first, del, opening)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := decode(t, raw)
-		if b.ProducerID != 7 || b.ProducerEpoch != 3 || b.BaseSequence != 1<<31-1 || len(b.records) != 3 {
+		if b.ProducerID != 7 || b.ProducerEpoch != 3 || b.BaseSequence != 1<<31-1 || len(b.records) != 4 {
 			t.Fatalf("%s: %+v", compression, b)
 		}
 		if got := b.records[0]; got.value != string(first.Event.Body) || got.key != "a" || got.headers != "content-type=application/cloudevents+json" {
@@ -101,7 +103,10 @@ func TestTombstonesAndBinaryMode(t *testing.T) {
 		if got := b.records[2]; !got.null || got.key != "a" || got.headers != "" {
 			t.Errorf("%s: tombstone %+v", compression, got)
 		}
-		if most := producer.Head + first.Size() + del.Size(); len(raw) > most {
+		if got := b.records[3]; got.headers != "content-type=application/cloudevents+json kubecdc-opening=true" || got.value != "told" {
+			t.Errorf("%s: opening %+v", compression, got)
+		}
+		if most := producer.Head + first.Size() + del.Size() + opening.Size(); len(raw) > most {
 			t.Errorf("%s: %d bytes, at most %d were expected", compression, len(raw), most)
 		}
 	}
