@@ -128,7 +128,8 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	if err != nil {
 		return nil, nil, err
 	}
-	start, w := consume.Beginning(), (*window)(nil)
+	var start consume.Start
+	var w *window
 	joined := r.Partitioned && !r.Since.IsZero()
 	switch {
 	case joined:
@@ -136,7 +137,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	case since != nil:
 		start, w, err = r.start(ctx, s, []timeline.Moment{*since}, histories)
 	default:
-		w, err = r.around(ctx, s, to, histories)
+		start, w, err = r.startOfOne(ctx, s, to, histories)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -146,6 +147,17 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 		folds = append(folds, timeline.NewFold(m, timeline.Options{Etcd: histories.Etcd, Asked: s.Asks, Joined: joined}))
 	}
 	var gaps consume.Tracker
+	takeGap := func(gap *consume.Event) error {
+		if !gaps.Apply(gap).News {
+			return nil
+		}
+		return f(nil, gap)
+	}
+	if since == nil && r.Seek {
+		if err := r.earlierGaps(ctx, s, start, to, takeGap); err != nil {
+			return nil, nil, err
+		}
+	}
 	complete, noting := false, !r.Seek && asksHistories(s, moments)
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		if complete {
@@ -155,8 +167,8 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 			begin.Add(e)
 		}
 		versions := folds[0].Add(e)
-		if gap := folds[0].Gap(); gap != nil && gaps.Apply(gap).News {
-			if err := f(nil, gap); err != nil {
+		if gap := folds[0].Gap(); gap != nil {
+			if err := takeGap(gap); err != nil {
 				return true, err
 			}
 		}

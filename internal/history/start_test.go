@@ -20,6 +20,7 @@ type jetStream struct {
 	records []topicRecord
 	first   int // earlier ones were removed
 	read    map[string]int
+	final   int            // snapshots that the last query for all kinds of events has read
 	last    map[string]int // by subject
 }
 
@@ -50,6 +51,9 @@ func subjectOf(e *consume.Event) (kind, subject string) {
 }
 
 func (j *jetStream) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
+	if q.Events == consume.AllEvents {
+		j.final = 0
+	}
 	return &jetStreamReader{j, q, j.first}, nil
 }
 
@@ -93,7 +97,8 @@ func (r *jetStreamReader) asksFor(at int) bool {
 		consume.StreamEvents: {"stream", "scope", "progress"}, consume.ScopeEvents: {"scope", "progress"}, consume.ProgressEvents: {"progress"},
 	}
 	isWanted := func(o consume.Objects) bool {
-		return (o.Resource == "" || o.Resource == e.Resource) && (o.Scope == "" || o.Scope == e.Scope)
+		isNamed := e.Data == nil || o.Name == "" || o.Name == e.Name
+		return (o.Resource == "" || o.Resource == e.Resource) && (o.Scope == "" || o.Scope == e.Scope) && isNamed
 	}
 	switch {
 	case !slices.Contains(kinds[r.q.Events], kind):
@@ -116,6 +121,9 @@ func (r *jetStreamReader) Next(context.Context) (*consume.Event, error) {
 			e := *r.records[r.at-1].e
 			kind, _ := subjectOf(&e)
 			r.jetStream.read[kind]++
+			if kind == "stream" && r.q.Events == consume.AllEvents {
+				r.final++
+			}
 			return &e, nil
 		}
 	}

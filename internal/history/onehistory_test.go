@@ -1,0 +1,86 @@
+package history_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/certainty"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// TestHistoryOfOneNeedsNoEarlierStreamEvents compares the history of one object with one that is made
+// from all records, in drawn worlds. The versions are the same, and no scope is more certain.
+func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
+	less := 0
+	rapid.Check(t, func(t *rapid.T) {
+		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+		k, end := drawTopic(t, begin, 1)
+		j := streamOf(k)
+		var objects []*consume.Event
+		for _, r := range j.records[j.first:] {
+			if r.e.Data != nil {
+				objects = append(objects, r.e)
+			}
+		}
+		if j.hasMixedSnapshots() || len(objects) == 0 {
+			return
+		}
+		e := rapid.SampledFrom(objects).Draw(t, "object")
+		s := &history.Selection{Namespace: e.Namespace, Resources: []history.Resource{{Plural: e.Resource, Names: []string{e.Name}}}}
+		seconds := int(end.Sub(begin).Seconds())
+		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
+		if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
+			moment = timeline.Now(end)
+		}
+		ask := func(r *history.Record) (versions []string, scopes map[string]certainty.Level, read int) {
+			clear(j.read)
+			r.Source = j
+			of, _, err := r.Versions(t.Context(), s, nil, moment, func(v *timeline.Version, e *consume.Event) error {
+				if v == nil && e.Type == consume.TypeGap {
+					versions = append(versions, "gap "+e.ID)
+				}
+				if v != nil {
+					versions = append(versions, fmt.Sprint(v.Op, " ", v.UID, " ", v.ResourceVersion, " ", v.Time.Sub(begin)))
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			scopes = map[string]certainty.Level{}
+			for i := range of {
+				scopes[of[i].Resource+" "+of[i].Name] = of[i].Certainty
+			}
+			return versions, scopes, j.final
+		}
+		want, sure, of := ask(&history.Record{})
+		r := &history.Record{Seek: true}
+		r.SetReadBefore(time.Duration(rapid.IntRange(1, 300).Draw(t, "before")) * time.Minute)
+		got, part, n := ask(r)
+		if n < of {
+			less++
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%s at %s (-want +got):\n%s\n%s", e.UID, moment, diff, k)
+		}
+		for name, level := range sure {
+			if _, has := part[name]; !has && level != certainty.Exact && j.hasScope(name, moment) {
+				t.Fatalf("%s at %s: scope %q is absent, and from all records %v\n%s", e.UID, moment, name, level, k)
+			}
+		}
+		for name, level := range part {
+			if was := sure[name]; level != was {
+				t.Fatalf("%s at %s: scope %q is %v, and from all records %v\n%s", e.UID, moment, name, level, was, k)
+			}
+		}
+	})
+	if less == 0 && !testing.Short() {
+		t.Error("no history has left out an event")
+	}
+}
