@@ -104,8 +104,8 @@ func TestMistypedNameReadsNoMoreStreamEvents(t *testing.T) {
 		reads      int // events, beside those of the state
 	}{
 		{"wbe", `pods "wbe" is not in the record in namespace shop at any moment`, 0},
-		// The stream events are read to find the progress around the end, with the object, and twice to
-		// find where its history begins: the first time from the last snapshot on, which lacks its start.
+		// The stream events are read to find the progress around the end, and with the object. They are
+		// read twice to find where its history begins, because the scope has no start.
 		{"web", `pods "web" did not exist in namespace shop at `, 1 + 1 + 2 + 4*streamEvents},
 	} {
 		wanted, err := history.NewSelection([]string{"pods", c.name}, "shop", "", "")
