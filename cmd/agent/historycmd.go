@@ -41,10 +41,10 @@ is a manager; * and ? are allowed. Deletions have no manager. --changed spec: th
 added, changed or removed. --no-status: not those in which only status differs. Standard error says how many versions
 are hidden, and by which flag; JSON has it as hidden. Gaps are always shown.
 
---with-events also shows the Events of Kubernetes about the objects and about what they own, as far as the agent
-captured them: of a Deployment those of its ReplicaSets and Pods, by the ownerReferences of that time. An Event that
-happens again is shown again, with its count. That the API server deletes it after an hour is not shown. Filters hide
-no Events. JSON has them as events. If some may be missing, the answer is not exact, and says why.
+--with-events also shows the Events of Kubernetes about the objects and about what they own, if the agent captured them.
+A Deployment has those of its ReplicaSets and Pods, by the ownerReferences of that time. An Event that happens again is
+shown again, with its count. That the API server deletes it after an hour is not shown. Filters hide no Events. JSON has
+them as events. If some may be missing, the answer is not exact, and says why.
 
 ` + momentHelp + `
 

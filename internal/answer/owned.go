@@ -175,7 +175,7 @@ func (o *ownership) place(cluster consume.ClusterKey, r *reference, at time.Time
 			if below.isRoot {
 				return object, owned
 			}
-			if below.owners == nil { // the record has no content of it
+			if below.owners == nil { // the record lacks its content
 				where = unplaced
 			}
 			for _, owner := range below.ownersAt(at) {
@@ -272,8 +272,7 @@ func dependents(r *history.Resource) (resources []history.Resource, ok bool) {
 }
 
 // owners reads who owns which objects, as far as that leads to the objects of the question. It also
-// returns the namespaces of the objects of the question and of what they own; nil: they are those of
-// the question.
+// returns the namespaces that have the Events about these; nil: the namespaces of the question.
 func (q *Question) owners(ctx context.Context, s *Span) (*ownership, []string, error) {
 	namespaces, err := q.namespaces(ctx, s)
 	if err != nil {
