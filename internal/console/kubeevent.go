@@ -127,7 +127,7 @@ func (p *Printer) message(text string) {
 
 // wrapped returns the beginning of a text that fits into columns, to the end of a word if possible.
 func wrapped(text string, columns int) string {
-	fits := strings.TrimSuffix(cut(text, columns+1), ellipsis)
+	fits := strings.TrimSuffix(cut(text, columns), ellipsis)
 	if len(fits) == 0 { // a character that is wider
 		return text
 	}

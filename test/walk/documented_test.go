@@ -77,7 +77,12 @@ type shown struct{ line, output string }
 func commandsOf(page string) []shown {
 	var found []shown
 	for _, block := range codeBlock.FindAllStringSubmatch(page, -1) {
-		text := joined.ReplaceAllStringFunc(block[2], func(s string) string { return strings.Trim(s[:1], `\`) + " " })
+		text := joined.ReplaceAllStringFunc(block[2], func(s string) string {
+			if s[0] == '|' && block[1] == "console" { // of an output
+				return s
+			}
+			return strings.Trim(s[:1], `\`) + " "
+		})
 		for line := range strings.Lines(text) {
 			command, prompt := strings.CutPrefix(strings.TrimSpace(line), "$ ")
 			switch {

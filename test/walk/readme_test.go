@@ -20,7 +20,7 @@ import (
 const root = "../.."
 
 // withEvents is the command of the quickstart that replaces `kubecdc run`.
-const withEvents = "bin/kubecdc run --set 'watch[0].except=[leases.coordination.k8s.io]'"
+const withEvents = `bin/kubecdc run --set 'watch=[{resources: ["*"], except: [leases.coordination.k8s.io]}]'`
 
 // TestREADME runs each command of README and docs/start.
 func TestREADME(t *testing.T) {
