@@ -26,8 +26,8 @@ func showEvent(t *testing.T, width int, view console.View, e console.KubernetesE
 	return b.String()
 }
 
-// At a terminal, the message of an Event is whole below its line, in lines that fit. What would harm
-// the terminal is escaped.
+// At a terminal, the message of an Event is whole below its line, in lines that fit. Control characters
+// are escaped.
 func TestMessageOfAnEvent(t *testing.T) {
 	at := time.Date(2026, 11, 20, 14, 5, 0, 0, time.UTC)
 	const message = "0/3 nodes are available: 3 Insufficient memory.\n\x1b[2Jpreemption: ｎｏ ｖｉｃｔｉｍｓ ｆｏｕｎｄ for incoming pod " +

@@ -70,6 +70,7 @@ func TestEventsBesideVersionsInATopic(t *testing.T) {
 		{"deploy/web", "--since", at("14:03:00"), "--until", at("14:11:30")},
 		{"deploy", "-l", "app=web", "--since", at("14:03:00"), "--until", at("14:11:30")},
 		{"deploy/web", "-n", "shop", "--until", at("14:11:30")},
+		{"deploy/web", "-n", "shop", "--until", at("14:11:30"), "--cluster", "prod"},
 	} {
 		want, got := ask("file:"+file, args...), ask("kafka://"+c.Inside()[0]+"/"+topic, args...)
 		if !strings.Contains(want, "Readiness probe failed: HTTP") {
