@@ -46,7 +46,7 @@ var runElsewhere = regexp.MustCompile(`^(README\.md|docs/start/.*|docs/guides/co
 
 // endless are the commands that run until they are interrupted, and the output that shows that they work.
 var endless = []struct{ command, shows *regexp.Regexp }{
-	{regexp.MustCompile(`kubecdc run\b`), regexp.MustCompile(`first snapshot complete`)},
+	{regexp.MustCompile(`kubecdc run\b`), regexp.MustCompile(`first snapshot complete|resumed where the last run ended`)},
 	{regexp.MustCompile(`kubecdc serve\b`), regexp.MustCompile(`serving at https://`)},
 	{regexp.MustCompile(`kubecdc relay( (--|slack)|$)`), regexp.MustCompile(`"msg":"(relay starts|kubecdc relays)"`)},
 	{regexp.MustCompile(`kubecdc status --watch`), regexp.MustCompile(`deployments\.apps`)},

@@ -94,7 +94,7 @@ func TestREADME(t *testing.T) {
 		withEvents: func(line string) {
 			s.end("bin/kubecdc run")
 			s.start(line)
-			s.shows(line, `first snapshot complete`)
+			s.shows(line, `resumed where the last run ended`)
 		},
 		"bin/kubecdc history deploy -A --with-events --since 1h": func(line string) {
 			s.has(line, s.shell(line), "shop/web", "Event ", "SuccessfulCreate", "ScalingReplicaSet", "by deployment-controller")
