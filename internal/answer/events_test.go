@@ -604,3 +604,29 @@ func owns(root, object string, owners map[string][]string, seen map[string]bool)
 	seen[object] = true
 	return slices.ContainsFunc(owners[object], func(owner string) bool { return owns(root, owner, owners, seen) })
 }
+
+// Events that are captured only since a time in the span are shown, and the answer is not exact.
+func TestEventsCapturedLater(t *testing.T) {
+	r := newRecorder(workloads[:4]...)
+	web(r)
+	r.pass(5)
+	for _, kind := range []string{"snapshot.started", "snapshot.completed"} {
+		r.stream(kind, "events", members{"snapshot": "s-events", "objects": 0, "resourceVersion": "107", "writer": "w", "run": "0-1795183199000"})
+	}
+	r.version = 107
+	r.scopes = workloads
+	r.event("c", "Pod web-1-a", "Failed")
+	r.pass(7)
+	path := r.path(t)
+	for minute, wantErr := range map[int]error{2: answer.ErrNotExact, 7: nil} {
+		since := timeline.At(time.Date(2026, 11, 20, 14, minute, 0, 0, time.UTC))
+		stdout, stderr, err := askEvents(t, path, printer.Table, "shop", "", &since, "deploy/web")
+		if !errors.Is(err, wantErr) || strings.Contains(stdout, "Failed") != (minute == 2) {
+			t.Errorf("since minute %d: %v\n%s%s", minute, err, stdout, stderr)
+		}
+		isSaid := strings.Contains(stderr, "events: unknown: the record begins later, at 2026-11-20T14:05:30Z")
+		if isSaid != (minute == 2) {
+			t.Errorf("since minute %d: %s", minute, stderr)
+		}
+	}
+}
