@@ -28,12 +28,19 @@ type shared struct {
 
 func startShared(t *testing.T) *shared {
 	t.Helper()
+	_, lines := recorded(t)
+	return shareRecord(t, lines)
+}
+
+// shareRecord starts a server that several teams share, with a record, and one of another namespace that
+// is like it.
+func shareRecord(t *testing.T, lines []string) *shared {
+	t.Helper()
 	address := startJetStream(t, &server.Options{Users: []*server.User{
 		{Username: "admin", Password: "secret"},
 		{Username: "shop", Password: "secret", Permissions: publishtest.GuidePermissions(t, "a confined reader")},
 		{Username: "relay", Password: "secret", Permissions: publishtest.GuidePermissions(t, "a confined relay")},
 	}})
-	_, lines := recorded(t)
 	for _, line := range lines {
 		if !strings.Contains(line, `"namespace":"shop"`) {
 			continue
@@ -93,6 +100,26 @@ func TestConfinedUserReadsItsNamespace(t *testing.T) {
 		if diff := gocmp.Diff(want, got); diff != "" || want.Out == "" && want.Code == exitOK {
 			t.Errorf("%v: -whole +confined\n%s", command, diff)
 		}
+	}
+}
+
+// The same for Events beside versions. Without a namespace, nothing is certain.
+func TestConfinedUserReadsItsEvents(t *testing.T) {
+	t.Parallel()
+	_, lines := rollout(t)
+	s := shareRecord(t, lines)
+	confined, whole := s.file(t, "shop"), "nats://admin:secret@"+s.address
+	command := []string{"history", "deploy/web", "-n", "shop", "--with-events", "--exact", "--until", "2026-11-20T14:11:30Z", "-o", "json"}
+	for _, since := range []string{"2026-11-20T14:00:30Z", "2026-11-20T14:05:30Z"} {
+		args := append(command, "--since", since)
+		want, got := answerOf(t, append(args, "--bus", whole)...), answerOf(t, append(args, "--config", confined)...)
+		if diff := gocmp.Diff(want, got); diff != "" || want.Code != exitOK || !strings.Contains(want.Out, "BackOff") {
+			t.Errorf("%v: -whole +confined\n%s\n%+v", args, diff, want)
+		}
+	}
+	got := answerOf(t, "history", "deploy/web", "--with-events", "--exact", "--until", "2026-11-20T14:11:30Z", "--config", confined)
+	if got.Code != exitNotExact || !strings.Contains(got.Out, "BackOff") || !strings.Contains(got.Err, whatIsRead) {
+		t.Errorf("without a namespace: %+v", got)
 	}
 }
 

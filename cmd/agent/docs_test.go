@@ -26,7 +26,8 @@ func TestCommandsOfTheDocumentation(t *testing.T) {
 		for _, m := range shownCommand.FindAllStringSubmatch(line, -1) {
 			var args []string
 			for _, arg := range argument.FindAllString(m[1], -1) {
-				if !strings.ContainsAny(arg, "[…") { // what may be left out
+				isOptional := strings.HasPrefix(arg, "[") || strings.Contains(arg, "…") // what may be left out
+				if !isOptional {
 					args = append(args, strings.Trim(arg, `"'`))
 				}
 			}

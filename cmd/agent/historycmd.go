@@ -18,6 +18,7 @@ type historyFlags struct {
 	since, until, field string
 	by, ops, changed    []string
 	noStatus            bool
+	withEvents          bool
 }
 
 func newHistoryCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -40,6 +41,11 @@ is a manager; * and ? are allowed. Deletions have no manager. --changed spec: th
 added, changed or removed. --no-status: not those in which only status differs. Standard error says how many versions
 are hidden, and by which flag; JSON has it as hidden. Gaps are always shown.
 
+--with-events also shows the Events of Kubernetes about the objects and about what they own, if the agent captured them.
+A Deployment has those of its ReplicaSets and Pods, by the ownerReferences of that time. An Event that happens again is
+shown again, with its count. That the API server deletes it after an hour is not shown. Filters hide no Events. JSON has
+them as events. If some may be missing, the answer is not exact, and says why.
+
 ` + momentHelp + `
 
 ` + resourceHelp + `
@@ -55,6 +61,7 @@ also that of its beginning; gaps inside it are listed.`,
   kubecdc history deploy,cm,secrets -n shop --since 14:00 --until 14:10
   kubecdc history all -n shop --by 'helm,kubectl*' --no-status --since yesterday -o table
   kubecdc history pods -n shop --changed spec,metadata.labels --op created,updated
+  kubecdc history deploy/web -n shop --with-events --since 1h
   kubecdc history cm/settings -n shop --since 24h -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -76,6 +83,7 @@ also that of its beginning; gaps inside it are listed.`,
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(console.Ops(), ", ")+"; or c, u, d, r, e, l")
 	fl.StringSliceVar(&f.changed, "changed", nil, "only versions in which a value at one of these `paths`, or in it, changed")
 	fl.BoolVar(&f.noStatus, "no-status", false, "no versions in which only status differs")
+	fl.BoolVar(&f.withEvents, "with-events", false, "also the Events of Kubernetes about the objects and about what they own")
 	f.add(cmd, changeFormats())
 	completeWords(cmd, "op", console.Ops()...)
 	completeWords(cmd, "since", "10m", "1h", "24h")
@@ -85,7 +93,7 @@ also that of its beginning; gaps inside it are listed.`,
 
 // span parses the flags that select versions.
 func (f *historyFlags) span(stderr io.Writer) (*answer.Span, error) {
-	var s answer.Span
+	s := answer.Span{Events: f.withEvents}
 	var err error
 	if s.Filters, err = f.filters(); err != nil {
 		return nil, usageError{err}

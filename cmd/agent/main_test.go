@@ -39,11 +39,16 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script", RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", os.Getenv("GORACE"))
-			record, err := os.ReadFile("testdata/record.jsonl") // for the commands that read the past
-			if err != nil {
-				return err
+			for _, name := range []string{"record.jsonl", "rollout.jsonl"} { // for the commands that read the past
+				record, err := os.ReadFile(filepath.Join("testdata", name))
+				if err != nil {
+					return err
+				}
+				if err := os.WriteFile(filepath.Join(e.WorkDir, name), record, 0o600); err != nil {
+					return err
+				}
 			}
-			return os.WriteFile(filepath.Join(e.WorkDir, "record.jsonl"), record, 0o600)
+			return nil
 		},
 	})
 }

@@ -21,12 +21,13 @@ import (
 type Span struct {
 	Since *timeline.Moment // nil for the beginning of the record
 	Until timeline.Moment
+	// Events shows the Kubernetes Events about the objects, and about what they own.
+	Events bool
 	Filters
 }
 
 // History prints the versions of objects while it reads them.
 func (q *Question) History(ctx context.Context, s *Span) error {
-	q.streams = q.Stdout.Interactive
 	if s.Since != nil {
 		q.Record.Since = s.Since.Time()
 	}
@@ -41,10 +42,18 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 		o.View = console.Diff
 	}
 	h.printer = console.New(q.Stdout, o)
+	asked := q.Wanted
+	if s.Events {
+		var err error
+		if h.events, asked, err = q.planEvents(ctx, s); err != nil {
+			return err
+		}
+	}
+	q.streams = q.Stdout.Interactive
 	var scopes []certainty.Scope
 	var reading *history.Reading
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
-		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, s.Since, s.Until, h.take)
+		scopes, reading, err = q.Record.Versions(ctx, asked, s.Since, s.Until, h.take)
 		return err
 	}); err != nil {
 		return err
@@ -54,8 +63,8 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 			return err
 		}
 	}
-	sure := assess(s.Until, scopes, reading)
-	if err := q.known(ctx, &sure, h.versions); err != nil {
+	sure, err := h.assess(ctx, scopes, reading)
+	if err != nil {
 		return err
 	}
 	var begin assessment
@@ -73,6 +82,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	q.say(&sure)
 	h.sayGaps()
 	h.sayHidden()
+	h.sayEvents(&sure)
 	if len(h.clusters) > 1 {
 		fmt.Fprintf(q.Stderr, "These are versions of several clusters (lines without a cluster: %s); %s selects one of: %s\n",
 			h.clusters.label(h.first), h.clusters.flags("cluster"), strings.Join(h.clusters.labels(), ", "))
@@ -94,6 +104,27 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	return q.judge(&sure)
 }
 
+// assess returns how certain the answer is. It returns an error if the record has none of the
+// requested resources.
+func (h *historian) assess(ctx context.Context, scopes []certainty.Scope, reading *history.Reading) (assessment, error) {
+	sure := assess(h.Until, scopes, reading)
+	if h.events == nil {
+		err := h.q.known(ctx, &sure, h.versions)
+		return sure, err
+	}
+	isAsked := func(s certainty.Scope) bool { return h.q.Wanted.Resources == nil || h.q.Wanted.Has(s.Resource) }
+	others := slices.DeleteFunc(slices.Clone(scopes), func(s certainty.Scope) bool { return !isAsked(s) })
+	without := assess(h.Until, others, reading)
+	if err := h.q.known(ctx, &without, h.versions); err != nil {
+		return sure, err
+	}
+	for _, missing := range without.Scopes[len(others):] {
+		sure.AddScope(missing)
+	}
+	h.assessEvents(&sure)
+	return sure, nil
+}
+
 // historian prints versions while they are read.
 type historian struct {
 	*Span
@@ -104,12 +135,14 @@ type historian struct {
 	named   map[string]bool               // the objects printed so far, with -o name
 	gaps    []gap
 	hidden  hidden
-	paths   sought // that the flags name
+	paths   sought      // that the flags name
+	events  *happenings // nil: they are not asked for
 
 	clusters Clusters           // of the versions so far
 	first    consume.ClusterKey // the first of them: lines name no cluster as long as there is no other
 
 	versions, shown int // all versions, and those printed
+	documents       int // of YAML
 }
 
 // objectKey identifies an object. Those of two resources, or of two clusters, may have the same
@@ -169,6 +202,9 @@ func (h *historian) take(v *timeline.Version, e *consume.Event) error {
 	if v == nil {
 		return h.takeGap(e, in)
 	}
+	if h.events != nil && isOfEvents(v.Resource) {
+		return h.takeEvent(v, e, in)
+	}
 	h.versions++
 	h.meet(e)
 	key := objectKey{v.ClusterKey(), v.Resource, v.UID}
@@ -223,6 +259,9 @@ func (h *historian) takeGap(e *consume.Event, in bool) error {
 		return nil
 	}
 	h.meet(e)
+	if h.events != nil && isOfEvents(e.GroupResource()) && e.Stream.Reason != consume.ReasonContentChanged {
+		h.events.gaps = append(h.events.gaps, e)
+	}
 	h.gaps = append(h.gaps, gap{e.Time, e.Cluster, e.ClusterUID, e.Scope, e.Stream})
 	if h.q.Format.Name == printer.JSON || h.gapsApart() {
 		return nil
@@ -307,16 +346,23 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 
 // document prints a version as a YAML document, after a comment that identifies it.
 func (h *historian) document(v *timeline.Version, e *consume.Event, after json.RawMessage) error {
+	head := fmt.Sprintf("%s %s %s rv:%s by %s", opWord(v.Op), v.Resource, console.Printable(objectName(v)), v.ResourceVersion, managers(v))
+	return h.yamlDocument(v, e, head, after)
+}
+
+// yamlDocument prints a YAML document, after a comment that begins with the time and says of which
+// cluster it is, if there are several.
+func (h *historian) yamlDocument(v *timeline.Version, e *consume.Event, head string, after json.RawMessage) error {
 	var b bytes.Buffer
-	if h.shown > 1 {
+	h.documents++
+	if h.documents > 1 {
 		b.WriteString("---\n")
 	}
 	of := ""
 	if cluster := h.clusterOf(e); cluster != "" {
 		of = " in " + console.Printable(cluster)
 	}
-	fmt.Fprintf(&b, "# %s %s %s %s rv:%s by %s%s\n", v.Time.Local().Format(time.RFC3339), opWord(v.Op), v.Resource, console.Printable(objectName(v)),
-		v.ResourceVersion, managers(v), of)
+	fmt.Fprintf(&b, "# %s %s%s\n", v.Time.Local().Format(time.RFC3339), head, of)
 	if after != nil {
 		text, err := printer.ToYAML(after)
 		if err != nil {
@@ -334,10 +380,11 @@ func (h *historian) close(c *assessment) error {
 		return h.printer.Finish()
 	}
 	raw, err := json.Marshal(struct {
-		Gaps    []gap       `json:"gaps"`
-		Hidden  *hidden     `json:"hidden,omitempty"`
-		Kubecdc *assessment `json:"kubecdc"`
-	}{append([]gap{}, h.gaps...), h.hiddenByFilters(), c})
+		Gaps    []gap         `json:"gaps"`
+		Events  *[]*happening `json:"events,omitempty"`
+		Hidden  *hidden       `json:"hidden,omitempty"`
+		Kubecdc *assessment   `json:"kubecdc"`
+	}{append([]gap{}, h.gaps...), h.listEvents(), h.hiddenByFilters(), c})
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,18 @@ const (
 	EtcdNotKnown Kind = "etcd-not-known"
 	// NotPermitted: the reader does not have all of the objects that are asked for.
 	NotPermitted Kind = "not-permitted"
+
+	// The next four are about the Kubernetes Events of a span, which have to be complete.
+
+	// Selected: only Events that match selectors are captured, or were at some time in the span.
+	Selected Kind = "selected"
+	// Withheld: filters withheld Records versions of Events, in the span or before it.
+	Withheld Kind = "withheld"
+	// Unplaced: Records Events are about objects that the record does not have. Their owners are not
+	// known.
+	Unplaced Kind = "unplaced"
+	// CapturedUntil: Events were captured until From, which is before the end of the span.
+	CapturedUntil Kind = "captured-until"
 )
 
 // Level returns the level that a cause of the kind allows at best.
@@ -63,7 +75,7 @@ func (k Kind) Level() Level {
 	switch k {
 	case Interrupted:
 		return Late
-	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable:
+	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable, Selected, Withheld, Unplaced:
 		return Uncertain
 	}
 	return Unknown
@@ -72,7 +84,8 @@ func (k Kind) Level() Level {
 // isFixed reports whether later events of the record change nothing about a cause of the kind.
 func (k Kind) isFixed() bool {
 	switch k {
-	case BeforeRecord, NotRead, FormerRelease, EndedByOperator, OtherEtcd, NotPermitted, Unreadable, DeadLetter:
+	case BeforeRecord, NotRead, FormerRelease, EndedByOperator, OtherEtcd, NotPermitted, Unreadable, DeadLetter,
+		Selected, Withheld, Unplaced, CapturedUntil:
 		return true
 	}
 	return false
@@ -152,6 +165,15 @@ func (c *Cause) words() string {
 		return "it is not known yet whether its resourceVersions are of the same etcd: use a time"
 	case NotPermitted:
 		return "the reader does not have all of its objects"
+	case Selected:
+		return "only Events of a selection are captured, or were for a time: others may be missing"
+	case Withheld:
+		return "filters withheld versions of Events, which may be missing: " + terminal.Count(c.Records)
+	case Unplaced:
+		return "the record does not have the objects of some Events, which may be about what you ask for: " +
+			terminal.Count(c.Records)
+	case CapturedUntil:
+		return "Events were captured until " + from + ", and not after it"
 	case NoSnapshot:
 	}
 	return "the record has no complete snapshot of the resource by then: " +

@@ -30,6 +30,10 @@ var kinds = map[certainty.Kind]certainty.Level{
 	certainty.OtherEtcd:       certainty.Unknown,
 	certainty.EtcdNotKnown:    certainty.Unknown,
 	certainty.NotPermitted:    certainty.Unknown,
+	certainty.Selected:        certainty.Uncertain,
+	certainty.Withheld:        certainty.Uncertain,
+	certainty.Unplaced:        certainty.Uncertain,
+	certainty.CapturedUntil:   certainty.Unknown,
 }
 
 func rv(version string) certainty.Bound { return certainty.Bound{ResourceVersion: version} }

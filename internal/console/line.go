@@ -140,8 +140,10 @@ func (p *Printer) cell(style terminal.Style, text string, columns *int, share in
 
 // tail ends the line with a text and the authors of the change. The authors get the columns that the text leaves, or a
 // third of the room if the text is cut anyway. They are omitted if they would get fewer than leastWho columns.
-func (p *Printer) tail(text []byte, by []consume.Change) {
-	who := p.who(by)
+func (p *Printer) tail(text []byte, by []consume.Change) { p.tailBy(text, p.who(by)) }
+
+// tailBy is tail with the text about the authors.
+func (p *Printer) tailBy(text []byte, who string) {
 	room := p.room()
 	n := width(text)
 	if n > 0 && who != "" && n+2+width(who) > room {

@@ -112,12 +112,17 @@ func (p *Printer) Print(e *consume.Event) error {
 	if err != nil {
 		return fmt.Errorf("show %s: %w", e.ID, err)
 	}
+	return p.write()
+}
+
+// write writes the text of one event.
+func (p *Printer) write() error {
 	if len(p.buf) > p.w.Available() { // do not divide a character
 		if err := p.w.Flush(); err != nil {
 			return err
 		}
 	}
-	_, err = p.w.Write(p.buf)
+	_, err := p.w.Write(p.buf)
 	return err
 }
 

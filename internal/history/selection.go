@@ -30,6 +30,7 @@ type Selection struct {
 type Resource struct {
 	Group, Plural string
 	Names         []string // patterns; nil: all
+	Namespaces    []string // names; nil: that of the Selection
 	Word          string   // the user's word for it, which may name resources of several groups
 
 	custom bool // the record has its CRD
@@ -135,6 +136,12 @@ func (s *Selection) objects() []consume.Objects {
 	for _, r := range s.Resources {
 		o := whole
 		o.Groups, o.Resource = []string{r.Group}, r.Plural
+		if r.Namespaces != nil {
+			for _, o.Namespace = range r.Namespaces {
+				out = append(out, o)
+			}
+			continue
+		}
 		if r.Names == nil || slices.ContainsFunc(r.Names, func(name string) bool { return literal(name) == "" }) {
 			out = append(out, o)
 			continue
@@ -171,7 +178,15 @@ func (s *Selection) Takes(e *consume.Event) bool {
 // Asks reports whether a scope of a resource ("deployments.apps") may have an object of the selection. scope is "" for scopes that are not
 // known.
 func (s *Selection) Asks(resource, scope string) bool {
-	return (len(s.Resources) == 0 || s.Has(resource)) && (literal(s.Namespace) == "" || consume.ScopeCovers(scope, s.Namespace))
+	covered := literal(s.Namespace) == "" || consume.ScopeCovers(scope, s.Namespace)
+	return len(s.Resources) == 0 && covered || slices.ContainsFunc(s.Resources, func(r Resource) bool {
+		if r.Namespaces == nil {
+			return covered && r.String() == resource
+		}
+		return r.String() == resource && slices.ContainsFunc(r.Namespaces, func(namespace string) bool {
+			return consume.ScopeCovers(scope, namespace)
+		})
+	})
 }
 
 // takesCluster reports whether an event is of a cluster of the selection.
@@ -181,12 +196,23 @@ func (s *Selection) takesCluster(e *consume.Event) bool {
 
 // TakesObject reports whether an object of a resource ("deployments.apps") is in the selection, ignoring labels.
 func (s *Selection) TakesObject(groupResource, namespace, name string) bool {
-	if s.Namespace != "" && !match(s.Namespace, namespace) {
-		return false
-	}
-	return len(s.Resources) == 0 || slices.ContainsFunc(s.Resources, func(r Resource) bool {
+	isIn := s.Namespace == "" || match(s.Namespace, namespace)
+	return len(s.Resources) == 0 && isIn || slices.ContainsFunc(s.Resources, func(r Resource) bool {
+		if r.Namespaces == nil && !isIn || r.Namespaces != nil && !slices.Contains(r.Namespaces, namespace) {
+			return false
+		}
 		return r.String() == groupResource && (r.Names == nil || slices.ContainsFunc(r.Names, func(p string) bool { return match(p, name) }))
 	})
+}
+
+// IsCustom reports whether the record has the CRD of the resource.
+func (r *Resource) IsCustom() bool { return r.custom }
+
+// Adding returns a copy of the selection that also has other resources.
+func (s *Selection) Adding(resources ...Resource) *Selection {
+	out := *s
+	out.Resources = slices.Concat(s.Resources, resources)
+	return &out
 }
 
 // LiteralNamespace returns the only namespace of the selection, "" if there may be several.

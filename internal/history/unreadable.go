@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/certainty"
@@ -108,8 +109,14 @@ func (s *Selection) MayTake(about consume.About) bool {
 		return false
 	case about.Namespace == "":
 		return true
-	case s.Namespace != "" && !match(s.Namespace, namespaceOf(about)):
+	case !s.mayBeIn(namespaceOf(about)):
 		return false
 	}
 	return about.Resource == "" || about.Name == "" || s.TakesObject(about.Resource, namespaceOf(about), about.Name)
+}
+
+// mayBeIn reports whether the selection may have objects in a namespace.
+func (s *Selection) mayBeIn(namespace string) bool {
+	isElsewhere := func(r Resource) bool { return slices.Contains(r.Namespaces, namespace) }
+	return s.Namespace == "" || match(s.Namespace, namespace) || slices.ContainsFunc(s.Resources, isElsewhere)
 }

@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -60,22 +61,21 @@ func putLines(t *testing.T, c *kafka.Cluster, topic string, partitions int, key 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Data == nil {
-			put("prod/"+e.Scope+"/0", line, true)
-			continue
-		}
-		group, namespace := e.Group(), e.Namespace
-		if group == "" {
-			group = "core"
-		}
-		if namespace == "" {
-			namespace = "_"
-		}
-		put(strings.Join([]string{"prod", group, e.Resource, namespace, e.Name}, "/"), line, false)
+		key, everywhere := keyOf(e)
+		put(key, line, everywhere)
 	}
 	for p, batch := range batches {
 		putMessages(t, c, topic, p, batch...)
 	}
+}
+
+// keyOf returns the key of an event, and whether it goes to all partitions.
+func keyOf(e *consume.Event) (key string, everywhere bool) {
+	if e.Data == nil {
+		return "prod/" + e.Scope + "/0", true
+	}
+	group, namespace := cmp.Or(e.Group(), "core"), cmp.Or(e.Namespace, "_")
+	return strings.Join([]string{"prod", group, e.Resource, namespace, e.Name}, "/"), false
 }
 
 // A record that cannot be read lowers the answers about what its key names, and no others, although

@@ -46,7 +46,7 @@ var runElsewhere = regexp.MustCompile(`^(README\.md|docs/start/.*|docs/guides/co
 
 // endless are the commands that run until they are interrupted, and the output that shows that they work.
 var endless = []struct{ command, shows *regexp.Regexp }{
-	{regexp.MustCompile(`kubecdc run\b`), regexp.MustCompile(`first snapshot complete`)},
+	{regexp.MustCompile(`kubecdc run\b`), regexp.MustCompile(`first snapshot complete|resumed where the last run ended`)},
 	{regexp.MustCompile(`kubecdc serve\b`), regexp.MustCompile(`serving at https://`)},
 	{regexp.MustCompile(`kubecdc relay( (--|slack)|$)`), regexp.MustCompile(`"msg":"(relay starts|kubecdc relays)"`)},
 	{regexp.MustCompile(`kubecdc status --watch`), regexp.MustCompile(`deployments\.apps`)},
@@ -58,7 +58,9 @@ var (
 	ends       = regexp.MustCompile(`kubecdc tail .*(--no-follow|--bus file:)`)
 	asksRecord = regexp.MustCompile(`kubecdc (at|blame|diff|get|history|replay|serve)\b`)
 	namesBus   = regexp.MustCompile(` --bus `)
-	timeOfDay  = regexp.MustCompile(`([^y] )(\d\d:\d\d)\b`)
+	timeOfDay  = regexp.MustCompile(`([^y\d] )(\d\d:\d\d)\b`)
+	ofRollout  = regexp.MustCompile(`--with-events|cm/app\b|pvc/data\b`) // the record rollout.jsonl has what the page shows
+	fails      = regexp.MustCompile(`(?m)^kubecdc: --`)
 	relayName  = regexp.MustCompile(`--name (deploys|audit)\b`)
 	podOfAgent = regexp.MustCompile(`\b(POD|LEADER|STANDBY)\b`)
 	scaled     = regexp.MustCompile(`scale deploy/kubecdc --replicas=(\d)`)
@@ -75,7 +77,12 @@ type shown struct{ line, output string }
 func commandsOf(page string) []shown {
 	var found []shown
 	for _, block := range codeBlock.FindAllStringSubmatch(page, -1) {
-		text := joined.ReplaceAllStringFunc(block[2], func(s string) string { return strings.Trim(s[:1], `\`) + " " })
+		text := joined.ReplaceAllStringFunc(block[2], func(s string) string {
+			if s[0] == '|' && block[1] == "console" { // of an output
+				return s
+			}
+			return strings.Trim(s[:1], `\`) + " "
+		})
 		for line := range strings.Lines(text) {
 			command, prompt := strings.CutPrefix(strings.TrimSpace(line), "$ ")
 			switch {
@@ -250,12 +257,13 @@ func newWorld(t *testing.T) *world {
 	alone := fmt.Sprintf(agentConfig, live, "127.0.0.1:0")
 	record := strings.ReplaceAll(read(t, "cmd/agent/testdata/record.jsonl"), "2026-11-20", w.day)
 	w.files = map[string]string{
-		"kubecdc.yaml": fmt.Sprintf(agentConfig, live, address) + clustered,
-		"alone.yaml":   alone,
-		"relays.yaml":  alone + fmt.Sprintf(relays, webhook, hooks.URL),
-		"record.jsonl": record,
-		"events.jsonl": withLikenesses(record),
-		"user.creds":   "", "ca.crt": "", "tls.crt": "", "tls.key": "",
+		"kubecdc.yaml":  fmt.Sprintf(agentConfig, live, address) + clustered,
+		"alone.yaml":    alone,
+		"relays.yaml":   alone + fmt.Sprintf(relays, webhook, hooks.URL),
+		"record.jsonl":  record,
+		"rollout.jsonl": strings.ReplaceAll(read(t, "cmd/agent/testdata/rollout.jsonl"), "2026-11-20", w.day),
+		"events.jsonl":  withLikenesses(record),
+		"user.creds":    "", "ca.crt": "", "tls.crt": "", "tls.key": "",
 	}
 	w.names = strings.NewReplacer(
 		"nats://127.0.0.1:4222", live, "nats://nats.example:4222", live, "nats://staging:4222", staging,
@@ -375,6 +383,9 @@ func (w *world) typed(page, line string) string {
 	record := "events.jsonl"
 	if strings.HasPrefix(page, "docs/guides/time-travel") || strings.HasPrefix(page, "docs/guides/audit-and") {
 		record = "record.jsonl" // the pages show outputs for this record
+		if ofRollout.MatchString(line) {
+			record = "rollout.jsonl"
+		}
 	}
 	switch {
 	case asksRecord.MatchString(line) && !namesBus.MatchString(line):
@@ -417,7 +428,7 @@ func (w *world) run(page string, c shown) {
 		line = "set +o pipefail\n" + line + " || [[ $? == 1 ]]" // 1: there are differences
 	}
 	out, err := w.try("fpath=(. " + w.home + ")\n" + line)
-	if err != nil {
+	if (err != nil) != fails.MatchString(c.output) {
 		w.t.Errorf("%s: $ %s\n%s%v", page, c.line, out, err)
 	}
 	if m := scaled.FindStringSubmatch(line); m != nil {
@@ -435,7 +446,7 @@ func (w *world) compare(c shown, out string) {
 		return strings.TrimSpace(timing.ReplaceAllString(strings.ReplaceAll(text, w.day, "2026-11-20"), ""))
 	}
 	rest := plain(out)
-	for i, part := range strings.Split(plain(c.output), "...\n") {
+	for i, part := range strings.Split(plain(c.output)+"\n", "...\n") {
 		at := strings.Index(rest, strings.TrimSpace(part))
 		if at < 0 || i == 0 && at > 0 {
 			w.t.Errorf("$ %s\nthe page shows:\n%s\nit prints:\n%s", c.line, c.output, out)

@@ -19,6 +19,9 @@ import (
 
 const root = "../.."
 
+// withEvents is the command of the quickstart that replaces `kubecdc run`.
+const withEvents = `bin/kubecdc run --set 'watch=[{resources: ["*"], except: [leases.coordination.k8s.io]}]'`
+
 // TestREADME runs each command of README and docs/start.
 func TestREADME(t *testing.T) {
 	if testing.Short() {
@@ -87,6 +90,14 @@ func TestREADME(t *testing.T) {
 			s.shell("kubectl scale deployment web -n shop --replicas=4")
 			s.shows(line, `"type":"dev.kubecdc.object.created"`)
 			s.end(line)
+		},
+		withEvents: func(line string) {
+			s.end("bin/kubecdc run")
+			s.start(line)
+			s.shows(line, `resumed where the last run ended`)
+		},
+		"bin/kubecdc history deploy -A --with-events --since 1h": func(line string) {
+			s.has(line, s.shell(line), "shop/web", "Event ", "SuccessfulCreate", "ScalingReplicaSet", "by deployment-controller")
 		},
 		"bin/kubecdc checkpoint show": func(line string) {
 			s.has(line, s.shell(line), "deployments.apps", "checkpoint")
@@ -203,7 +214,7 @@ func TestREADME(t *testing.T) {
 	}
 	s.shell("bin/kubecdc config check example.yaml")
 	s.end("bin/kubecdc run --config kubecdc.yaml")
-	s.end("bin/kubecdc run")
+	s.end(withEvents)
 }
 
 // TestREADMEIsShort limits README.md to 120 lines.
