@@ -128,7 +128,7 @@ func (s *spread) write(ctx context.Context, n int) error {
 // written.
 func (s *spread) kill(t *testing.T) {
 	t.Helper()
-	from := s.quiet.lastWrite()
+	from := s.quiet.lastClaimed(time.Now())
 	busy := slices.DeleteFunc(slices.Clone(s.topics), func(p *topic) bool { return p == s.quiet })
 	(&trial{}).absent(t, "killed", lastClaim, busy, func() {
 		s.agent.Crash()
@@ -163,11 +163,17 @@ func (s *spread) askSpread(t *testing.T) (replies []*reply) {
 	return replies
 }
 
-// lastWrite returns when the topic was written last.
-func (p *topic) lastWrite() time.Time {
+// lastClaimed returns the time of the last write that progress in the topic includes for sure, if the
+// agent is killed at a time.
+func (p *topic) lastClaimed(killed time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.wrote[len(p.wrote)-1]
+	for _, w := range slices.Backward(p.wrote) {
+		if killed.Sub(w) > settles {
+			return w
+		}
+	}
+	return p.wrote[0]
 }
 
 // isSettled reports whether the topic was written after a time, and progress about that is in the
