@@ -93,9 +93,10 @@ func ownedBy(t *testing.T, p *world.Plane, namespace, uid string) map[string]boo
 	return owned
 }
 
-// TestEventsInThePast asks for the Events of a Deployment and of what it owns. Controllers make some of
-// them, the test the others, in both API groups. The evidence is the API server's LIST of Events: those
-// about the Deployment and about what it owns by the LISTs of ReplicaSets and Pods.
+// TestEventsInThePast asks for the Events of a Deployment and of the objects that it owns. Controllers
+// make some of them, the test the others, in both API groups. The evidence is the API server's LIST of
+// Events: those about the Deployment, and about the objects that it owns by the LISTs of ReplicaSets
+// and Pods.
 func TestEventsInThePast(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -152,7 +153,7 @@ func TestEventsInThePast(t *testing.T) {
 		return nil
 	})
 
-	// What a scheduler and a kubelet would report of each Pod.
+	// A scheduler and a kubelet would report these of each Pod.
 	for i, pod := range pods {
 		about := obj{"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod.Name, "uid": pod.UID}
 		scheduling := obj{
