@@ -65,6 +65,7 @@ func (k Kind) Level() Level {
 		return Late
 	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable:
 		return Uncertain
+	case BeforeRecord, AfterRecord, NoSnapshot, NotRead, FormerRelease, EndedByOperator, OtherEtcd, EtcdNotKnown, NotPermitted:
 	}
 	return Unknown
 }
@@ -74,6 +75,7 @@ func (k Kind) isFixed() bool {
 	switch k {
 	case BeforeRecord, NotRead, FormerRelease, EndedByOperator, OtherEtcd, NotPermitted, Unreadable, DeadLetter:
 		return true
+	case Interrupted, Gap, RecoveredGap, Filtered, AfterRecord, NoSnapshot, EtcdNotKnown:
 	}
 	return false
 }

@@ -305,7 +305,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	m := nats.NewMsg("kubecdc.test")
 	m.Header["content-type"] = []string{"application/json"}
 	for name, value := range map[string]string{
-		"specversion": "1.0", "id": e.ID, "source": e.Source, "type": e.Type, "cluster": e.Cluster, "apiversion": e.APIVersion, "kind": e.Kind,
+		"specversion": "1.0", "id": e.ID, "source": e.Source, "type": string(e.Type), "cluster": e.Cluster, "apiversion": e.APIVersion, "kind": e.Kind,
 		"resource": e.Resource, "namespace": e.Namespace, "name": e.Name, "uid": e.UID, "op": "u", "resourceversion": "7",
 		"traceparent": traceParent, "epoch": "3",
 	} {

@@ -87,7 +87,7 @@ func TestContinuedReplayLeavesOutNothing(t *testing.T) {
 	ids := func(out string) map[string]bool {
 		all := map[string]bool{}
 		for _, e := range parse(t, out) {
-			all[e.Type+" "+e.ID] = true
+			all[string(e.Type)+" "+e.ID] = true
 		}
 		return all
 	}
@@ -446,12 +446,12 @@ func (w *world) object(s *observed, o *thing, op consume.Op, data map[string]any
 	}
 }
 
-func (w *world) stream(s *observed, typ, id string, data map[string]any) {
+func (w *world) stream(s *observed, typ consume.EventType, id string, data map[string]any) {
 	resource, _, _ := strings.Cut(s.name, "/")
 	if w.now.Before(s.latest) { // it is emitted after the bus has acknowledged them
 		w.now = s.latest
 	}
-	e := w.event(resource, s.name+"/"+id, strings.TrimPrefix(typ, consume.TypePrefix), data)
+	e := w.event(resource, s.name+"/"+id, typ.Name(), data)
 	e["scope"] = s.name
 	if rv, ok := data["resourceVersion"]; ok {
 		e["resourceversion"], e["sequence"] = rv, fmt.Sprintf("%020s", rv)

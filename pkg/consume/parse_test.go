@@ -354,7 +354,7 @@ func FuzzParse(f *testing.F) {
 			return s
 		}
 		for name, got := range map[string]string{
-			"id": e.ID, "source": e.Source, "type": e.Type, "subject": e.Subject, "uid": e.UID, "name": e.Name, "op": string(e.Op),
+			"id": e.ID, "source": e.Source, "type": string(e.Type), "subject": e.Subject, "uid": e.UID, "name": e.Name, "op": string(e.Op),
 			"namespace": e.Namespace, "scope": e.Scope, "sequence": e.Sequence, "kind": e.Kind,
 		} {
 			if want := text(name); got != want {

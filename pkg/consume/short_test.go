@@ -2,7 +2,6 @@ package consume_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,7 +98,7 @@ func TestTrackerSparesDeadLetters(t *testing.T) {
 		pod("3", "c"), snapshot("completed"),
 	} {
 		for _, o := range tr.Apply(e).Gone {
-			gone = append(gone, strings.TrimPrefix(e.Type, consume.TypePrefix)+" "+o.Name)
+			gone = append(gone, e.Type.Name()+" "+o.Name)
 		}
 	}
 	if !slices.Equal(gone, []string{"gap c", "gap d", "snapshot.completed e"}) || tr.Len() != 2 {

@@ -66,7 +66,7 @@ func follow(ctx context.Context, bus consume.Source, once bool, w io.Writer) err
 				objects[k] = e.Data.After
 			}
 			if !once {
-				what := strings.TrimPrefix(e.Type, consume.TypePrefix+"object.")
+				what := strings.TrimPrefix(e.Type.Name(), "object.")
 				fmt.Fprintln(w, what, e.GroupResource(), name(e.Namespace, e.Name))
 			}
 		}
