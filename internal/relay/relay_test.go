@@ -26,6 +26,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 // A relay writes lines in order, and no stream events to Slack.
@@ -318,7 +319,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	pr, pw := io.Pipe()
 	defer pr.Close()
 	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: stdout.New(pw, nil)})
-	got, err := consume.NewLines("", pr, consume.Query{}).Next(t.Context())
+	got, err := fromfile.NewLines("", pr, consume.Query{}).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

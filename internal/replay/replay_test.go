@@ -24,6 +24,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 // After a replay, a consumer without history that follows the rules has the state of the replay's end. This holds for any record and
@@ -161,12 +162,12 @@ func (l *limited) Write(p []byte) (int, error) {
 type lines string
 
 func (l lines) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
-	return consume.NewLines("record", strings.NewReader(string(l)), q), nil
+	return fromfile.NewLines("record", strings.NewReader(string(l)), q), nil
 }
 
 func parse(tb rapid.TB, record string) []*consume.Event {
 	var out []*consume.Event
-	r := consume.NewLines("record", strings.NewReader(record), consume.Query{})
+	r := fromfile.NewLines("record", strings.NewReader(record), consume.Query{})
 	for {
 		e, err := r.Next(context.Background())
 		if errors.Is(err, io.EOF) {

@@ -19,6 +19,7 @@ import (
 	validate "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"
 )
 
 var update = flag.Bool("update", false, "write the generated files")
@@ -420,24 +421,24 @@ func compiled(t *testing.T) map[string]*validate.Schema {
 
 func TestSchemasAcceptGolden(t *testing.T) {
 	schemas := compiled(t)
-	for _, r := range goldens(t, "structured") {
-		doc, err := validate.UnmarshalJSON(bytes.NewReader(r.body))
+	for _, r := range consumetest.Goldens(t, "structured") {
+		doc, err := validate.UnmarshalJSON(bytes.NewReader(r.Body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := doc.(map[string]any)
 		id := e["dataschema"].(string)
 		if err := schemas[id+"#event"].Validate(doc); err != nil {
-			t.Errorf("%s: %v", r.name, err)
+			t.Errorf("%s: %v", r.Name, err)
 		}
 		if err := schemas[id].Validate(e["data"]); err != nil {
-			t.Errorf("%s: data: %v", r.name, err)
+			t.Errorf("%s: data: %v", r.Name, err)
 		}
 		// Additions are allowed.
 		e["tomorrow"] = 1
 		e["data"].(map[string]any)["tomorrow"] = []any{}
 		if err := schemas[id+"#event"].Validate(doc); err != nil {
-			t.Errorf("%s, with additions: %v", r.name, err)
+			t.Errorf("%s, with additions: %v", r.Name, err)
 		}
 	}
 }
@@ -445,8 +446,8 @@ func TestSchemasAcceptGolden(t *testing.T) {
 func TestSchemasRefuse(t *testing.T) {
 	schemas := compiled(t)
 	records := map[string][]byte{}
-	for _, r := range goldens(t, "structured") {
-		records[r.name] = r.body
+	for _, r := range consumetest.Goldens(t, "structured") {
+		records[r.Name] = r.Body
 	}
 	absent := struct{}{}
 	for _, tc := range []struct {
