@@ -166,7 +166,7 @@ test-truth: control-plane kafka ## Ask records that were written for TRUTH (30m)
 
 .PHONY: test-lag
 test-lag: ## Read a stream of three replicas to its end LAG_READS (1000) times by way of a replica that lags, while a writer continues (two minutes)
-	LAG_READS=$(LAG_READS) go test -v -count=1 -timeout 30m -run '^TestReadsOfALaggingReplica$$' ./pkg/consume
+	LAG_READS=$(LAG_READS) go test -v -count=1 -timeout 30m -run '^TestReadsOfALaggingReplica$$' ./pkg/consume/fromnats
 
 .PHONY: test-kafka
 test-kafka: export KUBECDC_KAFKA = require

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 // A run leaves a checkpoint beside its records, and the next run resumes from it. A checkpoint in use cannot be reset.
@@ -172,7 +173,7 @@ func TestForgetEndsTheScope(t *testing.T) {
 	if !strings.HasPrefix(out, "The bus has the end of deployments.apps.\n") || scopes() != 1 {
 		t.Errorf("the checkpoint has %d scopes: %s", scopes(), out)
 	}
-	source := &consume.JetStream{URL: "nats://" + address}
+	source := &fromnats.JetStream{URL: "nats://" + address}
 	reader, err := source.Read(t.Context(), consume.Query{Start: consume.Beginning(), StopAtEnd: true})
 	if err != nil {
 		t.Fatal(err)

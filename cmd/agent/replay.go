@@ -26,6 +26,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 type replayFlags struct {
@@ -87,7 +88,7 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	fl.StringVar(&f.to, "to", "now", "the last `moment`")
 	fl.StringVar(&f.target.URL, "target", "", "`target`: "+replaytarget.Forms)
 	fl.StringVar(&f.target.Config, "target-config", "", "configuration `file` whose bus has the settings and credentials of the target")
-	fl.StringVar(&f.target.Stream, "target-stream", "", "`name` of the JetStream stream of the target (default: that of --target-config, else "+consume.DefaultStream+")")
+	fl.StringVar(&f.target.Stream, "target-stream", "", "`name` of the JetStream stream of the target (default: that of --target-config, else "+fromnats.DefaultStream+")")
 	fl.StringVar(&f.speed, "speed", "max", "`speed` of the record's time: 1, 10, 0.5, or max")
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster in the events that are sent (default: as it is)")
 	fl.StringVar(&f.ask.cluster, "source-cluster", "", "`name` of the cluster to send, if the record has several")

@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 const (
@@ -56,7 +58,7 @@ func TestReplayFromAndToJetStream(t *testing.T) {
 			t.Fatalf("%v: %+v", args, got)
 		}
 	}
-	want := ids(t, &consume.File{Path: copied})
+	want := ids(t, &fromfile.File{Path: copied})
 	if len(want) < 30 {
 		t.Fatalf("%d events: too few", len(want))
 	}
@@ -67,10 +69,10 @@ func TestReplayFromAndToJetStream(t *testing.T) {
 		}
 		return m
 	})
-	if diff := gocmp.Diff(want, ids(t, &consume.JetStream{URL: to}), sorted); diff != "" {
+	if diff := gocmp.Diff(want, ids(t, &fromnats.JetStream{URL: to}), sorted); diff != "" {
 		t.Errorf("in JetStream (-file +stream):\n%s", diff)
 	}
-	if diff := gocmp.Diff(want, ids(t, &consume.JetStream{URL: drill, Stream: "DRILL"}), sorted); diff != "" {
+	if diff := gocmp.Diff(want, ids(t, &fromnats.JetStream{URL: drill, Stream: "DRILL"}), sorted); diff != "" {
 		t.Errorf("in a stream of another name (-file +stream):\n%s", diff)
 	}
 	for at := range 6 { // the past of the copy is that of the record
@@ -93,7 +95,7 @@ func TestReplayIntoItsSourceIsRefused(t *testing.T) {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
-	if n := len(ids(t, &consume.JetStream{URL: url})); n != len(lines) {
+	if n := len(ids(t, &fromnats.JetStream{URL: url})); n != len(lines) {
 		t.Errorf("the stream has %d events, and had %d", n, len(lines))
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 type tailFlags struct {
@@ -183,7 +184,7 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 	}
 	remark(stderr, f.since, time.Now())
 	if f.Bus == "-" || f.Bus == "stdin:" {
-		return consume.NewLines("standard input", stdin, q), true, nil
+		return fromfile.NewLines("standard input", stdin, q), true, nil
 	}
 	source, explain, err := f.source(stderr)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/console/tail"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 // terminalOf collects the output of a tail, and signals each change to waitFor.
@@ -266,7 +267,7 @@ func TestTailEndsQuietlyWhenNobodyReads(t *testing.T) {
 // tail shows each event when it arrives, without waiting for a full buffer.
 func TestTailShowsWhatHasCome(t *testing.T) {
 	read, write := io.Pipe()
-	src := consume.NewLines("pipe", read, consume.Query{})
+	src := fromfile.NewLines("pipe", read, consume.Query{})
 	ctx, stop := context.WithCancel(t.Context())
 	out := newTerminal()
 	ended := make(chan error, 1)
@@ -312,7 +313,7 @@ func TestSinceIsATimeOrHowLongAgo(t *testing.T) {
 // A permanent error of the source ends the tail, which returns it without printing it.
 func TestTailEndsWithItsSource(t *testing.T) {
 	failure := errors.New("the disk is gone")
-	src := consume.NewLines("events.jsonl", io.MultiReader(bytes.NewReader(append(podRecord(1), '\n')), failing{failure}), consume.Query{})
+	src := fromfile.NewLines("events.jsonl", io.MultiReader(bytes.NewReader(append(podRecord(1), '\n')), failing{failure}), consume.Query{})
 	var out, complaints bytes.Buffer
 	err := newTailer(&tailFlags{}, &out, &complaints, t).Run(t.Context(), src, true)
 	if !errors.Is(err, failure) || shownNames(out.String()) != names(1, 1) || complaints.Len() > 0 {
@@ -399,7 +400,7 @@ func BenchmarkTail(b *testing.B) {
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()
 			t := newTailer(&view.f, io.Discard, io.Discard, b)
-			if err := t.Run(b.Context(), consume.NewLines("file", &repeated{line: line, left: b.N}, consume.Query{}), true); err != nil {
+			if err := t.Run(b.Context(), fromfile.NewLines("file", &repeated{line: line, left: b.N}, consume.Query{}), true); err != nil {
 				b.Fatal(err)
 			}
 			if t.Shown != b.N {

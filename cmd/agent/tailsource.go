@@ -12,6 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 // addBus adds the flags for the location of the bus and for the credentials of the reader.
@@ -25,7 +27,7 @@ func (f *tailFlags) addBus(cmd *cobra.Command) {
 	fl.StringVar(&f.Config, "config", "", "read the bus of this configuration `file`: bus.nats or bus.kafka, with credentials and certificates")
 	fl.StringVar(&f.access.Creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
 	fl.StringVar(&f.access.CAFile, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; requires TLS")
-	fl.StringVar(&f.access.Stream, "stream", "", "`name` of the JetStream stream (default: that of --config, else "+consume.DefaultStream+")")
+	fl.StringVar(&f.access.Stream, "stream", "", "`name` of the JetStream stream (default: that of --config, else "+fromnats.DefaultStream+")")
 	fl.StringVar(&f.access.InboxPrefix, "inbox-prefix", "", "`prefix` of the subjects on which the server answers, for a user with a private inbox\n"+
 		"(default: that of --config, else _INBOX)")
 	fl.StringVar(&f.access.Domain, "domain", "", "`name` of the JetStream domain that has the stream (default: that of --config, else that of the server)")
@@ -43,7 +45,7 @@ func (f *tailFlags) otherForms() string {
 func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(error) error, _ error) {
 	if name, ok := strings.CutPrefix(f.Bus, "file:"); ok {
 		name = strings.TrimPrefix(name, "//")
-		return &consume.File{Path: name}, func(err error) error {
+		return &fromfile.File{Path: name}, func(err error) error {
 			if wrong := (*fs.PathError)(nil); errors.As(err, &wrong) {
 				err = wrong.Err
 			}

@@ -142,7 +142,7 @@ func MatchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
 		case e.Data == nil:
 			return len(r.Operations) == 0
 		}
-		op := config.Operation(strings.TrimPrefix(e.Type, consume.TypePrefix+"object."))
+		op := config.Operation(strings.TrimPrefix(e.Type.Name(), "object."))
 		return r.Namespaces.Match(e.Namespace) && (len(r.Operations) == 0 || slices.Contains(r.Operations, op))
 	}
 }

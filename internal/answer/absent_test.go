@@ -18,6 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 // podBus is a JetStream with the Pod shop/web, which is deleted later, and many stream events. It returns the number of these.
@@ -44,7 +45,7 @@ func podBus(t *testing.T) (url string, streamEvents int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: consume.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: fromnats.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	rv := 0
@@ -97,7 +98,7 @@ func TestMistypedNameReadsNoMoreStreamEvents(t *testing.T) {
 	}
 	at := timeline.At(time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC))
 	record := func() *history.Record {
-		return &history.Record{Seek: true, Source: &consume.JetStream{URL: url, Choose: choose}}
+		return &history.Record{Seek: true, Source: &fromnats.JetStream{URL: url, Choose: choose}}
 	}
 	for _, c := range []struct {
 		name, want string

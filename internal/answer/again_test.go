@@ -19,6 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 // growing is the record of an agent that begins at began and observes ConfigMaps. It is read as it is
@@ -39,7 +40,7 @@ func (g *growing) Read(_ context.Context, q consume.Query) (consume.Reader, erro
 			stored.WriteString(line)
 		}
 	}
-	return consume.NewLines("record", strings.NewReader(stored.String()), q), nil
+	return fromfile.NewLines("record", strings.NewReader(stored.String()), q), nil
 }
 
 // add adds an event that is observed at a time after the begin, and stored at a later one.

@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
-	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 // applied is what GetForApply prints of one object, and its error.
@@ -43,7 +43,7 @@ func applied(t *testing.T, agent *config.Config, resource, apiVersion, kind, obj
 	}
 	var stdout, errors strings.Builder
 	q := &answer.Question{
-		Record: &history.Record{Source: &consume.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: printer.YAML},
+		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: printer.YAML},
 		Stdout: &terminal.Output{Writer: &stdout}, Stderr: &terminal.Output{Writer: &errors},
 	}
 	if err := q.Resolve(t.Context()); err != nil {

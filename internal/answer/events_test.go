@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
-	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 type members = map[string]any
@@ -250,7 +250,7 @@ func askEvents(t *testing.T, path, format, namespace, selector string, since *ti
 	}
 	var out, said strings.Builder
 	q := &answer.Question{
-		Record: &history.Record{Source: &consume.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: format},
+		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: format},
 		Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &said}, Exact: true,
 	}
 	if err := q.Resolve(t.Context()); err != nil {

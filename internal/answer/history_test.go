@@ -16,6 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 // change is a version of the Deployment web in a record.
@@ -74,7 +75,7 @@ func historyOf(t *testing.T, path, format string, f answer.Filters) (stdout, std
 	}
 	var out, errors strings.Builder
 	q := &answer.Question{
-		Record: &history.Record{Source: &consume.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: format},
+		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: format},
 		Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &errors},
 	}
 	if err := q.Resolve(t.Context()); err != nil {

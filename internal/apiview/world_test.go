@@ -50,7 +50,7 @@ func (r *record) event(apiVersion, resource, id string) *consume.Event {
 // stream adds an event about the stream of a resource.
 func (r *record) stream(kind, apiVersion, resource string) *consume.Event {
 	e := r.event(apiVersion, resource, "")
-	e.ID, e.Type, e.Scope = fmt.Sprintf("%s/%s/%d", resource, kind, r.next), consume.TypePrefix+kind, e.GroupResource()
+	e.ID, e.Type, e.Scope = fmt.Sprintf("%s/%s/%d", resource, kind, r.next), consume.EventType(consume.TypePrefix+kind), e.GroupResource()
 	e.Stream = &consume.Stream{ResourceVersion: e.ResourceVersion, Snapshot: "s"}
 	e.ResourceVersion, e.Sequence = "", ""
 	return e

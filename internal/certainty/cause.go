@@ -77,6 +77,8 @@ func (k Kind) Level() Level {
 		return Late
 	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable, Selected, Withheld, Unplaced:
 		return Uncertain
+	case BeforeRecord, AfterRecord, NoSnapshot, NotRead, FormerRelease, EndedByOperator, OtherEtcd, EtcdNotKnown, NotPermitted,
+		CapturedUntil:
 	}
 	return Unknown
 }
@@ -87,6 +89,7 @@ func (k Kind) isFixed() bool {
 	case BeforeRecord, NotRead, FormerRelease, EndedByOperator, OtherEtcd, NotPermitted, Unreadable, DeadLetter,
 		Selected, Withheld, Unplaced, CapturedUntil:
 		return true
+	case Interrupted, Gap, RecoveredGap, Filtered, AfterRecord, NoSnapshot, EtcdNotKnown:
 	}
 	return false
 }

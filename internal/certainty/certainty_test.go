@@ -2,6 +2,9 @@ package certainty_test
 
 import (
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"strings"
 	"testing"
@@ -10,6 +13,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/certainty"
+	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -38,11 +42,53 @@ var kinds = map[certainty.Kind]certainty.Level{
 
 func rv(version string) certainty.Bound { return certainty.Bound{ResourceVersion: version} }
 
+// kindsOfSource returns the names of the constants of the type Kind.
+func kindsOfSource(t *testing.T) (names []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "cause.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, isConst := n.(*ast.ValueSpec)
+		if !isConst {
+			return true
+		}
+		of, isNamed := spec.Type.(*ast.Ident)
+		if isNamed && of.Name == "Kind" {
+			names = append(names, strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`))
+		}
+		return false
+	})
+	return names
+}
+
+// Each reason has words of its own: those of ends, and those of interruptions.
+func TestReasons(t *testing.T) {
+	for _, why := range object.InterruptionReasons() {
+		c := certainty.Cause{Kind: certainty.Interrupted, From: rv("5"), Why: why}
+		if text := c.Words(); strings.Contains(text, "("+string(why)+")") {
+			t.Errorf("interruption %s: %s", why, text)
+		}
+	}
+	for _, reason := range object.EndReasons() {
+		end := certainty.End{Bound: rv("5"), Reason: reason, Successors: []string{"pods/shop"}}
+		if text := end.Words(); strings.HasSuffix(text, ": "+string(reason)) {
+			t.Errorf("end %s: %s", reason, text)
+		}
+	}
+}
+
 // The table of the guide has each kind with its certainty, and no two kinds have the same words.
 func TestKinds(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/guides/time-travel.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range kindsOfSource(t) {
+		if kinds[certainty.Kind(name)] == 0 {
+			t.Errorf("the test does not know the kind %s", name)
+		}
 	}
 	words := map[string]certainty.Kind{}
 	for kind, level := range kinds {

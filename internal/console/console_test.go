@@ -22,6 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -34,7 +35,7 @@ func readEvents(t testing.TB) []*consume.Event {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	lines := consume.NewLines("", f, consume.Query{})
+	lines := fromfile.NewLines("", f, consume.Query{})
 	var out []*consume.Event
 	for {
 		e, err := lines.Next(context.Background())

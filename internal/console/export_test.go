@@ -39,6 +39,9 @@ func export(nodes []node) []Node {
 
 var (
 	Cut         = cut
+	EndReason   = endReason
+	GapReason   = gapReason
+	OpWord      = opWord
 	AppendCount = appendCount
 )
 

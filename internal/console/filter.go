@@ -227,7 +227,7 @@ func (f *Filter) Match(e *consume.Event) bool {
 func (f *Filter) kind(e *consume.Event) bool {
 	kind := string(e.Op)
 	if e.Data == nil {
-		kind, _, _ = strings.Cut(strings.TrimPrefix(e.Type, consume.TypePrefix), ".")
+		kind, _, _ = strings.Cut(e.Type.Name(), ".")
 	}
 	if f.kinds != nil {
 		return slices.Contains(f.kinds, kind)

@@ -26,26 +26,14 @@ func opStyle(op consume.Op) terminal.Style {
 		return terminal.Red
 	case consume.Read:
 		return terminal.Dim
+	case consume.Entered, consume.Left:
 	}
 	return terminal.Cyan
 }
 
+// opWord returns the word for an op, and one that is not known as it is.
 func opWord(op consume.Op) string {
-	switch op {
-	case consume.Created:
-		return "created"
-	case consume.Updated:
-		return "updated"
-	case consume.Deleted:
-		return "deleted"
-	case consume.Read:
-		return "read"
-	case consume.Entered:
-		return "entered"
-	case consume.Left:
-		return "left"
-	}
-	return clean(string(op))
+	return cmp.Or(op.Word(), clean(string(op)))
 }
 
 // shownResource returns the resource as people write it: with its group, unless that is one of Kubernetes' own.
@@ -209,6 +197,7 @@ func (p *Printer) remarks(e *consume.Event, dst []byte) []byte {
 		add("began to match the selector")
 	case consume.Left:
 		add("no longer matches the selector, still exists")
+	case consume.Created, consume.Updated, consume.Deleted, consume.Read:
 	}
 	if d.Inferred {
 		add("inferred")

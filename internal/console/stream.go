@@ -28,7 +28,7 @@ func (p *Printer) stream(e *consume.Event) {
 	p.begin(e.Time, "", word, style)
 	p.cell(style, clean(p.streamResource(e)), &p.resources, 5)
 	if p.opts.Wide {
-		p.cell(style, clean(strings.TrimPrefix(e.Type, consume.TypePrefix)), &p.names, 4)
+		p.cell(style, clean(e.Type.Name()), &p.names, 4)
 		p.column(terminal.Dim, "cluster="+orDash(cmp.Or(p.cluster(e), e.Cluster)), 8)
 		p.column(terminal.Dim, "scope="+orDash(e.Scope), 8)
 	} else if of := p.cluster(e); of != "" {
@@ -40,7 +40,7 @@ func (p *Printer) stream(e *consume.Event) {
 		return
 	}
 	if e.Stream == nil {
-		p.put(style, "of unknown type "+clean(e.Type))
+		p.put(style, "of unknown type "+clean(string(e.Type)))
 		p.end()
 		return
 	}
@@ -111,7 +111,7 @@ func (p *Printer) streamResource(e *consume.Event) string {
 }
 
 // streamText returns the text of an event about the stream, in parts that may be on separate lines.
-func (p *Printer) streamText(kind string, s *consume.Stream) []string {
+func (p *Printer) streamText(kind consume.EventType, s *consume.Stream) []string {
 	var parts []string
 	objects := string(appendCount(nil, s.Objects)) + plural(s.Objects, " object", " objects")
 	switch kind {

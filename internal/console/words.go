@@ -18,14 +18,20 @@ func Printable(text string) string { return clean(text) }
 func MergeKeys() []string { return mergeKeys() }
 
 // Ops returns the words for the operations on objects.
-func Ops() []string { return []string{"created", "updated", "deleted", "read", "entered", "left"} }
+func Ops() []string {
+	var words []string
+	for _, op := range consume.Ops() {
+		words = append(words, op.Word())
+	}
+	return words
+}
 
 // ReadOp parses an operation on objects: its word, or the first letter of that.
 func ReadOp(s string) (consume.Op, error) {
 	word := strings.ToLower(strings.TrimSpace(s))
-	for _, op := range Ops() {
-		if word == op || word == op[:1] {
-			return consume.Op(op[:1]), nil
+	for _, op := range consume.Ops() {
+		if word == op.Word() || word == string(op) {
+			return op, nil
 		}
 	}
 	return "", fmt.Errorf("want some of %s (or c, u, d, r, e, l), separated by commas", strings.Join(Ops(), ", "))

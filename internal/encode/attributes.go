@@ -33,8 +33,8 @@ func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 	ev.put("specversion", append(ev.values, "1.0"...))
 	ev.ID = ev.put("id", appendObjectID(ev.values, d))
 	ev.Source = ev.put("source", append(ev.values, e.source...))
-	v := append(ev.values, "dev.kubecdc.object."...)
-	ev.Type = ev.put("type", append(v, verb(d.Op)...))
+	v := append(ev.values, object.ObjectTypePrefix...)
+	ev.Type = ev.put("type", append(v, d.Op.Word()...))
 	v = appendPath(ev.values, res, ref.Namespace())
 	v = append(v, '/')
 	name := shortName(ref.Name())
@@ -46,7 +46,7 @@ func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 	ev.putText("namespace", ref.Namespace())
 	ev.putText("name", name)
 	ev.putText("uid", ref.UID)
-	ev.put("op", append(ev.values, byte(d.Op)))
+	ev.put("op", append(ev.values, d.Op...))
 	ev.putVersion(d.ResourceVersion)
 	ev.PartitionKey = ev.put("partitionkey", e.appendObjectKey(ev.values, ref))
 	ev.putText("epoch", e.epoch)
@@ -66,7 +66,7 @@ func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
 	ev.put("specversion", append(ev.values, "1.0"...))
 	ev.ID = ev.put("id", appendStreamID(ev.values, d))
 	ev.Source = ev.put("source", append(ev.values, e.source...))
-	v := append(ev.values, "dev.kubecdc."...)
+	v := append(ev.values, object.TypePrefix...)
 	ev.Type = ev.put("type", append(v, s.Kind...))
 	ev.put("subject", appendPath(ev.values, s.Resource, ""))
 	e.putCommon(ev, d, s.Resource, streamSchema)
@@ -138,6 +138,7 @@ func appendObjectID(dst []byte, d *object.Delta) []byte {
 		dst = appendText(append(dst, "/r/"...), d.Snapshot)
 	case object.Left: // another scope may have entered with the same version
 		dst = append(dst, "/l"...)
+	case object.Created, object.Updated, object.Entered, object.Deleted:
 	}
 	return appendHistory(dst, d.History)
 }
@@ -156,20 +157,31 @@ func appendStreamID(dst []byte, d *object.Delta) []byte {
 		if s.Letter != "" { // several gaps may span the same versions; the dead letter's id already names the history, if any
 			return appendText(append(dst, '/'), s.Letter)
 		}
-		switch { // a gap of another reason, or a later one that is not recovered, may have the same ends
-		case s.Reason == object.ContentChanged:
-			dst = append(append(dst, '/'), object.ContentChanged...)
-			if !s.Recovered { // the API server may change the form of one version again
-				dst = strconv.AppendInt(append(dst, '/'), d.Observed, 10)
-			}
-		case s.Recovered:
-			dst = append(dst, "/recovered"...)
-		}
+		dst = appendGapEnd(dst, d)
 	case object.ScopeStarted, object.ScopeEnded: // several runs may begin and end a scope at one version
 		dst = append(append(dst, strings.TrimPrefix(string(s.Kind), "scope.")...), '/')
 		dst = strconv.AppendInt(dst, d.Observed, 10)
 	}
 	return appendHistory(dst, s.History)
+}
+
+// appendGapEnd appends what distinguishes the ids of gaps with the same ends.
+func appendGapEnd(dst []byte, d *object.Delta) []byte {
+	s := d.Stream
+	switch s.Reason {
+	case object.ContentChanged: // nothing was lost: any other gap may have the same ends
+		dst = append(append(dst, '/'), object.ContentChanged...)
+		if !s.Recovered { // the API server may change the form of one version again
+			dst = strconv.AppendInt(append(dst, '/'), d.Observed, 10)
+		}
+		return dst
+	case object.Expired, object.Compacted, object.Rewound, object.SelectionChanged, object.CheckpointLost,
+		object.DeadLetter, object.Forbidden: // versions are lost for one reason, so it adds nothing
+	}
+	if s.Recovered { // a later gap with these ends may not be
+		dst = append(dst, "/recovered"...)
+	}
+	return dst
 }
 
 // appendHistory appends the number of the history of an id, unless it is the first: after a restore, etcd assigns
@@ -195,22 +207,4 @@ func (e *Encoder) appendObjectKey(dst []byte, ref *object.Ref) []byte {
 	dst = append(appendText(dst, ref.Resource.Name), '/')
 	dst = append(appendText(dst, namespace), '/')
 	return appendText(dst, shortName(ref.Name()))
-}
-
-func verb(op object.Op) string {
-	switch op {
-	case object.Created:
-		return "created"
-	case object.Updated:
-		return "updated"
-	case object.Deleted:
-		return "deleted"
-	case object.Read:
-		return "read"
-	case object.Entered:
-		return "entered"
-	case object.Left:
-		return "left"
-	}
-	return ""
 }

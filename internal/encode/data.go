@@ -42,7 +42,7 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 // appendChange appends the beginning of the data, up to the objects.
 func appendChange(dst []byte, d *object.Delta) []byte {
 	dst = append(dst, `{"op":"`...)
-	dst = append(dst, byte(d.Op), '"')
+	dst = append(append(dst, d.Op...), '"')
 	dst = appendVersion(dst, `,"resourceVersion":"`, d.ResourceVersion)
 	dst = appendVersion(dst, `,"previousResourceVersion":"`, d.Previous)
 	if d.Skipped > 0 {

@@ -329,7 +329,7 @@ func TestEncodeIDs(t *testing.T) {
 
 func TestEncodeErrors(t *testing.T) {
 	for name, breakIt := range map[string]func(d *object.Delta){
-		"unknown op":         func(d *object.Delta) { d.Op = 'x' },
+		"unknown op":         func(d *object.Delta) { d.Op = "x" },
 		"no resource":        func(d *object.Delta) { d.Ref = nil },
 		"no uid":             func(d *object.Delta) { d.Ref.UID = "" },
 		"no resourceVersion": func(d *object.Delta) { d.ResourceVersion = 0 },
@@ -390,7 +390,7 @@ func TestEncodeIgnoresWhatTheOpHasNot(t *testing.T) {
 		_, before := data["before"].(map[string]any)
 		_, after := data["after"].(map[string]any)
 		if _, patch := data["patch"]; before == after || patch {
-			t.Errorf("%c: %s", op, ev.Body)
+			t.Errorf("%s: %s", op, ev.Body)
 		}
 	}
 }

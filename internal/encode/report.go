@@ -32,7 +32,7 @@ func (e *Encoder) reportAttributes(ev *Event, d *object.Delta) {
 	id = append(appendText(id, e.o.Run), '/')
 	ev.ID = ev.put("id", strconv.AppendUint(id, d.Report.Number, 10))
 	ev.Source = ev.put("source", append(ev.values, e.source...))
-	ev.Type = ev.put("type", append(ev.values, "dev.kubecdc.progress"...))
+	ev.Type = ev.put("type", append(ev.values, object.TypeProgress...))
 	ev.Writer = ev.put("subject", appendText(append(ev.values, progressPath...), e.o.Writer))[len(progressPath):]
 	ev.put("time", appendTime(ev.values, d.Observed))
 	ev.put("datacontenttype", append(ev.values, dataType...))

@@ -186,7 +186,7 @@ func TestEncodeShortIsSmall(t *testing.T) {
 		ref := refOf(res, namespace, name)
 		body, _ := json.Marshal(map[string]string{"text": strings.Repeat("x", rapid.SampledFrom([]int{1, 1_400_000}).Draw(t, "body"))})
 		d := &object.Delta{
-			Op: object.Op(rapid.SampledFrom([]byte("curedl")).Draw(t, "op")), Ref: ref, ResourceVersion: 1 << 63, Previous: 1<<63 - 1, History: 1 << 31, Snapshot: "s",
+			Op: rapid.SampledFrom(object.Ops()).Draw(t, "op"), Ref: ref, ResourceVersion: 1 << 63, Previous: 1<<63 - 1, History: 1 << 31, Snapshot: "s",
 			Before: object.New(ref, 1, 0, nil, body), After: object.New(ref, 2, 0, nil, body),
 		}
 		if rapid.Bool().Draw(t, "changed by many") {

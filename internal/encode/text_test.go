@@ -54,7 +54,7 @@ func FuzzEncode(f *testing.F) {
 		}
 		res := &object.Resource{Group: group, Version: version, Name: resource, Kind: kind, Namespaced: namespace != ""}
 		ref := object.NewRef(res, namespace, name, uid)
-		d := &object.Delta{Op: object.Op(op), Ref: ref, ResourceVersion: rv, Observed: observed, Snapshot: snapshot, Inferred: true}
+		d := &object.Delta{Op: object.Op(string(rune(op))), Ref: ref, ResourceVersion: rv, Observed: observed, Snapshot: snapshot, Inferred: true}
 		d.Before = object.New(ref, 1, 0, nil, []byte(`{"a":1}`))
 		d.After = object.New(ref, 2, 0, nil, []byte(`{"a":2}`))
 		kinds := map[byte]object.StreamKind{'s': object.SnapshotStarted, 't': object.SnapshotCompleted, 'g': object.Gap, 'p': object.ScopeStarted}

@@ -24,7 +24,7 @@ func Doubts(c *config.Config) []*yamldoc.Error {
 		doubt := func(format string, args ...any) {
 			doubts = append(doubts, &yamldoc.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: fmt.Sprintf(format, args...)})
 		}
-		ops := []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left}
+		ops := object.Ops()
 		if !slices.ContainsFunc(ops, func(op object.Op) bool { return !f.NeverHolds(op) }) {
 			doubt("is never true: the rule sends nothing")
 			continue

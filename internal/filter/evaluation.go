@@ -87,6 +87,7 @@ func (e *evaluation) begin(d *object.Delta, x *expression) {
 		before = nil
 	case object.Deleted, object.Left:
 		after = nil
+	case object.Updated, object.Entered:
 	}
 	e.d = d
 	e.before.begin(before)

@@ -67,16 +67,15 @@ func New(o Options) (*Filter, error) {
 	f := &Filter{rule: o.Rule, log: o.Log, removes: o.Removes}
 	var errs []error
 	if len(o.Operations) > 0 {
-		for _, op := range []struct {
-			name string
-			op   object.Op
-		}{{"created", object.Created}, {"updated", object.Updated}, {"deleted", object.Deleted}} {
-			if !slices.Contains(o.Operations, op.name) {
-				f.withheld = append(f.withheld, op.op)
+		names := map[string]bool{}
+		for _, op := range []object.Op{object.Created, object.Updated, object.Deleted} {
+			names[op.Word()] = true
+			if !slices.Contains(o.Operations, op.Word()) {
+				f.withheld = append(f.withheld, op)
 			}
 		}
 		for _, name := range o.Operations {
-			if name != "created" && name != "updated" && name != "deleted" {
+			if !names[name] {
 				errs = append(errs, fmt.Errorf("operation %q: want created, updated or deleted", name))
 			}
 		}

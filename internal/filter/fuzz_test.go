@@ -32,10 +32,10 @@ func FuzzWhere(f *testing.F) {
 			return
 		}
 		x := fl.For(deployments)
-		for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {
+		for _, op := range object.Ops() {
 			first := x.Withholds(delta(op, before, after))
 			if again := x.Withholds(delta(op, before, after)); again != first {
-				t.Errorf("%c: %q, then %q", op, first, again)
+				t.Errorf("%s: %q, then %q", op, first, again)
 			}
 		}
 	})

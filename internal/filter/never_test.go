@@ -29,7 +29,7 @@ func TestNeverHolds(t *testing.T) {
 			t.Fatalf("%s: %v", where, err)
 		}
 		got := ""
-		for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {
+		for _, op := range object.Ops() {
 			if f.NeverHolds(op) {
 				got += string(op)
 			}

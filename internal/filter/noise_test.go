@@ -177,7 +177,7 @@ func TestNoiseIsForItsResources(t *testing.T) {
 	for _, op := range []object.Op{object.Created, object.Deleted, object.Read, object.Entered, object.Left} {
 		x := resourced(t, all, pods)
 		if got := x.Withholds(deltaOf(pods, "default", "web", op, same, same)); got != "" {
-			t.Errorf("%c is withheld: %q", op, got)
+			t.Errorf("%s is withheld: %q", op, got)
 		}
 	}
 	d := deltaOf(pods, "default", "web", object.Updated, same, same)
@@ -206,7 +206,7 @@ func TestOperations(t *testing.T) {
 		}
 		x := f.For(pods)
 		got := ""
-		for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {
+		for _, op := range object.Ops() {
 			if x == nil {
 				continue
 			}

@@ -7,7 +7,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
-	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 // An agent says that Pods are in another etcd than ConfigMaps and Secrets, long before the moment,
@@ -35,7 +35,7 @@ func TestPodsInAnEtcdOfTheirOwn(t *testing.T) {
 					}
 				}
 			}
-			record := &history.Record{Source: &consume.File{Path: r.file(t)}, Seek: seek}
+			record := &history.Record{Source: &fromfile.File{Path: r.file(t)}, Seek: seek}
 			s := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
 			states, _, err := record.States(t.Context(), s, timeline.AtVersion(130, 0))
 			if err != nil {

@@ -22,6 +22,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 // away is a bus that goes away after its first record, and comes back after a while; 0: it does not.
@@ -232,7 +234,7 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 	r.progress(263, 263, 2, 110)
 	path := r.file(t)
 	for _, seek := range []bool{false, true} {
-		r := &history.Record{Source: &consume.File{Path: path}, Seek: seek}
+		r := &history.Record{Source: &fromfile.File{Path: path}, Seek: seek}
 		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}, timeline.AtVersion(108, 0))
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +260,7 @@ func TestStateOfAContinuedSnapshotWithoutItsBeginning(t *testing.T) {
 	r.progress(263, 263, 2, 110)
 	path := r.file(t)
 	for _, seek := range []bool{false, true} {
-		r := &history.Record{Source: &consume.File{Path: path}, Seek: seek}
+		r := &history.Record{Source: &fromfile.File{Path: path}, Seek: seek}
 		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}, timeline.AtVersion(108, 0))
 		if err != nil {
 			t.Fatal(err)
@@ -288,7 +290,7 @@ func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
 	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
 
 	for _, seek := range []bool{false, true} {
-		r := &history.Record{Source: &consume.File{Path: path}, Seek: seek}
+		r := &history.Record{Source: &fromfile.File{Path: path}, Seek: seek}
 		states, _, err := r.States(t.Context(), pods, at)
 		if err != nil {
 			t.Fatal(err)
@@ -301,7 +303,7 @@ func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
 		}
 	}
 
-	r := &history.Record{Source: &consume.File{Path: path}}
+	r := &history.Record{Source: &fromfile.File{Path: path}}
 	var versions []string
 	if _, _, err := r.Versions(t.Context(), pods, nil, at, func(v *timeline.Version, _ *consume.Event) error {
 		versions = append(versions, v.ResourceVersion)
@@ -346,7 +348,7 @@ func TestWordsAreThoseOfTheCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		if err := (&history.Record{Source: &consume.File{Path: path}}).Resolve(t.Context(), s); err != nil {
+		if err := (&history.Record{Source: &fromfile.File{Path: path}}).Resolve(t.Context(), s); err != nil {
 			got = err.Error()
 		}
 		for _, r := range s.Resources {
@@ -379,7 +381,7 @@ func TestResourcesOfALongRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: consume.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: fromnats.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	known := []string{"configmaps", "pods", "widgets.example.com"}
@@ -397,7 +399,7 @@ func TestResourcesOfALongRecord(t *testing.T) {
 			}
 		}
 	}
-	r := &history.Record{Seek: true, Source: &consume.JetStream{URL: bus.ClientURL(), Choose: func(_ context.Context, _ jetstream.Stream, q *consume.Query) []string {
+	r := &history.Record{Seek: true, Source: &fromnats.JetStream{URL: bus.ClientURL(), Choose: func(_ context.Context, _ jetstream.Stream, q *consume.Query) []string {
 		if q.Events == consume.StreamEvents {
 			return []string{"kubecdc.*.stream.*.*"}
 		}
@@ -435,7 +437,7 @@ func TestVersionOfTheServerBeforeTheSnapshot(t *testing.T) {
 	r.progress(1030, 1030, 3, 111)
 	says(1090, 4, 120, "v1.37.1")
 	r.progress(1150, 1150, 5, 121)
-	of := &history.Record{Source: &consume.File{Path: r.file(t)}, Seek: true}
+	of := &history.Record{Source: &fromfile.File{Path: r.file(t)}, Seek: true}
 	began := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		at   timeline.Moment

@@ -196,7 +196,8 @@ func (r *Record) lookUp(ctx context.Context, s *Selection, w *window, x *logInde
 type markOf struct {
 	scopeKey
 
-	writer, kind string
+	writer string
+	kind   consume.EventType
 }
 
 // isSnapshot reports whether the event is about a snapshot, which may be one of a part of the scope.
@@ -261,6 +262,7 @@ func (s *snapshots) note(e *consume.Event, included bool) {
 		if included && s.id == e.Stream.Snapshot {
 			s.completed, s.began = s.started, s.startedAt
 		}
+	case consume.TypeProgress:
 	}
 }
 

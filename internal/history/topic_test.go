@@ -233,7 +233,7 @@ func (a *scopeAgent) has(o *live) bool {
 	return o.resource == a.resource && (a.ns == "" || a.ns == o.namespace)
 }
 
-func (a *scopeAgent) stream(at time.Time, typ string, rv int) consume.Event {
+func (a *scopeAgent) stream(at time.Time, typ consume.EventType, rv int) consume.Event {
 	return consume.Event{
 		Time: at, Type: typ, APIVersion: "v1", Kind: "K", Resource: a.resource, Scope: a.scope, Source: "/kubernetes/x", Cluster: "x", ClusterUID: "c",
 		ID: fmt.Sprint(a.scope, typ, a.distinct(), at.UnixNano()), ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),

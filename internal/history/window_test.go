@@ -137,7 +137,7 @@ func (w *writerOfDay) start(s *storedRecord, at, stored time.Time) {
 	e.Stream = &consume.Stream{ResourceVersion: "10", Writer: w.name, Run: w.run, Initial: !w.started, Continued: w.started}
 	s.add(stored, e)
 	if !w.started {
-		for _, typ := range []string{consume.TypeSnapshotStarted, consume.TypeSnapshotCompleted} {
+		for _, typ := range []consume.EventType{consume.TypeSnapshotStarted, consume.TypeSnapshotCompleted} {
 			e.Type = typ
 			e.Stream = &consume.Stream{ResourceVersion: "10", Snapshot: "s" + w.name, Writer: w.name, Run: w.run, Initial: true}
 			s.add(stored, e)

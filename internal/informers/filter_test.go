@@ -26,7 +26,7 @@ func (n noisy) Withholds(d *object.Delta) string {
 		o = d.Before
 	}
 	switch {
-	case strings.ContainsRune(string(n), rune(d.Op)):
+	case strings.Contains(string(n), string(d.Op)):
 		return "operations"
 	case d.Op == object.Updated && strings.HasPrefix(valueOf(o), "noise"):
 		return "noise:test"

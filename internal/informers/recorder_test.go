@@ -194,7 +194,7 @@ func short(d *object.Delta) string {
 	if d.Inferred {
 		inferred = "~"
 	}
-	return fmt.Sprintf("%s%c %s %s %s→%s", inferred, d.Op, d.Ref.Name(), d.Ref.UID, valueOf(d.Before), valueOf(d.After))
+	return fmt.Sprintf("%s%s %s %s %s→%s", inferred, d.Op, d.Ref.Name(), d.Ref.UID, valueOf(d.Before), valueOf(d.After))
 }
 
 func valueOf(o *object.Object) string {

@@ -102,7 +102,7 @@ func onceEach(t *testing.T, s *apiServer, r *recorder, rv uint64) {
 	r.mu.Lock()
 	for _, d := range r.deltas {
 		if d.Stream == nil && d.Op != object.Read {
-			got[d.Ref.Name()] = append(got[d.Ref.Name()], fmt.Sprintf("%c %d", d.Op, d.ResourceVersion))
+			got[d.Ref.Name()] = append(got[d.Ref.Name()], fmt.Sprintf("%s %d", d.Op, d.ResourceVersion))
 		}
 	}
 	r.mu.Unlock()

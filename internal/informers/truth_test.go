@@ -155,7 +155,7 @@ func (x *truth) problems(resource string) (problems []string) {
 			id += "/l"
 		}
 		content := fmt.Sprint(short(d), d.ResourceVersion, d.Previous)
-		is := op{string(rune(d.Op)), n}
+		is := op{string(d.Op), n}
 		if d.Inferred {
 			is.op = "~" + is.op
 		}
@@ -421,25 +421,25 @@ func stateProblems(record []*object.Delta, resource string, exists map[string]*v
 func eventOf(d *object.Delta) *consume.Event {
 	e := &consume.Event{Source: "cluster", Time: time.Unix(0, d.Observed)}
 	if s := d.Stream; s != nil {
-		e.Type = consume.TypePrefix + string(s.Kind)
+		e.Type = consume.TypePrefix + consume.EventType(s.Kind)
 		e.ID = fmt.Sprintf("%s/%s/%s/%d/%d/%s/h%d", s.Scope, s.Kind, s.Snapshot, s.From, max(s.To, s.ResourceVersion), s.Reason, s.History)
 		e.Resource, e.APIVersion, e.Scope = s.Resource.Name, strings.TrimPrefix(s.Resource.Group+"/"+s.Resource.Version, "/"), s.Scope
 		e.ResourceVersion = object.FormatVersion(max(s.To, s.ResourceVersion))
 		e.Sequence = e.ResourceVersion
 		e.Stream = &consume.Stream{
 			Snapshot: s.Snapshot, ResourceVersion: object.FormatVersion(s.ResourceVersion), Objects: s.Objects,
-			FromResourceVersion: object.FormatVersion(s.From), ToResourceVersion: object.FormatVersion(s.To), Reason: consume.GapReason(s.Reason), Recovered: s.Recovered,
+			FromResourceVersion: object.FormatVersion(s.From), ToResourceVersion: object.FormatVersion(s.To), Reason: s.Reason, Recovered: s.Recovered,
 		}
 		return e
 	}
 	r := d.Ref.Resource
-	e.ID = fmt.Sprintf("%s/%d/%c/h%d", d.Ref.UID, d.ResourceVersion, d.Op, d.History)
+	e.ID = fmt.Sprintf("%s/%d/%s/h%d", d.Ref.UID, d.ResourceVersion, d.Op, d.History)
 	e.Resource, e.APIVersion = r.Name, strings.TrimPrefix(r.Group+"/"+r.Version, "/")
 	if strings.Contains(d.Scope, "Selector=") {
 		e.Scope = d.Scope
 	}
 	e.Namespace, e.Name, e.UID = d.Ref.Namespace(), d.Ref.Name(), d.Ref.UID
-	e.Op, e.ResourceVersion, e.Sequence = consume.Op(rune(d.Op)), object.FormatVersion(d.ResourceVersion), object.FormatVersion(d.ResourceVersion)
+	e.Op, e.ResourceVersion, e.Sequence = d.Op, object.FormatVersion(d.ResourceVersion), object.FormatVersion(d.ResourceVersion)
 	e.Data = &consume.Data{Op: e.Op, ResourceVersion: e.ResourceVersion, Snapshot: d.Snapshot, Inferred: d.Inferred}
 	return e
 }

@@ -2,19 +2,6 @@ package object
 
 import "time"
 
-// Op is the kind of a change; its value is the `op` of the event contract.
-type Op byte
-
-// The ops of the event contract.
-const (
-	Created Op = 'c' // before: null, after: object
-	Updated Op = 'u' // before and after: objects
-	Deleted Op = 'd' // before: last known object, after: null
-	Read    Op = 'r' // snapshot; before: absent, after: object
-	Entered Op = 'e' // began to match a selector; before: object if known, else absent
-	Left    Op = 'l' // no longer matches it; before: last known object, after: absent
-)
-
 // Delta is an observed change of one object, or (if Stream is set) a notice about the stream of one
 // scope, or (if Report is set) the progress of the agent. Immutable after it was handed to the
 // queue.
@@ -69,46 +56,6 @@ func (d *Delta) Size() int {
 type Acker interface {
 	Acked(d *Delta)
 }
-
-// StreamKind is the kind of a stream event: the end of its CloudEvents type.
-type StreamKind string
-
-// The kinds of stream events.
-const (
-	SnapshotStarted   StreamKind = "snapshot.started"
-	SnapshotCompleted StreamKind = "snapshot.completed"
-	Gap               StreamKind = "gap"
-	ScopeStarted      StreamKind = "scope.started"
-	ScopeEnded        StreamKind = "scope.ended"
-)
-
-// GapReason is why a span of history was lost.
-type GapReason string
-
-// The reasons of gaps.
-const (
-	Expired          GapReason = "expired"           // the API server no longer has it: it restarted, or a CRD was changed
-	Compacted        GapReason = "compacted"         // etcd no longer has it
-	Rewound          GapReason = "rewound"           // etcd was restored: its history branched off
-	SelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
-	CheckpointLost   GapReason = "checkpoint-lost"   // the bus has more than the checkpoint records, or its log was replaced
-	DeadLetter       GapReason = "dead-letter"       // the event of a change is in the dead letters
-	// ContentChanged: no event is missing, but known versions have other content. Recovered: the stripped or redacted paths, or
-	// the key, have changed. Otherwise, the API server serves these versions in another form, and a snapshot follows.
-	ContentChanged GapReason = "content-changed"
-)
-
-// EndReason is why the observation of a scope has ended.
-type EndReason string
-
-// The reasons of ends.
-const (
-	Deselected EndReason = "deselected" // no rule selects the scope any more
-	Replaced   EndReason = "replaced"   // other scopes of the same resource, which are named, have its objects now
-	Removed    EndReason = "removed"    // its resource, its namespace or its node was removed, and it had no object left
-	TakenOver  EndReason = "taken-over" // another agent observes it
-	Forgotten  EndReason = "forgotten"  // an operator has said that nobody observes it any more
-)
 
 // Observation says by which rules, and since when, an agent observes a scope.
 type Observation struct {

@@ -52,21 +52,6 @@ type Interruption struct {
 	Why   InterruptionReason
 }
 
-// InterruptionReason is why a scope was not observed.
-type InterruptionReason string
-
-// The reasons of interruptions.
-const (
-	InterruptedStart   InterruptionReason = "start"   // the run began
-	InterruptedClosed  InterruptionReason = "closed"  // the watch ended, and the next one began late
-	InterruptedCut     InterruptionReason = "cut"     // the watch ended with an error
-	InterruptedSilent  InterruptionReason = "silent"  // a watch with bookmarks sent nothing for more than 65 s
-	InterruptedBlocked InterruptionReason = "blocked" // the queue was full
-	InterruptedListed  InterruptionReason = "listed"  // the watch could not resume: a list replaced it
-	InterruptedStopped InterruptionReason = "stopped" // the process stood still
-	InterruptedStepped InterruptionReason = "stepped" // the clock was set
-)
-
 // HiddenSpan is a span in which the last version of at least one object, or its deletion, was
 // withheld by filters.
 type HiddenSpan struct {

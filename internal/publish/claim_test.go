@@ -18,6 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 const bucketName = publishtest.BucketName
@@ -56,7 +57,7 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	reader, err := (&consume.JetStream{URL: s.ClientURL()}).Read(t.Context(), consume.Query{Start: consume.Beginning(), StopAtEnd: true})
+	reader, err := (&fromnats.JetStream{URL: s.ClientURL()}).Read(t.Context(), consume.Query{Start: consume.Beginning(), StopAtEnd: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +206,7 @@ func TestWholeRefusals(t *testing.T) {
 		"nats-obj://KUBECDC_LARGE/other":  nil,
 	} {
 		e := &consume.Event{ID: "pods/1/8", Source: "/kubernetes/prod-eu-1", DataRef: ref}
-		got, err := consume.Whole(t.Context(), js, e)
+		got, err := fromnats.Whole(t.Context(), js, e)
 		if err == nil || want != nil && !errors.Is(err, want) || got != e {
 			t.Errorf("%s: %v, want %v", ref, err, want)
 		}

@@ -95,7 +95,7 @@ func describe(e *consume.Event) string {
 		return fmt.Sprintf("progress %d", e.Progress.Number)
 	}
 	if e.Data == nil {
-		kind := strings.TrimPrefix(e.Type, consume.TypePrefix)
+		kind := e.Type.Name()
 		if e.Stream.DeadLetter != "" {
 			return kind + " " + e.Stream.DeadLetter
 		}

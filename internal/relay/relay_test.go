@@ -26,6 +26,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 // A relay writes lines in order, and no stream events to Slack.
@@ -332,7 +333,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	m := nats.NewMsg("kubecdc.test")
 	m.Header["content-type"] = []string{"application/json"}
 	for name, value := range map[string]string{
-		"specversion": "1.0", "id": e.ID, "source": e.Source, "type": e.Type, "cluster": e.Cluster, "apiversion": e.APIVersion, "kind": e.Kind,
+		"specversion": "1.0", "id": e.ID, "source": e.Source, "type": string(e.Type), "cluster": e.Cluster, "apiversion": e.APIVersion, "kind": e.Kind,
 		"resource": e.Resource, "namespace": e.Namespace, "name": e.Name, "uid": e.UID, "op": "u", "resourceversion": "7",
 		"traceparent": traceParent, "epoch": "3",
 	} {
@@ -345,7 +346,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	pr, pw := io.Pipe()
 	defer pr.Close()
 	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: stdout.New(pw, nil)})
-	got, err := consume.NewLines("", pr, consume.Query{}).Next(t.Context())
+	got, err := fromfile.NewLines("", pr, consume.Query{}).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,14 +101,14 @@ func deltaOf(e *consume.Event) *object.Delta {
 	d := &object.Delta{Observed: e.Time.UnixNano(), History: e.History()}
 	if s := e.Stream; s != nil {
 		d.Stream = &object.StreamEvent{
-			Kind:     object.StreamKind(e.Type[len(consume.TypePrefix):]),
+			Kind:     object.StreamKind(e.Type.Name()),
 			Resource: r, Scope: e.Scope, History: d.History, Snapshot: s.Snapshot, Objects: s.Objects,
 			ResourceVersion: version(s.ResourceVersion), From: version(s.FromResourceVersion), To: version(s.ToResourceVersion),
-			Since: s.Since, Reason: object.GapReason(s.Reason), Recovered: s.Recovered, End: object.EndReason(s.End),
+			Since: s.Since, Reason: s.Reason, Recovered: s.Recovered, End: s.End,
 		}
 		return d
 	}
-	d.Op = object.Op(e.Op[0])
+	d.Op = e.Op
 	d.Ref = object.NewRef(r, e.Namespace, e.Name, e.UID)
 	d.ResourceVersion, d.Previous = version(e.ResourceVersion), version(e.Data.PreviousResourceVersion)
 	d.Inferred, d.Snapshot = e.Data.Inferred, e.Data.Snapshot

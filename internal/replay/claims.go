@@ -343,7 +343,7 @@ func scopeReport(s *consume.ScopeProgress) object.ScopeReport {
 	}
 	for _, i := range s.Interruptions {
 		out.Interruptions = append(out.Interruptions, object.Interruption{
-			From: i.From, Until: i.Until, Why: object.InterruptionReason(i.Why),
+			From: i.From, Until: i.Until, Why: i.Why,
 		})
 	}
 	for _, h := range s.Hidden {

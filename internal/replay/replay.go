@@ -189,6 +189,7 @@ func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bo
 				s.floor = ""
 			}
 		}
+	case consume.TypeGap, consume.TypeScopeStarted, consume.TypeScopeEnded, consume.TypeProgress:
 	}
 	return e
 }

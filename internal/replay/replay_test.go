@@ -24,6 +24,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
 // After a replay, a consumer without history that follows the rules has the state of the replay's end. This holds for any record and
@@ -87,7 +88,7 @@ func TestContinuedReplayLeavesOutNothing(t *testing.T) {
 	ids := func(out string) map[string]bool {
 		all := map[string]bool{}
 		for _, e := range parse(t, out) {
-			all[e.Type+" "+e.ID] = true
+			all[string(e.Type)+" "+e.ID] = true
 		}
 		return all
 	}
@@ -161,12 +162,12 @@ func (l *limited) Write(p []byte) (int, error) {
 type lines string
 
 func (l lines) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
-	return consume.NewLines("record", strings.NewReader(string(l)), q), nil
+	return fromfile.NewLines("record", strings.NewReader(string(l)), q), nil
 }
 
 func parse(tb rapid.TB, record string) []*consume.Event {
 	var out []*consume.Event
-	r := consume.NewLines("record", strings.NewReader(record), consume.Query{})
+	r := fromfile.NewLines("record", strings.NewReader(record), consume.Query{})
 	for {
 		e, err := r.Next(context.Background())
 		if errors.Is(err, io.EOF) {
@@ -446,12 +447,12 @@ func (w *world) object(s *observed, o *thing, op consume.Op, data map[string]any
 	}
 }
 
-func (w *world) stream(s *observed, typ, id string, data map[string]any) {
+func (w *world) stream(s *observed, typ consume.EventType, id string, data map[string]any) {
 	resource, _, _ := strings.Cut(s.name, "/")
 	if w.now.Before(s.latest) { // it is emitted after the bus has acknowledged them
 		w.now = s.latest
 	}
-	e := w.event(resource, s.name+"/"+id, strings.TrimPrefix(typ, consume.TypePrefix), data)
+	e := w.event(resource, s.name+"/"+id, typ.Name(), data)
 	e["scope"] = s.name
 	if rv, ok := data["resourceVersion"]; ok {
 		e["resourceversion"], e["sequence"] = rv, fmt.Sprintf("%020s", rv)

@@ -280,6 +280,7 @@ func (s *source) add(e *consume.Event) error {
 		if s.later[resource] {
 			return nil
 		}
+	case consume.TypeScopeStarted, consume.TypeProgress:
 	}
 	return s.send(e)
 }

@@ -26,7 +26,7 @@ type Filter struct {
 	alone    bool       // the stream has no records under other subjects than those of forms
 }
 
-// Choose returns the function Choose of a consume.JetStream whose subjects template makes; "" is the default template. The
+// Choose returns the function Choose of a fromnats.JetStream whose subjects template makes; "" is the default template. The
 // function requests all records if a query cannot be filtered, and passes the reason to whyNot unless that is nil. It clears
 // LastOfEach if a subject may have records of several objects.
 func Choose(template string, whyNot func(error)) (func(context.Context, jetstream.Stream, *consume.Query) []string, error) {

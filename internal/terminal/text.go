@@ -60,6 +60,8 @@ func styleLen(text []byte) int {
 	for param := range bytes.SplitSeq(params[:end], []byte(";")) {
 		switch Style(param) {
 		case "0", Bold, Dim, Red, Green, Yellow, Blue, Cyan:
+		case Plain: // no parameter at all
+			return 0
 		default:
 			return 0
 		}

@@ -160,7 +160,9 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 		s.informer = true
 		s.noteGap(m, e, now)
 		gap = e // it says what is missing, not what is there
-	default:
+	case consume.TypeProgress:
+		return nil
+	default: // of a later release
 		return nil
 	}
 	s.last = s.last.max(now)
@@ -257,6 +259,7 @@ func (s *scope) noteGap(m Moment, e *consume.Event, now mark) {
 		g.whole = true
 	case consume.ReasonCompacted, consume.ReasonCheckpointLost:
 		g.whole = true
+	case consume.ReasonExpired, consume.ReasonSelectionChanged, consume.ReasonForbidden:
 	}
 	g.lost = from.at
 	g.from = from.max(mark{at: s.reached.at}) // the checkpoint of an agent that was killed may be older

@@ -79,7 +79,7 @@ func recordLine(f []string, n int) *consume.Event {
 	st.ResourceVersion, entry.ResourceVersion, entry.Resource = e.ResourceVersion, e.ResourceVersion, e.GroupResource()
 	switch f[1] {
 	case "started", "completed":
-		e.Type, e.Stream, st.Snapshot = consume.TypePrefix+"snapshot."+f[1], st, f[2]
+		e.Type, e.Stream, st.Snapshot = consume.EventType(consume.TypePrefix+"snapshot."+f[1]), st, f[2]
 	case "begin":
 		e.Type, e.Stream = consume.TypeScopeStarted, st
 	case "end":

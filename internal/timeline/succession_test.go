@@ -100,7 +100,7 @@ func (x *succession) send(e *consume.Event) *consume.Event {
 func (x *succession) stream(typ, scope string, k *keeper, rv uint64) *consume.Event {
 	x.tick()
 	return x.send(&consume.Event{
-		ID: fmt.Sprintf("%s/%s/%d", scope, typ, len(x.log)), Type: consume.TypePrefix + typ, APIVersion: "v1", Kind: "Pod", Resource: "pods",
+		ID: fmt.Sprintf("%s/%s/%d", scope, typ, len(x.log)), Type: consume.EventType(consume.TypePrefix + typ), APIVersion: "v1", Kind: "Pod", Resource: "pods",
 		Scope: scope, Sequence: fmt.Sprintf("%020d", rv), Stream: &consume.Stream{ResourceVersion: fmt.Sprint(rv), Writer: k.name, Run: k.run},
 	})
 }

@@ -33,7 +33,7 @@ type Version struct {
 	// After is the object, nil if it is gone, has left, or is not in the event (Truncated has "after").
 	After json.RawMessage
 	// Truncated is what the event leaves out, and DataRef a URI of the whole event, as in consume.Event. A caller that wants it
-	// fetches it before it adds the event (consume.Whole), or later for the few versions that it shows.
+	// fetches it before it adds the event (fromnats.Whole), or later for the few versions that it shows.
 	Truncated []string
 	DataRef   string
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -234,10 +233,10 @@ func (i *informer) read(w *world, key string) {
 	}
 }
 
-func (w *world) marker(typ, scope string, rv uint64, snapshot string) *consume.Event {
+func (w *world) marker(typ consume.EventType, scope string, rv uint64, snapshot string) *consume.Event {
 	w.tick()
 	e := &consume.Event{
-		ID:   fmt.Sprintf("%s/%s/%s/%d%s", scope, strings.TrimPrefix(typ, consume.TypePrefix), snapshot, w.clock.UnixNano(), w.suffix()),
+		ID:   fmt.Sprintf("%s/%s/%s/%d%s", scope, typ.Name(), snapshot, w.clock.UnixNano(), w.suffix()),
 		Type: typ, Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Scope: scope, Time: w.clock,
 		Sequence: fmt.Sprintf("%020d", rv), Stream: &consume.Stream{Snapshot: snapshot, ResourceVersion: fmt.Sprint(rv), Writer: writer, Run: w.run},
 	}

@@ -9,7 +9,6 @@ import (
 	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
 	spans "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 
-	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -42,7 +41,7 @@ func spansOf(c *publish.Capture) int { return 2 + len(c.Steps) }
 func (t *Tracer) appendSpans(dst []*spans.Span, c *publish.Capture) []*spans.Span {
 	root := &spans.Span{
 		TraceId: c.Trace.ID[:], SpanId: c.Trace.Span[:], Flags: sampledFlag,
-		Name: "kubecdc.capture " + c.Ref.Resource.String() + " " + verb(c.Op),
+		Name: "kubecdc.capture " + c.Ref.Resource.String() + " " + c.Op.Word(),
 		// The spans of consumers have this one as their parent.
 		Kind:              spans.Span_SPAN_KIND_PRODUCER,
 		StartTimeUnixNano: nano(c.Observed), EndTimeUnixNano: nano(c.End),
@@ -67,7 +66,7 @@ func (t *Tracer) attributes(c *publish.Capture) []*common.KeyValue {
 		"messaging.message.id", c.ID,
 		"k8s.namespace.name", c.Ref.Namespace(),
 		"kubecdc.resource", c.Ref.Resource.String(),
-		"kubecdc.op", string(rune(c.Op)),
+		"kubecdc.op", string(c.Op),
 		"kubecdc.object.kind", c.Ref.Resource.Kind,
 		"kubecdc.object.name", c.Ref.Name(),
 		"kubecdc.object.uid", c.Ref.UID,
@@ -148,22 +147,4 @@ func texts(pairs ...string) []*common.KeyValue {
 
 func number(name string, n int64) *common.KeyValue {
 	return &common.KeyValue{Key: name, Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: n}}}
-}
-
-func verb(op object.Op) string {
-	switch op {
-	case object.Created:
-		return "created"
-	case object.Updated:
-		return "updated"
-	case object.Deleted:
-		return "deleted"
-	case object.Read:
-		return "read"
-	case object.Entered:
-		return "entered"
-	case object.Left:
-		return "left"
-	}
-	return "?"
 }

@@ -41,7 +41,7 @@ func event(t interface{ Fatalf(string, ...any) }, second int, text string) *cons
 		e.Type, e.Progress = consume.TypeProgress, p
 		return e
 	}
-	e.Type = map[string]string{
+	e.Type = map[string]consume.EventType{
 		"started": consume.TypeScopeStarted, "ended": consume.TypeScopeEnded, "forgotten": consume.TypeScopeEnded, "snapshot": consume.TypeSnapshotStarted,
 	}[f[2]]
 	e.Scope, e.APIVersion, e.Kind = f[3], "v1", "Pod"

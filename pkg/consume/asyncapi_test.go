@@ -11,7 +11,9 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
-	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
+
+	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"
 )
 
 const asyncAPI = "../../docs/asyncapi.yaml"
@@ -99,10 +101,10 @@ func message(t *testing.T, title, summary, contentType string, headers yaml.MapS
 // example is the golden event of that name, or its data.
 func example(t *testing.T, name, mode string) any {
 	t.Helper()
-	for _, r := range goldens(t, mode) {
-		if r.name == name {
+	for _, r := range consumetest.Goldens(t, mode) {
+		if r.Name == name {
 			var doc yaml.MapSlice
-			if err := yaml.UnmarshalWithOptions(r.body, &doc, yaml.UseOrderedMap()); err != nil {
+			if err := yaml.UnmarshalWithOptions(r.Body, &doc, yaml.UseOrderedMap()); err != nil {
 				t.Fatal(err)
 			}
 			return doc
@@ -125,7 +127,7 @@ func TestAsyncAPIGenerated(t *testing.T) {
 		),
 		"defaultContentType", "application/cloudevents+json",
 		"servers", m("nats", m("host", "localhost:4222", "protocol", "nats",
-			"description", "NATS with JetStream. The stream is called "+consume.DefaultStream+" unless configured otherwise (bus.nats.stream.name).")),
+			"description", "NATS with JetStream. The stream is called "+fromnats.DefaultStream+" unless configured otherwise (bus.nats.stream.name).")),
 		"channels", m(
 			"objects", channel(t, subject.Default, "Events of objects", "objectStructured", "objectBinary"),
 			"stream", channel(t, subject.Stream, "Events about the stream: snapshots", "streamStructured", "streamBinary"),
@@ -184,18 +186,18 @@ func TestAsyncAPIGenerated(t *testing.T) {
 			t.Errorf("channel %s, subject %s", got, subjects.Patterns()[i])
 		}
 	}
-	for _, r := range goldens(t, "binary") {
+	for _, r := range consumetest.Goldens(t, "binary") {
 		described := object
-		switch dataSchema := r.header["ce-dataschema"][0]; {
+		switch dataSchema := r.Header["ce-dataschema"][0]; {
 		case strings.Contains(dataSchema, "/stream/"):
 			described = stream
 		case strings.Contains(dataSchema, "/progress/"):
 			described = progress
 		}
-		for name := range r.header {
+		for name := range r.Header {
 			attribute, isAttribute := strings.CutPrefix(name, "ce-")
 			if _, ok := described.Definitions["event"].Properties.Get(attribute); isAttribute && !ok {
-				t.Errorf("%s: header %s is not described", r.name, name)
+				t.Errorf("%s: header %s is not described", r.Name, name)
 			}
 		}
 	}

@@ -1,12 +1,12 @@
-// Package consume reads the events of kubecdc from JetStream, Kafka and files. It has typed events, and the rules that a correct consumer
-// follows.
+// Package consume has the events of kubecdc, and the rules that a correct consumer follows. It imports no client of a bus: packages beside it
+// read the events from JetStream (fromnats), Kafka (fromkafka) and files (fromfile), and convert them for the CloudEvents SDK (cloudevents).
 //
 // # Reading
 //
-// A Source is a bus or a file: a JetStream, a Kafka, a File. A Query says which objects and events to read, where to begin, and whether to stop at the
-// end. A Reader returns the events, each log in its order, across lost connections and restarts of servers:
+// A Source is a bus or a file: a fromnats.JetStream, a fromkafka.Kafka, a fromfile.File. A Query says which objects and events to read, where to
+// begin, and whether to stop at the end. A Reader returns the events, each log in its order, across lost connections and restarts of servers:
 //
-//	bus := &consume.JetStream{URL: "nats://127.0.0.1:4222"}
+//	bus := &fromnats.JetStream{URL: "nats://127.0.0.1:4222"}
 //	r, err := bus.Read(ctx, consume.Query{Start: consume.Beginning()})
 //	if err != nil {
 //		return err
@@ -24,12 +24,12 @@
 // position has the identity of its log: if a stream or topic was created again, the reader returns a *MissedError once and reads the log from
 // its beginning.
 //
-// On Kafka, the members of a consumer group share the partitions, and the brokers store the group's positions: see Kafka.Group and Committer. The
-// program examples/go/kafka shows it, and the project's tests run it with a broker.
+// On Kafka, the members of a consumer group share the partitions, and the brokers store the group's positions: see fromkafka.Kafka and its Group.
+// The program examples/go/kafka shows it, and the project's tests run it with a broker.
 //
-// Run is for services on JetStream: the server stores their position, and delivers events again that the handler did not accept. NewLines reads
-// JSON lines. Parse and FromMessage read one record. FromCloudEvent converts an event of the CloudEvents SDK, so that a receiver built on the SDK
-// can feed a Tracker.
+// fromnats.Run is for services on JetStream: the server stores their position, and delivers events again that the handler did not accept.
+// fromfile.NewLines reads JSON lines. Parse and FromMessage read one record. cloudevents.From converts an event of the CloudEvents SDK, so that a
+// receiver built on the SDK can feed a Tracker.
 //
 // # Events
 //
@@ -47,7 +47,7 @@
 //	Left     last state  nil       no longer matches them, and still exists
 //
 // The agent's configuration decides whether events have before and patch. If an event is too large for the bus, it is shortened: Data.Truncated
-// names the missing members, and Whole fetches the complete event if Event.DataRef is set. If the bus rejects an event, a gap of
+// names the missing members, and Reader.Whole fetches the complete event if Event.DataRef is set. If the bus rejects an event, a gap of
 // ReasonDeadLetter replaces it, and the event is stored as a dead letter, with NATS on another subject of the same stream. Skip events that have a
 // DeadLetterReason, as Tracker does.
 //
@@ -91,6 +91,5 @@
 //
 // # Goroutines
 //
-// A Reader and a Tracker belong to one goroutine each. Run calls its handler from its own goroutine. A reader fetches some megabytes ahead. The
-// package logs nothing.
+// A Reader and a Tracker belong to one goroutine each. The package starts none, and logs nothing. The packages of the sources say what theirs do.
 package consume

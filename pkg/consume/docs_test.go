@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"
 )
 
 // TestDocsExamples compares each block of JSON in events.md with the golden event that the comment above it names.
@@ -17,8 +19,8 @@ func TestDocsExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := map[string]string{}
-	for _, r := range goldens(t, "structured") {
-		events[r.name] = string(r.body)
+	for _, r := range consumetest.Goldens(t, "structured") {
+		events[r.Name] = string(r.Body)
 	}
 	blocks := regexp.MustCompile("(?m)^(?:<!-- golden: (.*) -->\n)?```json\n((?s:.*?))^```$").FindAllSubmatch(page, -1)
 	for _, block := range blocks {

@@ -13,6 +13,10 @@ var (
 	// ErrNoStream is wrapped by errors about a stream that does not exist: the agent has not created it yet, it has another name, or it was
 	// deleted.
 	ErrNoStream = errors.New("no stream")
+
+	// ErrReference is wrapped by errors about a reference that Whole cannot follow, because its scheme is not nats-obj. The referenced content is a
+	// record in structured mode, which Parse reads.
+	ErrReference = errors.New("not a reference into JetStream's object store")
 )
 
 // RecordError reports a record that cannot be read. The next call continues after it.
@@ -40,14 +44,23 @@ type MissedError struct {
 	// copy. It is read from its beginning. To is its last record.
 	Recreated bool
 
-	what string // "topic kubecdc.prod, partition 3"; "": a stream
+	// What names the log for people: "topic kubecdc.prod, partition 3"; "": a stream of the name in Log.
+	What string
 }
 
 func (e *MissedError) Error() string {
-	log := cmp.Or(e.what, "stream "+e.Log.Name)
+	log := cmp.Or(e.What, "stream "+e.Log.Name)
 	if e.Recreated {
 		return fmt.Sprintf("%s was recreated or restored: it was read up to record %d and now ends at record %d; "+
 			"reading continues from its beginning", log, e.From-1, e.To)
 	}
 	return fmt.Sprintf("%s no longer has records %d to %d, which were not read: they expired or were removed", log, e.From, e.To)
+}
+
+// WithoutStore is Reader.Whole of a Source whose bus has no store of whole events.
+func WithoutStore(e *Event) (*Event, error) {
+	if e.DataRef == "" {
+		return e, nil
+	}
+	return e, fmt.Errorf("the whole of %s is at %q: %w", e.ID, e.DataRef, ErrReference)
 }

@@ -7,72 +7,13 @@ import (
 	"time"
 )
 
-// Op is what happened to an object, as in the events' attribute op.
-type Op string
-
-// The ops. An event about the stream itself has none.
-const (
-	Created Op = "c"
-	Updated Op = "u"
-	Deleted Op = "d"
-	Read    Op = "r" // existed when a snapshot was taken
-	Entered Op = "e" // began to match the selectors of a rule
-	Left    Op = "l" // ceased to match them; the object still exists
-)
-
-// TypePrefix begins the type of every event of kubecdc.
-const TypePrefix = "dev.kubecdc."
-
-// The types of events about the stream.
-const (
-	TypeSnapshotStarted   = TypePrefix + "snapshot.started"
-	TypeSnapshotCompleted = TypePrefix + "snapshot.completed"
-	TypeGap               = TypePrefix + "gap"
-	TypeProgress          = TypePrefix + "progress"
-	TypeScopeStarted      = TypePrefix + "scope.started"
-	TypeScopeEnded        = TypePrefix + "scope.ended"
-)
-
-// EndReason is why an agent has ended to observe a scope. Later versions may add reasons.
-type EndReason string
-
-// The reasons of ends.
-const (
-	EndDeselected EndReason = "deselected" // no rule selects the scope any more
-	EndReplaced   EndReason = "replaced"   // Stream.Successors have its objects now
-	EndRemoved    EndReason = "removed"    // its resource, its namespace or its node was removed, and it had no object left
-	EndTakenOver  EndReason = "taken-over" // another agent observes it
-	EndForgotten  EndReason = "forgotten"  // an operator has said that nobody observes it any more
-)
-
-// GapReason is why a span of history could not be read. Later versions may add reasons.
-type GapReason string
-
-// The reasons of gaps. A gap is followed by the versions inside it, by deltas found by comparing lists, or by a snapshot. The rules are the
-// same in each case.
-//
-// After ReasonContentChanged no version is missing, but known versions have other content. So the next Before of an object may differ from
-// its last After. If the gap is recovered, the stripped or redacted fields, or the redaction key, have changed, and nothing follows.
-// Otherwise, the API server serves known versions in another form (a CustomResourceDefinition or a conversion was changed, or it was
-// upgraded), and a snapshot follows. Reads of snapshots after the gap replace the known version, also if they have the same one.
-const (
-	ReasonExpired          GapReason = "expired"           // the API server no longer had it
-	ReasonCompacted        GapReason = "compacted"         // etcd no longer had it
-	ReasonRewound          GapReason = "rewound"           // etcd was restored: see Event.History
-	ReasonSelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
-	ReasonCheckpointLost   GapReason = "checkpoint-lost"   // the agent lost its position, or the stream or topic was replaced
-	ReasonContentChanged   GapReason = "content-changed"   // known versions have other content: by strip, redaction or its key (recovered), or by the API server
-	ReasonForbidden        GapReason = "forbidden"         // the agent was not allowed to read
-	ReasonDeadLetter       GapReason = "dead-letter"       // one event went to the dead letters: Stream.DeadLetter is its ID
-)
-
 // Event is one CloudEvent of kubecdc. Fields that an event does not have are zero. An Event owns its memory: reading the next one does not
 // change it.
 type Event struct {
 	ID      string
 	Source  string
-	Type    string // "dev.kubecdc.object.updated", "dev.kubecdc.snapshot.started"
-	Subject string // "/apis/apps/v1/namespaces/shop/deployments/web"
+	Type    EventType // "dev.kubecdc.object.updated", "dev.kubecdc.snapshot.started"
+	Subject string    // "/apis/apps/v1/namespaces/shop/deployments/web"
 	Time    time.Time
 
 	DataContentType string
@@ -117,6 +58,10 @@ type Event struct {
 	raw  []byte // the record, where it was read in structured mode
 	data []byte // the data, where it was read in binary mode
 }
+
+// OpeningHeader is the header of a record of Kafka that begins a new topic. Its event happened before
+// the topic was created, and other topics have it from that time. Its value is "true".
+const OpeningHeader = "kubecdc-opening"
 
 // Data is the content of an object's event.
 type Data struct {

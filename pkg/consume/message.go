@@ -154,7 +154,7 @@ func (e *Event) MarshalJSON() ([]byte, error) {
 	for _, a := range []struct{ name, value string }{
 		{"id", e.ID},
 		{"source", e.Source},
-		{"type", e.Type},
+		{"type", string(e.Type)},
 		{"subject", e.Subject},
 		{"time", at},
 		{"datacontenttype", e.DataContentType},

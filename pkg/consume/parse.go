@@ -10,8 +10,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-const objectPrefix = TypePrefix + "object."
-
 // kind is the kind of an event, by its type.
 type kind int
 
@@ -22,15 +20,15 @@ const (
 	kindProgress
 )
 
-func kindOf(typ string) kind {
+func kindOf(typ EventType) kind {
 	switch typ {
 	case TypeSnapshotStarted, TypeSnapshotCompleted, TypeGap, TypeScopeStarted, TypeScopeEnded:
 		return kindStream
 	case TypeProgress:
 		return kindProgress
 	}
-	switch strings.TrimPrefix(typ, objectPrefix) {
-	case "created", "updated", "deleted", "read", "entered", "left":
+	word, ok := strings.CutPrefix(string(typ), object.ObjectTypePrefix)
+	if ok && object.IsWord(word) {
 		return kindObject
 	}
 	return kindUnknown
@@ -132,7 +130,7 @@ func (e *Event) attribute(name []byte, specversion *string) *string {
 	case "source":
 		return &e.Source
 	case "type":
-		return &e.Type
+		return (*string)(&e.Type)
 	case "subject":
 		return &e.Subject
 	case "datacontenttype":
@@ -211,13 +209,13 @@ func (e *Event) checkContext(specversion string) error {
 	missing.unless("specversion", specversion)
 	missing.unless("id", e.ID)
 	missing.unless("source", e.Source)
-	missing.unless("type", e.Type)
+	missing.unless("type", string(e.Type))
 	switch {
 	case len(missing) > 0:
 		return fmt.Errorf("%w: no CloudEvent, it has no %s", ErrNotKubecdc, strings.Join(missing, ", "))
 	case specversion != "1.0":
 		return fmt.Errorf("%w: specversion is %q, want 1.0", ErrNotKubecdc, specversion)
-	case !strings.HasPrefix(e.Type, TypePrefix):
+	case !strings.HasPrefix(string(e.Type), TypePrefix):
 		return fmt.Errorf("%w: its type is %q, want %s…", ErrNotKubecdc, e.Type, TypePrefix)
 	}
 	return nil

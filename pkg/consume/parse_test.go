@@ -3,16 +3,15 @@ package consume_test
 import (
 	"encoding/json"
 	"errors"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"
 )
 
 const updated = `{"specversion":"1.0","id":"deployments.apps/7c0e/48211","source":"/kubernetes/prod-eu-1",` +
@@ -78,18 +77,18 @@ func TestParseMembers(t *testing.T) {
 
 func TestParseGolden(t *testing.T) {
 	binary := map[string]*consume.Event{}
-	for _, r := range goldens(t, "binary") {
-		e, err := consume.FromMessage(r.header, r.body)
+	for _, r := range consumetest.Goldens(t, "binary") {
+		e, err := consume.FromMessage(r.Header, r.Body)
 		if err != nil {
-			t.Errorf("%s: %v", r.name, err)
+			t.Errorf("%s: %v", r.Name, err)
 			continue
 		}
-		binary[r.name] = e
+		binary[r.Name] = e
 	}
-	for _, r := range goldens(t, "structured") {
-		e, err := consume.FromMessage(r.header, r.body)
+	for _, r := range consumetest.Goldens(t, "structured") {
+		e, err := consume.FromMessage(r.Header, r.Body)
 		if err != nil {
-			t.Errorf("%s: %v", r.name, err)
+			t.Errorf("%s: %v", r.Name, err)
 			continue
 		}
 		contents := 0
@@ -99,19 +98,19 @@ func TestParseGolden(t *testing.T) {
 			}
 		}
 		if contents != 1 {
-			t.Errorf("%s: data %v, stream %v, progress %v", r.name, e.Data, e.Stream, e.Progress)
+			t.Errorf("%s: data %v, stream %v, progress %v", r.Name, e.Data, e.Stream, e.Progress)
 		}
-		if diff := cmp.Diff(e, binary[r.name], unexported); diff != "" {
-			t.Errorf("%s: -structured +binary\n%s", r.name, diff)
+		if diff := cmp.Diff(e, binary[r.Name], unexported); diff != "" {
+			t.Errorf("%s: -structured +binary\n%s", r.Name, diff)
 		}
 		// Both are written as the agent writes structured ones.
-		for mode, e := range map[string]*consume.Event{"structured": e, "binary": binary[r.name]} {
+		for mode, e := range map[string]*consume.Event{"structured": e, "binary": binary[r.Name]} {
 			got, err := e.MarshalJSON()
 			if err != nil {
-				t.Fatalf("%s: %v", r.name, err)
+				t.Fatalf("%s: %v", r.Name, err)
 			}
-			if diff := cmp.Diff(string(r.body), string(got)); diff != "" {
-				t.Errorf("%s, read in %s mode: -want +written\n%s", r.name, mode, diff)
+			if diff := cmp.Diff(string(r.Body), string(got)); diff != "" {
+				t.Errorf("%s, read in %s mode: -want +written\n%s", r.Name, mode, diff)
 			}
 		}
 		again, err := json.Marshal(&consume.Event{
@@ -119,41 +118,11 @@ func TestParseGolden(t *testing.T) {
 			Op: e.Op, Scope: e.Scope, Data: e.Data, Stream: e.Stream, Progress: e.Progress,
 		})
 		if err != nil {
-			t.Fatalf("%s: %v", r.name, err)
+			t.Fatalf("%s: %v", r.Name, err)
 		}
 		made := parse(t, string(again))
 		if diff := cmp.Diff([]any{e.Data, e.Stream, e.Progress}, []any{made.Data, made.Stream, made.Progress}); diff != "" {
-			t.Errorf("%s: -want +made from fields\n%s", r.name, diff)
-		}
-	}
-}
-
-// Records of Kafka have other headers than those of NATS, and the same events.
-func TestParseGoldenOfKafka(t *testing.T) {
-	for _, mode := range []string{"structured", "binary"} {
-		for _, r := range goldens(t, mode) {
-			want, err := consume.FromMessage(r.header, r.body)
-			if err != nil {
-				t.Fatalf("%s: %v", r.name, err)
-			}
-			m := &kafka.Message{Key: []byte("any"), Value: r.body}
-			for name, values := range r.header {
-				value, err := url.PathUnescape(values[0])
-				if err != nil {
-					t.Fatal(err)
-				}
-				if name != "ce-datacontenttype" { // it is the content type
-					m.Headers = append(m.Headers, kafka.Header{Key: strings.Replace(name, "ce-", "ce_", 1), Value: []byte(value)})
-				}
-			}
-			got, err := consume.FromKafka(m)
-			if err != nil {
-				t.Errorf("%s: %v", r.name, err)
-				continue
-			}
-			if diff := cmp.Diff(want, got, unexported); diff != "" {
-				t.Errorf("%s, %s: -NATS +Kafka\n%s", r.name, mode, diff)
-			}
+			t.Errorf("%s: -want +made from fields\n%s", r.Name, diff)
 		}
 	}
 }
@@ -330,8 +299,8 @@ func replaced(tb testing.TB, s, from, to string) string {
 
 // FuzzParse compares Parse with encoding/json: both accept the same records and read the same values.
 func FuzzParse(f *testing.F) {
-	for _, r := range goldens(f, "structured") {
-		f.Add(r.body)
+	for _, r := range consumetest.Goldens(f, "structured") {
+		f.Add(r.Body)
 	}
 	f.Add([]byte(updated))
 	f.Add([]byte(" { \"d\\u0061ta\" : {\"\\u0062efore\":null} , \"id\":\"\\ud800\xff\" }\n"))
@@ -354,7 +323,7 @@ func FuzzParse(f *testing.F) {
 			return s
 		}
 		for name, got := range map[string]string{
-			"id": e.ID, "source": e.Source, "type": e.Type, "subject": e.Subject, "uid": e.UID, "name": e.Name, "op": string(e.Op),
+			"id": e.ID, "source": e.Source, "type": string(e.Type), "subject": e.Subject, "uid": e.UID, "name": e.Name, "op": string(e.Op),
 			"namespace": e.Namespace, "scope": e.Scope, "sequence": e.Sequence, "kind": e.Kind,
 		} {
 			if want := text(name); got != want {

@@ -70,21 +70,6 @@ type Interruption struct {
 	Until time.Time          `json:"until,omitzero"` // zero: it was not over
 }
 
-// InterruptionReason is why a scope was not observed. Later versions may add reasons.
-type InterruptionReason string
-
-// The reasons of interruptions.
-const (
-	InterruptedStart   InterruptionReason = "start"   // the run began
-	InterruptedClosed  InterruptionReason = "closed"  // the watch ended, and the next one began late
-	InterruptedCut     InterruptionReason = "cut"     // the watch ended with an error
-	InterruptedSilent  InterruptionReason = "silent"  // the API server sent nothing for too long
-	InterruptedBlocked InterruptionReason = "blocked" // the agent's queue was full
-	InterruptedListed  InterruptionReason = "listed"  // a list replaced the watch
-	InterruptedStopped InterruptionReason = "stopped" // the agent's process stood still
-	InterruptedStepped InterruptionReason = "stepped" // the agent's clock was set
-)
-
 // HiddenSpan is a span in which the last version of at least one object, or its deletion, was
 // withheld by filters. Each end has a time and a ResourceVersion, of which either may be unknown.
 type HiddenSpan struct {

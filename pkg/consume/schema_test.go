@@ -19,6 +19,7 @@ import (
 	validate "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"
 )
 
 var update = flag.Bool("update", false, "write the generated files")
@@ -253,7 +254,7 @@ func objectDocument(t *testing.T) *schema {
 	t.Helper()
 	data := reflected(t, consume.Data{}, nil)
 	state := func() []*schema { return []*schema{{Type: "object"}, {Type: "null"}} }
-	member(data, "op").Enum = enum("c", "u", "d", "r", "e", "l")
+	member(data, "op").Enum = enum(consume.Ops()...)
 	member(data, "before").AnyOf, member(data, "after").AnyOf = state(), state()
 	member(data, "truncated").Items.Enum = enum("before", "after", "patch", "changedBy")
 	member(data, "dataref").Format = "uri-reference"
@@ -289,25 +290,15 @@ func objectDocument(t *testing.T) *schema {
 		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid",
 		"apiversion", "kind", "resource", "name", "uid", "op", "partitionkey")
 	member(event, "id").Pattern = `^[^/]+/[^/]+/([0-9]+(/r/.+|/l)?|d)(/h[0-9]+)?$`
-	member(event, "op").Enum = enum("c", "u", "d", "r", "e", "l")
+	member(event, "op").Enum = enum(consume.Ops()...)
 	member(event, "dataref").Format = "uri-reference"
 	member(event, "resourceversion").Pattern = "^[1-9][0-9]*$"
 	member(event, "sequence").Pattern = "^[0-9]{20}$"
 	var types []string
-	for _, x := range []struct {
-		op   consume.Op
-		verb string
-	}{
-		{consume.Created, "created"},
-		{consume.Updated, "updated"},
-		{consume.Deleted, "deleted"},
-		{consume.Read, "read"},
-		{consume.Entered, "entered"},
-		{consume.Left, "left"},
-	} {
-		typ := consume.TypePrefix + "object." + x.verb
+	for _, op := range consume.Ops() {
+		typ := consume.TypePrefix + "object." + op.Word()
 		types = append(types, typ)
-		event.AllOf = append(event.AllOf, &schema{If: obj("op", constant(x.op)), Then: obj("type", constant(typ), "data", obj("op", constant(x.op)))})
+		event.AllOf = append(event.AllOf, &schema{If: obj("op", constant(op)), Then: obj("type", constant(typ), "data", obj("op", constant(op)))})
 	}
 	member(event, "type").Enum = enum(types...)
 	return document("The event of an object", "https://kubecdc.dev/schema/object/v1", data, event)
@@ -326,9 +317,9 @@ func streamDocument(t *testing.T) *schema {
 		"apiversion", "kind", "resource", "scope", "partitionkey")
 	member(event, "sequence").Pattern = "^[0-9]{20}$"
 	member(event, "resourceversion").Pattern = "^[1-9][0-9]*$"
-	var types []string
+	var types []consume.EventType
 	for _, x := range []struct {
-		typ      string
+		typ      consume.EventType
 		required []string
 	}{
 		{consume.TypeSnapshotStarted, []string{"snapshot", "objects"}},
@@ -430,24 +421,24 @@ func compiled(t *testing.T) map[string]*validate.Schema {
 
 func TestSchemasAcceptGolden(t *testing.T) {
 	schemas := compiled(t)
-	for _, r := range goldens(t, "structured") {
-		doc, err := validate.UnmarshalJSON(bytes.NewReader(r.body))
+	for _, r := range consumetest.Goldens(t, "structured") {
+		doc, err := validate.UnmarshalJSON(bytes.NewReader(r.Body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := doc.(map[string]any)
 		id := e["dataschema"].(string)
 		if err := schemas[id+"#event"].Validate(doc); err != nil {
-			t.Errorf("%s: %v", r.name, err)
+			t.Errorf("%s: %v", r.Name, err)
 		}
 		if err := schemas[id].Validate(e["data"]); err != nil {
-			t.Errorf("%s: data: %v", r.name, err)
+			t.Errorf("%s: data: %v", r.Name, err)
 		}
 		// Additions are allowed.
 		e["tomorrow"] = 1
 		e["data"].(map[string]any)["tomorrow"] = []any{}
 		if err := schemas[id+"#event"].Validate(doc); err != nil {
-			t.Errorf("%s, with additions: %v", r.name, err)
+			t.Errorf("%s, with additions: %v", r.Name, err)
 		}
 	}
 }
@@ -455,8 +446,8 @@ func TestSchemasAcceptGolden(t *testing.T) {
 func TestSchemasRefuse(t *testing.T) {
 	schemas := compiled(t)
 	records := map[string][]byte{}
-	for _, r := range goldens(t, "structured") {
-		records[r.name] = r.body
+	for _, r := range consumetest.Goldens(t, "structured") {
+		records[r.Name] = r.Body
 	}
 	absent := struct{}{}
 	for _, tc := range []struct {

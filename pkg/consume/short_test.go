@@ -2,24 +2,24 @@ package consume_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"
 )
 
 // Events report what they omit, in both content modes.
 func TestShortenedEvents(t *testing.T) {
 	for _, mode := range []string{"structured", "binary"} {
 		events := map[string]*consume.Event{}
-		for _, r := range goldens(t, mode) {
-			e, err := consume.FromMessage(r.header, r.body)
+		for _, r := range consumetest.Goldens(t, mode) {
+			e, err := consume.FromMessage(r.Header, r.Body)
 			if err != nil {
 				t.Fatal(err)
 			}
-			events[r.name] = e
+			events[r.Name] = e
 		}
 		short := events["short-updated-reference"]
 		if short.DataRef == "" || short.DataRef != short.Data.DataRef || short.DeadLetterReason != "" || short.Extensions != nil {
@@ -51,8 +51,8 @@ func TestShortenedEvents(t *testing.T) {
 // A shortened event is news like any other, but the whole event or a duplicate is not; a gap after a dead letter changes nothing.
 func TestTrackerOfShortenedEvents(t *testing.T) {
 	records := map[string]*consume.Event{}
-	for _, r := range goldens(t, "structured") {
-		records[r.name] = parse(t, string(r.body))
+	for _, r := range consumetest.Goldens(t, "structured") {
+		records[r.Name] = parse(t, string(r.Body))
 	}
 	var tr consume.Tracker
 	for _, step := range []struct {
@@ -99,7 +99,7 @@ func TestTrackerSparesDeadLetters(t *testing.T) {
 		pod("3", "c"), snapshot("completed"),
 	} {
 		for _, o := range tr.Apply(e).Gone {
-			gone = append(gone, strings.TrimPrefix(e.Type, consume.TypePrefix)+" "+o.Name)
+			gone = append(gone, e.Type.Name()+" "+o.Name)
 		}
 	}
 	if !slices.Equal(gone, []string{"gap c", "gap d", "snapshot.completed e"}) || tr.Len() != 2 {

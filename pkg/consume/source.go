@@ -123,35 +123,40 @@ type Position struct {
 
 // Start is where reading begins. The zero value is Live.
 type Start struct {
-	kind  startKind
+	kind  StartKind
 	at    time.Time
 	after []Position
 }
 
-type startKind int
+// StartKind says which function has returned a Start.
+type StartKind int
 
+// The kinds of starts.
 const (
-	startLive startKind = iota
-	startBeginning
-	startSince
-	startAfter
+	StartLive      StartKind = iota // Live
+	StartBeginning                  // Beginning
+	StartSince                      // Since; Start.Time has the time
+	StartAfter                      // After; Start.Positions has the positions
 )
 
 // Live begins with the first record that is published after Read was called.
 func Live() Start { return Start{} }
 
 // Beginning begins with the oldest records.
-func Beginning() Start { return Start{kind: startBeginning} }
+func Beginning() Start { return Start{kind: StartBeginning} }
 
 // Since begins with the first record of each log that was stored at t or later.
-func Since(t time.Time) Start { return Start{kind: startSince, at: t} }
+func Since(t time.Time) Start { return Start{kind: StartSince, at: t} }
 
 // After continues at positions. A log without a position is read from its beginning. So is a log that was created again, after a *MissedError.
-func After(positions ...Position) Start { return Start{kind: startAfter, after: positions} }
+func After(positions ...Position) Start { return Start{kind: StartAfter, after: positions} }
+
+// Kind returns the kind of the Start.
+func (s Start) Kind() StartKind { return s.kind }
 
 // Time returns the t of a Start that Since returned; zero: it is another one.
 func (s Start) Time() time.Time {
-	if s.kind == startSince {
+	if s.kind == StartSince {
 		return s.at
 	}
 	return time.Time{}

@@ -498,6 +498,7 @@ func (t *Tracker) stream(e *Event) Verdict {
 	case TypeScopeStarted, TypeScopeEnded:
 		isNew := addID(&s.turns, e.ID)
 		return Verdict{News: t.observe(e, s, !isNew) && isNew}
+	case TypeProgress: // of a former release
 	}
 	return Verdict{News: true}
 }

@@ -54,7 +54,7 @@ func (r *agentRun) startOf(w *world, scope string) *consume.Event {
 }
 
 // turn returns a start or an end of a scope.
-func (r *agentRun) turn(w *world, typ, scope string) *consume.Event {
+func (r *agentRun) turn(w *world, typ consume.EventType, scope string) *consume.Event {
 	w.ids++
 	e := w.marker(typ, scope, &snapshot{id: fmt.Sprint(w.ids, "/")})
 	e.Stream.Writer, e.Stream.Run = r.writer, r.String()

@@ -307,7 +307,7 @@ func (w *world) reform(scope string) {
 	}
 }
 
-func (w *world) marker(typ, scope string, s *snapshot) *consume.Event {
+func (w *world) marker(typ consume.EventType, scope string, s *snapshot) *consume.Event {
 	e := w.event()
 	e.Type, e.Scope = typ, strings.Replace(scope, "pods", e.GroupResource(), 1)
 	e.ID, e.Sequence = fmt.Sprint(e.Scope, "/", s.id, typ, w.suffix()), fmt.Sprintf("%020d", s.rv)
@@ -475,6 +475,7 @@ func (m *model) isNews(e *consume.Event) bool {
 	switch e.Type {
 	case consume.TypeProgress, consume.TypeScopeStarted, consume.TypeScopeEnded:
 		return m.isNewsOfRun(e)
+	case consume.TypeSnapshotStarted, consume.TypeSnapshotCompleted, consume.TypeGap:
 	}
 	if e.Stream != nil {
 		return true

@@ -260,9 +260,9 @@ func (w *nodesWorld) change(remove bool) {
 func (w *nodesWorld) snapshot(node string) {
 	w.rv++
 	id := fmt.Sprint("S", w.rv)
-	marker := func(typ string) {
+	marker := func(typ consume.EventType) {
 		w.say(node, &consume.Event{
-			Type: typ, ID: "pods?" + node + "/" + id + typ, Sequence: fmt.Sprintf("%020d", w.rv),
+			Type: typ, ID: "pods?" + node + "/" + id + string(typ), Sequence: fmt.Sprintf("%020d", w.rv),
 			Stream: &consume.Stream{Snapshot: id, ResourceVersion: fmt.Sprint(w.rv)},
 		})
 	}
@@ -301,9 +301,9 @@ func (w *nodesWorld) again() {
 func TestTrackerOfAnOlderSnapshotThatIsContinued(t *testing.T) {
 	t.Parallel()
 	var tracker consume.Tracker
-	stream := func(typ, id string, rv int, continued bool) {
+	stream := func(typ consume.EventType, id string, rv int, continued bool) {
 		tracker.Apply(&consume.Event{
-			ID: id + typ, Type: typ, Source: "x", APIVersion: "v1", Resource: "pods", Scope: "pods", Time: time.Unix(int64(1000+rv), 0),
+			ID: id + string(typ), Type: typ, Source: "x", APIVersion: "v1", Resource: "pods", Scope: "pods", Time: time.Unix(int64(1000+rv), 0),
 			ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
 			Stream: &consume.Stream{Snapshot: id, ResourceVersion: fmt.Sprint(rv), Continued: continued},
 		})
@@ -347,7 +347,7 @@ func TestTrackerThatBeginsInsideASnapshot(t *testing.T) {
 		var tracker consume.Tracker
 		apply := func(typ string, uid string, rv int, s *consume.Stream) {
 			e := &consume.Event{
-				ID: fmt.Sprint(typ, uid, rv), Type: consume.TypePrefix + typ, Source: "x", APIVersion: "v1", Resource: "pods",
+				ID: fmt.Sprint(typ, uid, rv), Type: consume.EventType(consume.TypePrefix + typ), Source: "x", APIVersion: "v1", Resource: "pods",
 				ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv), Time: time.Unix(int64(1000+rv), 0), Stream: s,
 			}
 			if s != nil {

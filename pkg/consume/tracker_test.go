@@ -63,13 +63,13 @@ func script(t *testing.T, tr *consume.Tracker, lines string) {
 		}
 		switch f[0] {
 		case "started", "completed":
-			e.Type = consume.TypePrefix + "snapshot." + f[0]
+			e.Type = consume.EventType(consume.TypePrefix + "snapshot." + f[0])
 			e.Stream = &consume.Stream{Snapshot: f[1], ResourceVersion: e.ResourceVersion, Writer: writer, Run: run}
 		case "gap":
 			e.Type, e.ID = consume.TypeGap, "gap/"+f[1]+e.ID
 			e.Stream = &consume.Stream{Reason: consume.GapReason(f[1])}
 		case "begin", "end":
-			e.Type = map[string]string{"begin": consume.TypeScopeStarted, "end": consume.TypeScopeEnded}[f[0]]
+			e.Type = map[string]consume.EventType{"begin": consume.TypeScopeStarted, "end": consume.TypeScopeEnded}[f[0]]
 			e.ID = fmt.Sprint(e.Scope, "/", f[0], "/", now.UnixNano(), e.ID)
 			e.Stream = &consume.Stream{Writer: writer, Run: run}
 		case "progress":

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -180,7 +179,7 @@ func TestTracker(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				kinds[strings.TrimPrefix(e.Type, consume.TypePrefix)]++
+				kinds[e.Type.Name()]++
 				tracker.Apply(e)
 			}
 			for _, kind := range []string{

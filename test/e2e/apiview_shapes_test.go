@@ -185,7 +185,7 @@ func viewOf(t *testing.T, r *shapedResource, list *shapedList, now time.Time) *a
 	at := now.Add(-time.Hour)
 	event := func(kind, id, rv string) *consume.Event {
 		return &consume.Event{
-			ID: id, Source: "/kubernetes/c", Cluster: "c", Time: at, APIVersion: r.gv.String(), Resource: r.Name, Type: consume.TypePrefix + kind, ResourceVersion: rv,
+			ID: id, Source: "/kubernetes/c", Cluster: "c", Time: at, APIVersion: r.gv.String(), Resource: r.Name, Type: consume.EventType(consume.TypePrefix + kind), ResourceVersion: rv,
 		}
 	}
 	stream := func(kind string) {

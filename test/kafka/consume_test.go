@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
@@ -75,7 +76,7 @@ func putMessages(t *testing.T, c *kafka.Cluster, topic string, partition int, ms
 	})
 }
 
-func readKafka(t *testing.T, s *consume.Kafka, q consume.Query) consume.Reader {
+func readKafka(t *testing.T, s *fromkafka.Kafka, q consume.Query) consume.Reader {
 	t.Helper()
 	if q.OnRetry == nil {
 		q.OnRetry = func(err error) { t.Log(err) }
@@ -134,7 +135,7 @@ func TestConsumeStarts(t *testing.T) {
 	putMessages(t, c, topic, 0, kafkago.Message{Key: []byte("prod/core/configmaps/shop/" + a), Time: middle.Add(-time.Hour)}) // a tombstone
 	putAt(t, c, topic, 0, a, 5, 8)
 	putAt(t, c, topic, 1, b, 0, 2)
-	source := &consume.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
+	source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
 	all := append(versions(a, 0, 8), versions(b, 0, 2)...)
 	late := append(versions(a, 5, 8), versions(b, 0, 2)...)
 	slices.Sort(all)
@@ -161,7 +162,7 @@ func TestConsumeStarts(t *testing.T) {
 		}
 	}
 
-	live := readKafka(t, &consume.Kafka{Brokers: c.Inside(), Match: func(name string) bool { return name == topic }}, consume.Query{})
+	live := readKafka(t, &fromkafka.Kafka{Brokers: c.Inside(), Match: func(name string) bool { return name == topic }}, consume.Query{})
 	if !live.CaughtUp() {
 		t.Error("a live reader has not caught up")
 	}
@@ -179,10 +180,10 @@ func TestConsumeStarts(t *testing.T) {
 	if _, err := live.Next(t.Context()); !errors.As(err, &record) || record.Position.Next != 3 || !strings.HasPrefix(err.Error(), "topic "+topic+", partition 2, offset 2: ") {
 		t.Errorf("error %v, %+v", err, record)
 	}
-	if _, err := (&consume.Kafka{Brokers: c.Inside(), Topics: []string{"none"}}).Read(t.Context(), consume.Query{}); !errors.Is(err, consume.ErrNoStream) {
+	if _, err := (&fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{"none"}}).Read(t.Context(), consume.Query{}); !errors.Is(err, consume.ErrNoStream) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := (&consume.Kafka{Brokers: []string{"127.0.0.1:1"}, Topics: []string{topic}}).Read(t.Context(), consume.Query{}); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if _, err := (&fromkafka.Kafka{Brokers: []string{"127.0.0.1:1"}, Topics: []string{topic}}).Read(t.Context(), consume.Query{}); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -229,7 +230,7 @@ func TestConsumeOneObject(t *testing.T) {
 	name := objectIn(5, partitions)
 	for start, records := range map[*consume.Start]int{new(consume.Start): 0, ptr(consume.Beginning()): each, ptr(consume.Since(middle)): each / 2} {
 		var bytes atomic.Int64
-		source := &consume.Kafka{Brokers: c.Inside(), Topics: []string{topic}, Cluster: "prod", Dialer: counting(&bytes)}
+		source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}, Cluster: "prod", Dialer: counting(&bytes)}
 		r := readKafka(t, source, consume.Query{
 			Objects: []consume.Objects{{Groups: []string{""}, Resource: "configmaps", Namespace: "shop", Name: name}}, Start: *start, StopAtEnd: true,
 		})
@@ -280,7 +281,7 @@ func TestConsumeATopicThatIsCreatedAgain(t *testing.T) {
 	c := lasting.get(t)
 	topic := newTopic(t, c, "again", 1)
 	putAt(t, c, topic, 0, "web", 0, 5)
-	source := &consume.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
+	source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
 	reading := readKafka(t, source, consume.Query{Start: consume.Beginning()})
 	next(t, reading, 5)
 	away := reading.Positions()
@@ -315,10 +316,10 @@ func TestConsumeWithAGroup(t *testing.T) {
 	topic := newTopic(t, c, "group", partitions)
 	putAt(t, c, topic, 0, "a", 0, 4)
 	putAt(t, c, topic, 1, "b", 0, 4)
-	source := &consume.Kafka{Brokers: c.Inside(), Topics: []string{topic}, Group: topic}
-	read := func(start consume.Start) (consume.Reader, consume.Committer) {
+	source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}, Group: topic}
+	read := func(start consume.Start) (consume.Reader, fromkafka.Committer) {
 		r := readKafka(t, source, consume.Query{Start: start})
-		return r, r.(consume.Committer)
+		return r, r.(fromkafka.Committer)
 	}
 	r, group := read(consume.Beginning())
 	if got := len(next(t, r, 8)); got != 8 || !r.CaughtUp() {

@@ -21,6 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
@@ -184,7 +185,7 @@ func publishUnderQuota(t *testing.T, a *agent, addr string, span time.Duration) 
 // readUnderQuota reads the topic to its end.
 func readUnderQuota(t *testing.T, c *kafka.Cluster, addr string, span time.Duration, written int64) {
 	t.Helper()
-	source := &consume.Kafka{
+	source := &fromkafka.Kafka{
 		Brokers: c.Brokers(), Topics: []string{"quota"}, Dialer: &kafkago.Dialer{ClientID: "kubecdc", Timeout: 10 * time.Second},
 	}
 	r, err := source.Read(t.Context(), consume.Query{

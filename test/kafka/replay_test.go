@@ -25,6 +25,9 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/oracle"
@@ -191,7 +194,7 @@ func TestReplayKilledOnTheWay(t *testing.T) {
 		dir := t.TempDir()
 		file := func(name string) (string, consume.Source) {
 			path := filepath.Join(dir, name)
-			return "file:" + path, &consume.File{Path: path}
+			return "file:" + path, &fromfile.File{Path: path}
 		}
 		for name, run := range map[string]struct {
 			bus    string
@@ -202,9 +205,9 @@ func TestReplayKilledOnTheWay(t *testing.T) {
 			"file to file":      {"file:" + source, 1, 10, func() (string, consume.Source) { return file("file.jsonl") }},
 			"JetStream to file": {stream, 1, 10, func() (string, consume.Source) { return file("jetstream.jsonl") }},
 			"Kafka to file":     {address + "/record.prod", partitions, 5, func() (string, consume.Source) { return file("kafka.jsonl") }},
-			"file to JetStream": {"file:" + source, 1, 10, func() (string, consume.Source) { return copied, &consume.JetStream{URL: copied} }},
+			"file to JetStream": {"file:" + source, 1, 10, func() (string, consume.Source) { return copied, &fromnats.JetStream{URL: copied} }},
 			"file to Kafka": {"file:" + source, 1, 10, func() (string, consume.Source) {
-				return address + "/copy.prod", &consume.Kafka{Brokers: c.Inside(), Topics: []string{"copy.prod"}}
+				return address + "/copy.prod", &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{"copy.prod"}}
 			}},
 			"file to HTTP": {"file:" + source, 1, 10, func() (string, consume.Source) { return receiver.URL, received }},
 		} {
@@ -232,7 +235,7 @@ func TestReplayKilledOnTheWay(t *testing.T) {
 	fill(address + "/from.prod")
 	again := filepath.Join(t.TempDir(), "again.jsonl")
 	replayed(t.Context(), t, append(slices.Clone(args), "--bus", address+"/from.prod", "--target", "file:"+again)...)
-	judgeReplay(t, &consume.File{Path: again}, r, from, to, want)
+	judgeReplay(t, &fromfile.File{Path: again}, r, from, to, want)
 
 	into := append(slices.Clone(args), "--bus", address+"/from.prod", "--target", address+"/from.prod")
 	out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), into...).CombinedOutput()
@@ -418,7 +421,7 @@ func judgeReplay(t *testing.T, events consume.Source, r *record, from, to time.T
 		oracle.Fail(t, "out of order: %v", j.wrong)
 	}
 	missing, span := 0, 0
-	all := consume.NewLines("", bytes.NewReader(r.lines.Bytes()), consume.Query{})
+	all := fromfile.NewLines("", bytes.NewReader(r.lines.Bytes()), consume.Query{})
 	for e, err := all.Next(t.Context()); err == nil; e, err = all.Next(t.Context()) {
 		if e.Time.After(from) && !e.Time.After(to) {
 			span++
@@ -452,5 +455,5 @@ func (l *receivedLines) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (l *receivedLines) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return consume.NewLines("", bytes.NewReader(l.text), q), nil
+	return fromfile.NewLines("", bytes.NewReader(l.text), q), nil
 }

@@ -24,6 +24,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
@@ -58,7 +60,7 @@ func BenchmarkReplay(b *testing.B) {
 		}
 		return time.Since(began)
 	}
-	source := &consume.JetStream{URL: startNATS(b)}
+	source := &fromnats.JetStream{URL: startNATS(b)}
 	memory, stream := &history.Record{Source: record}, &history.Record{Source: source, Seek: true}
 	run(b, memory, jetStream(b, source.URL))
 	for _, target := range []struct {
@@ -194,5 +196,5 @@ type linesOf string
 
 // Read implements consume.Source.
 func (l linesOf) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
-	return consume.NewLines("record", strings.NewReader(string(l)), q), nil
+	return fromfile.NewLines("record", strings.NewReader(string(l)), q), nil
 }

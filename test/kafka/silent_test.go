@@ -12,6 +12,7 @@ import (
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
@@ -63,7 +64,7 @@ func TestPathThatDiesSilently(t *testing.T) {
 	}
 	write()
 	readers := map[string]consume.Reader{}
-	for what, source := range map[string]*consume.Kafka{
+	for what, source := range map[string]*fromkafka.Kafka{
 		"the reader": {Brokers: c.Brokers(), Topics: []string{"read"}},
 		"the group":  {Brokers: c.Brokers(), Topics: []string{"read"}, Group: "g"},
 	} {

@@ -16,6 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/history"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
@@ -115,7 +116,7 @@ func (d *days) write(t *testing.T, c *kafka.Cluster, topic string) {
 }
 
 // wholeState returns the state at a moment from all records of a topic.
-func wholeState(t *testing.T, source *consume.Kafka, at timeline.Moment) *timeline.State {
+func wholeState(t *testing.T, source *fromkafka.Kafka, at timeline.Moment) *timeline.State {
 	t.Helper()
 	s := timeline.NewState(at, timeline.Options{})
 	r := readKafka(t, source, consume.Query{Start: consume.Beginning(), StopAtEnd: true})
@@ -153,7 +154,7 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 		}
 		d := makeDays(n, partitions)
 		d.write(t, c, topic)
-		source := &consume.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
+		source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
 		at := timeline.At(d.begin.Add(time.Duration(n-1)*24*time.Hour + 15*time.Hour + 20*time.Second)) // three hours after a snapshot
 		r := &history.Record{Source: source, Partitioned: true}
 		states, _, err := r.States(t.Context(), maps, at)
@@ -195,7 +196,7 @@ func TestStateOfATopicWithAppendTimes(t *testing.T) {
 	}
 	d := makeDays(2, 2)
 	d.write(t, c, topic)
-	source := &consume.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
+	source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
 	for _, hours := range []int{15, 40} {
 		at := timeline.At(d.begin.Add(time.Duration(hours)*time.Hour + 20*time.Second))
 		r := &history.Record{Source: source, Partitioned: true}
@@ -220,7 +221,7 @@ func TestHistoryIsInTheOrderOfTime(t *testing.T) {
 	topic := newTopic(t, c, "order", partitions)
 	d := makeDays(1, partitions)
 	d.write(t, c, topic)
-	r := &history.Record{Source: &consume.Kafka{Brokers: c.Inside(), Topics: []string{topic}}, Partitioned: true}
+	r := &history.Record{Source: &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}, Partitioned: true}
 	r.Since = d.begin.Add(12 * time.Hour)
 	since := timeline.At(r.Since)
 	var last time.Time

@@ -18,16 +18,17 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 func main() {
 	server := flag.String("server", "nats://127.0.0.1:4222", "the URL of NATS")
-	stream := flag.String("stream", consume.DefaultStream, "the stream")
+	stream := flag.String("stream", fromnats.DefaultStream, "the stream")
 	once := flag.Bool("once", false, "print the objects that exist, and end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	bus := &consume.JetStream{URL: *server, Stream: *stream, Subjects: flag.Args()}
+	bus := &fromnats.JetStream{URL: *server, Stream: *stream, Subjects: flag.Args()}
 	if err := follow(ctx, bus, *once, os.Stdout); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -66,7 +67,7 @@ func follow(ctx context.Context, bus consume.Source, once bool, w io.Writer) err
 				objects[k] = e.Data.After
 			}
 			if !once {
-				what := strings.TrimPrefix(e.Type, consume.TypePrefix+"object.")
+				what := strings.TrimPrefix(e.Type.Name(), "object.")
 				fmt.Fprintln(w, what, e.GroupResource(), name(e.Namespace, e.Name))
 			}
 		}

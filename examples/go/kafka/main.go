@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 )
 
 func main() {
@@ -22,21 +23,21 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	bus := &consume.Kafka{Brokers: strings.Split(*brokers, ","), Topics: flag.Args(), Group: *group}
+	bus := &fromkafka.Kafka{Brokers: strings.Split(*brokers, ","), Topics: flag.Args(), Group: *group}
 	if err := run(ctx, bus); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, bus *consume.Kafka) error {
+func run(ctx context.Context, bus *fromkafka.Kafka) error {
 	// A group without a stored position begins with the oldest record.
 	events, err := bus.Read(ctx, consume.Query{Start: consume.Beginning()})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = events.Close() }() // only read
-	group, ok := events.(consume.Committer)
+	group, ok := events.(fromkafka.Committer)
 	if !ok {
 		return errors.New("-group: must not be empty")
 	}

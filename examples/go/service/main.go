@@ -11,22 +11,23 @@ import (
 	"os/signal"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 func main() {
 	server := flag.String("server", "nats://127.0.0.1:4222", "the URL of NATS")
-	stream := flag.String("stream", consume.DefaultStream, "the stream")
+	stream := flag.String("stream", fromnats.DefaultStream, "the stream")
 	durable := flag.String("durable", "audit", "the name of the durable consumer, in which the server stores the position")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	options := consume.RunOptions{
-		JetStream: consume.JetStream{URL: *server, Stream: *stream, Subjects: flag.Args()},
+	options := fromnats.RunOptions{
+		JetStream: fromnats.JetStream{URL: *server, Stream: *stream, Subjects: flag.Args()},
 		Start:     consume.Beginning(),
 		Durable:   *durable,
 	}
-	err := consume.Run(ctx, options, func(_ context.Context, e *consume.Event) error {
+	err := fromnats.Run(ctx, options, func(_ context.Context, e *consume.Event) error {
 		// After this function returns nil, the event is not delivered again. Until then it may be: after a crash, for example.
 		// Write idempotently, with e.Source and e.ID as the key of the event.
 		_, err := fmt.Fprintln(os.Stdout, e.Time.Format("15:04:05"), e.Source, e.ID)

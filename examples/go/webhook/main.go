@@ -17,7 +17,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 
-	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/cloudevents"
 )
 
 func main() {
@@ -54,7 +54,7 @@ func receive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for i := range events {
-		e, err := consume.FromCloudEvent(&events[i])
+		e, err := cloudevents.From(&events[i])
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

@@ -64,7 +64,7 @@ func (v *Vectors) of(scope string) *metrics {
 	l := prometheus.Labels{"scope": scope}
 	m := &metrics{
 		store: store.Metrics{
-			Deltas: map[object.Op]prometheus.Counter{}, Stream: v.deltas.WithLabelValues(scope, "stream"),
+			Deltas: make(map[object.Op]prometheus.Counter), Stream: v.deltas.WithLabelValues(scope, "stream"),
 			Excluded: v.skipped.WithLabelValues(scope, "excluded"), Known: v.skipped.WithLabelValues(scope, "known"),
 			Objects: v.objects.With(l), HeldBytes: v.heldBytes.With(l), Withheld: v.withheld.MustCurryWith(l), Gaps: v.gaps.MustCurryWith(l),
 		},
@@ -79,16 +79,29 @@ func (v *Vectors) of(scope string) *metrics {
 	for _, cause := range []string{"closed", "error", "blocked", "silent", "held_back", "expired", "rewound", "undecided"} {
 		m.watches.WithLabelValues(cause)
 	}
-	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost, object.ContentChanged} {
-		m.store.Gaps.WithLabelValues(string(g), "false")
+	for _, g := range object.GapReasons() {
+		for _, recovered := range recoveriesOf(g) {
+			m.store.Gaps.WithLabelValues(string(g), recovered)
+		}
 	}
-	for _, g := range []object.GapReason{object.Expired, object.SelectionChanged, object.ContentChanged} {
-		m.store.Gaps.WithLabelValues(string(g), "true")
-	}
-	for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {
-		m.store.Deltas[op] = v.deltas.WithLabelValues(scope, string(rune(op)))
+	for _, op := range object.Ops() {
+		m.store.Deltas[op] = v.deltas.WithLabelValues(scope, string(op))
 	}
 	return m
+}
+
+// recoveriesOf returns the values of the label recovered that gaps of a reason have.
+func recoveriesOf(g object.GapReason) []string {
+	switch g {
+	case object.Expired, object.ContentChanged:
+		return []string{"false", "true"}
+	case object.Compacted, object.Rewound, object.CheckpointLost:
+		return []string{"false"}
+	case object.SelectionChanged:
+		return []string{"true"}
+	case object.DeadLetter, object.Forbidden: // no informer finds these
+	}
+	return nil
 }
 
 // Withheld returns the counter of a scope's withheld deltas, by reason.

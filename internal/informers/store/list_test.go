@@ -90,7 +90,7 @@ func TestFoundAll(t *testing.T) {
 					if d.Inferred {
 						t.Errorf("%s at %d is inferred", d.Ref.Key, d.ResourceVersion)
 					}
-					text += fmt.Sprintf(" %c%d", d.Op, d.ResourceVersion)
+					text += fmt.Sprintf(" %s%d", d.Op, d.ResourceVersion)
 				}
 				all = append(all, text)
 			}

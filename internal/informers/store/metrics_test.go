@@ -17,7 +17,7 @@ func testMetrics() Metrics {
 		Deltas: map[object.Op]prometheus.Counter{}, Stream: counter(), Excluded: counter(), Known: counter(), Objects: gauge(), HeldBytes: gauge(),
 		Withheld: counters("reason"), Gaps: counters("reason", "recovered"),
 	}
-	for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {
+	for _, op := range object.Ops() {
 		m.Deltas[op] = counter()
 	}
 	return m

@@ -38,6 +38,7 @@ func (s *Starts) Add(e *consume.Event, writer, run string) {
 		if _, known := s.bySnapshot[e.Scope]; !known {
 			s.bySnapshot[e.Scope] = true
 		}
+	case consume.TypeSnapshotCompleted, consume.TypeGap, consume.TypeProgress:
 	}
 }
 

@@ -86,7 +86,7 @@ func (o *openings) note(s *broadcast) {
 		}
 	case object.ScopeEnded:
 		delete(o.scopes, scope)
-	default:
+	case object.SnapshotStarted, object.SnapshotCompleted, object.Gap:
 		for writer, of := range o.scopes[scope] {
 			if of.includes(&e, writer == by && of.run == run) && !of.add(e) {
 				delete(o.scopes[scope], writer)
@@ -113,6 +113,7 @@ func (o *opening) includes(e *sent, isOfRun bool) bool {
 		return isOfRun
 	case object.SnapshotCompleted:
 		return slices.ContainsFunc(o.events, func(s sent) bool { return s.snapshot == e.snapshot })
+	case object.ScopeStarted, object.ScopeEnded, object.Gap:
 	}
 	return true
 }

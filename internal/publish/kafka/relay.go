@@ -22,6 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 )
 
 // relayGroup is the prefix of the consumer group whose offsets are a relay's cursor.
@@ -34,7 +35,7 @@ type relaySource struct {
 	brokers string // for the log
 	log     *slog.Logger
 	window  publish.Window
-	bus     *consume.Kafka
+	bus     *fromkafka.Kafka
 	client  *kafka.Client
 	conns   *kafkanet.Network // the client's
 	reader  *relay.Reading
@@ -64,7 +65,7 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 		ClientID: d.ClientID, Dial: d.DialFunc, Mechanism: d.SASLMechanism, OnThrottle: s.noteThrottle,
 	})
 	s.client = &kafka.Client{Addr: kafka.TCP(c.Brokers...), Transport: kafkanet.NewCluster(s.conns, c.Brokers)}
-	s.bus = &consume.Kafka{
+	s.bus = &fromkafka.Kafka{
 		Brokers: c.Brokers, Dialer: d, Group: relayGroup + r.Name, OnThrottle: s.noteThrottle,
 		Match: func(topic string) bool { return topic != dead && topics.Match(topic, nil) },
 	}
@@ -172,7 +173,7 @@ func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
 	for i, m := range marks {
 		at[i] = consume.Position{Log: m.Log, Next: m.Position + 1}
 	}
-	group, ok := s.reader.Reader.(consume.Committer)
+	group, ok := s.reader.Reader.(fromkafka.Committer)
 	if !ok {
 		return errors.New("the source reads without a group")
 	}
@@ -309,7 +310,7 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 		match, dead = func(name string) bool { return name == topic }, func(string) bool { return false }
 	}
 	s := &topicSource{
-		Kafka: consume.Kafka{
+		Kafka: fromkafka.Kafka{
 			Brokers: c.Brokers, Dialer: dialer, Cluster: r.Cluster, Match: func(topic string) bool { return match(topic) && !dead(topic) },
 		},
 		template: cmp.Or(c.Topic, DefaultTopic),

@@ -47,14 +47,13 @@ func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 	if err != nil {
 		return nil, nil, err
 	}
-	var m sasl.Mechanism
+	var m sasl.Mechanism = saslplain.Mechanism{Username: p.User, Password: secret}
 	switch p.Mechanism {
 	case SASLScramSHA256:
 		m, err = scram.Mechanism(scram.SHA256, p.User, secret)
 	case SASLScramSHA512:
 		m, err = scram.Mechanism(scram.SHA512, p.User, secret)
-	default:
-		m = saslplain.Mechanism{Username: p.User, Password: secret}
+	case SASLPlain, SASLOAuthBearer: // saslBearer has the latter
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("sasl: user or password cannot be used with %s: SASLprep (RFC 4013) forbids a character in it", p.Mechanism)

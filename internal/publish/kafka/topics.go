@@ -111,7 +111,7 @@ func (t *Topics) appendOf(dst []byte, r *object.Resource, namespace string) []by
 			dst = append(dst, r.Name...)
 		case subject.FieldNamespace:
 			dst = append(dst, cmp.Or(namespace, "_")...)
-		default:
+		case subject.FieldLiteral:
 			dst = append(dst, t.parts[i].Text...)
 		}
 	}
@@ -156,7 +156,7 @@ func (t *Topics) namespaceIn(topic string, r *object.Resource) (namespace string
 			fixed += len(cmp.Or(r.Group, "core"))
 		case subject.FieldResource:
 			fixed += len(r.Name)
-		default:
+		case subject.FieldLiteral:
 			fixed += len(t.parts[i].Text)
 		}
 	}

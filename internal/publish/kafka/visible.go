@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 )
 
 // topicSource is a source of the topics of a template. Brokers list only topics that the reader may
@@ -24,7 +25,7 @@ import (
 //
 // A reader that may describe all topics except for some is not detected.
 type topicSource struct {
-	consume.Kafka
+	fromkafka.Kafka
 	template string
 	hidden   atomic.Pointer[visible] // nil: none is, as far as is known
 }
@@ -61,7 +62,7 @@ func (s *topicSource) Read(ctx context.Context, q consume.Query) (consume.Reader
 	return r, err
 }
 
-// note asks for a topic that does not exist, as consume.Kafka.OnOpen does.
+// note asks for a topic that does not exist, as fromkafka.Kafka.OnOpen does.
 func (s *topicSource) note(ctx context.Context, topics []string, errorOf func(context.Context, string) error) {
 	s.hidden.Store(nil)
 	if !s.varies() {

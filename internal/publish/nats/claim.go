@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -205,7 +206,7 @@ func (f *flight) is(record *nats.Msg, event *consume.Event, transformed bool) bo
 		return false
 	case event != nil:
 		same := event.Source == string(e.Source) && event.ClusterUID == string(e.ClusterUID) && event.ID == string(e.ID)
-		return same && sameChange(event.Type, string(e.Type))
+		return same && sameChange(string(event.Type), string(e.Type))
 	}
 	return len(e.Attributes) == 0 && bytes.Equal(record.Data, f.msg.Data)
 }
@@ -218,11 +219,8 @@ func sameChange(a, b string) bool {
 }
 
 func isVersion(eventType string) bool {
-	switch eventType {
-	case consume.TypePrefix + "object.created", consume.TypePrefix + "object.updated", consume.TypePrefix + "object.entered":
-		return true
-	}
-	return false
+	word, isObject := strings.CutPrefix(eventType, object.ObjectTypePrefix)
+	return isObject && (word == object.Created.Word() || word == object.Updated.Word() || word == object.Entered.Word())
 }
 
 // sendCheck asks the stream's leader for the record of a claim. fenced ends the event instead.

@@ -11,6 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 // copies is what a stream has that copies others. A tenant's stream has one namespace: that it has
@@ -28,7 +29,7 @@ type copied struct {
 	subjects []string
 }
 
-// note takes the sources and the mirror of a stream, as consume.JetStream.OnOpen does.
+// note takes the sources and the mirror of a stream, as fromnats.JetStream.OnOpen does.
 func (c *copies) note(info *jetstream.StreamInfo) {
 	subjects, isCopy := subjectsOfCopy(&info.Config)
 	if !isCopy {
@@ -148,7 +149,7 @@ func keepsSubjects(t jetstream.SubjectTransformConfig) bool {
 
 // stream is a stream that its reader may read as a whole.
 type stream struct {
-	consume.JetStream
+	fromnats.JetStream
 	copies *copies
 }
 

@@ -15,11 +15,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 // Reader confines those who read the bus to some of its subjects, as their permissions do.
 type Reader struct {
-	// Consumers is consume.JetStream.Consumers of commands. A relay appends its name to it.
+	// Consumers is fromnats.JetStream.Consumers of commands. A relay appends its name to it.
 	Consumers string   `yaml:"consumers,omitempty"`
 	Subjects  []string `yaml:"subjects,omitempty"`
 }
@@ -95,14 +96,14 @@ func (e *OutsideError) Error() string {
 
 // confined is the stream of a reader that has fixed names and subjects. It does not filter.
 type confined struct {
-	bus    consume.JetStream
+	bus    fromnats.JetStream
 	limit  *subjectfilter.Limit
 	only   string
 	copies *copies // of the stream, which may copy less
 }
 
 // confine returns the stream for a reader with the consumers of a prefix.
-func (c *Config) confine(bus consume.JetStream, consumers string) (*confined, error) {
+func (c *Config) confine(bus fromnats.JetStream, consumers string) (*confined, error) {
 	limit, err := subjectfilter.NewLimit(c.Subject, c.Reader.Subjects)
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats.subject: %w", err)
@@ -135,7 +136,7 @@ func (s *confined) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 	}
 	q.LastOfEach = false // a subject may have records of several objects
 	r, err := s.bus.Read(ctx, q)
-	if inUse := (*consume.InUseError)(nil); errors.As(err, &inUse) {
+	if inUse := (*fromnats.InUseError)(nil); errors.As(err, &inUse) {
 		err = &namesInUseError{inUse}
 	}
 	if err != nil {
@@ -145,7 +146,7 @@ func (s *confined) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 }
 
 // namesInUseError is an InUseError with advice for the user of a configuration.
-type namesInUseError struct{ *consume.InUseError }
+type namesInUseError struct{ *fromnats.InUseError }
 
 func (e *namesInUseError) Error() string {
 	return fmt.Sprintf("consumer %s is in use by another reader (%s): end that one, or read with a configuration and permissions for another name "+

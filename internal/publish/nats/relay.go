@@ -20,6 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 // recentlySaved is the age below which the holder of a cursor may still run: a holder saves it every ten seconds.
@@ -74,7 +75,7 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 
 // confine confines the source to the subjects of its reader. It returns an error if the relay selects only objects of others.
 func (s *relaySource) confine() (driver.RelaySource, error) {
-	bus := consume.JetStream{Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name}
+	bus := fromnats.JetStream{Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name}
 	var err error
 	if s.confined, err = s.cfg.confine(bus, s.cfg.Reader.consumersOf(s.relay.Name)); err != nil {
 		return nil, err
@@ -212,7 +213,7 @@ func (s *relaySource) bus(filtered *bool) consume.Source {
 		confined.bus.Conn = s.conn
 		return &confined
 	}
-	return &consume.JetStream{
+	return &fromnats.JetStream{
 		Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name, OnOpen: s.copies.note,
 		Choose: func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
 			chosen := s.choose(ctx, stream, q)
@@ -403,7 +404,7 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 		}
 		return err
 	}
-	bus := consume.JetStream{
+	bus := fromnats.JetStream{
 		URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name,
 		About: func(of string) consume.About {
 			if isOther.Load() {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 const (
@@ -164,7 +165,7 @@ func fill(t *testing.T, js jetstream.JetStream) jetstream.Stream {
 }
 
 // names returns the names of the objects of all events that a reader returns up to the end.
-func names(t *testing.T, source *consume.JetStream) []string {
+func names(t *testing.T, source *fromnats.JetStream) []string {
 	t.Helper()
 	r, err := source.Read(t.Context(), consume.Query{Start: consume.Beginning(), StopAtEnd: true})
 	if err != nil {
@@ -208,7 +209,7 @@ func TestConfinedReaderReadsItsNamespace(t *testing.T) {
 	noted := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused = append(refused, err) })
 	nc := connectAs(t, s, "shop", inbox, noted)
 	for range 2 { // the first leaves nothing
-		got := names(t, &consume.JetStream{Conn: nc, Consumers: "shop", Subjects: []string{ofShop, ofStreams, ofScopes, ofProgress}})
+		got := names(t, &fromnats.JetStream{Conn: nc, Consumers: "shop", Subjects: []string{ofShop, ofStreams, ofScopes, ofProgress}})
 		if diff := cmp.Diff([]string{"web", "pods", "db", "3f0a"}, got); diff != "" {
 			t.Error(diff)
 		}
@@ -235,8 +236,8 @@ func TestConfinedServiceReadsItsNamespace(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var got []string
-		err := consume.Run(ctx, consume.RunOptions{
-			JetStream: consume.JetStream{Conn: nc, Subjects: []string{ofShop}}, Durable: "shop-audit", Start: consume.Beginning(),
+		err := fromnats.Run(ctx, fromnats.RunOptions{
+			JetStream: fromnats.JetStream{Conn: nc, Subjects: []string{ofShop}}, Durable: "shop-audit", Start: consume.Beginning(),
 			OnRetry: func(err error) { t.Error(err) },
 		}, func(_ context.Context, e *consume.Event) error {
 			got = append(got, e.Name)
@@ -436,7 +437,7 @@ func TestTenantReadsItsStream(t *testing.T) {
 		return err == nil && info.State.Msgs >= 4
 	})
 	tenant := connectAs(t, s, "shop")
-	if diff := cmp.Diff([]string{"web", "pods", "db", "3f0a"}, names(t, &consume.JetStream{Conn: tenant})); diff != "" {
+	if diff := cmp.Diff([]string{"web", "pods", "db", "3f0a"}, names(t, &fromnats.JetStream{Conn: tenant})); diff != "" {
 		t.Error(diff)
 	}
 	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
