@@ -58,12 +58,24 @@ const (
 	NotPermitted Kind = "not-permitted"
 )
 
+// These kinds are those of an audit, which asks for every change in a span. The state at a moment does
+// not show them.
+const (
+	// NotSelected: no agent observed all objects that are asked for. Those of no scope are not in the
+	// record.
+	NotSelected Kind = "not-selected"
+	// Contradicted: the record shows that it lacks versions, and nothing else says so.
+	Contradicted Kind = "contradicted"
+	// Truncated: versions are in the record without the object, which was too large.
+	Truncated Kind = "truncated"
+)
+
 // Level returns the level that a cause of the kind allows at best.
 func (k Kind) Level() Level {
 	switch k {
 	case Interrupted:
 		return Late
-	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable:
+	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable, Contradicted, Truncated:
 		return Uncertain
 	}
 	return Unknown
@@ -113,7 +125,7 @@ func (c *Cause) words() string {
 		if to != "" {
 			text += " to " + to
 		}
-		return text + " (" + whyWords(c.Why) + "); changes in between were observed late; " +
+		return text + " (" + WhyWords(c.Why) + "); changes in between were observed late; " +
 			"ask for a moment before or after, or for a resourceVersion (rv:N)"
 	case Gap, RecoveredGap:
 		return c.gapWords(from, to)
@@ -190,8 +202,8 @@ func unreadableWords(records int) string {
 		" ('kubecdc tail' shows them)"
 }
 
-// whyWords describes why a scope was not observed.
-func whyWords(why consume.InterruptionReason) string {
+// WhyWords describes why a scope was not observed.
+func WhyWords(why consume.InterruptionReason) string {
 	switch why {
 	case consume.InterruptedStart:
 		return "the agent was not running"
