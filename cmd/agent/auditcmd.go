@@ -28,9 +28,9 @@ func newAuditCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Judge whether the record has every change of objects in a span of time. The verdict is proven only if the answer about
 each moment of the span is exact, as 'kubecdc get --at' says it, and no version in between is missing.
 
-If it is not proven, each finding has its span, scope, reason, and what to do: gaps, times at which no agent observed the
-objects, versions that filters withheld, events among the dead letters, objects that were too large for the bus, objects
-that no agent selected, versions whose predecessor is missing, and the beginning and the end of the record. The
+If it is not proven, each finding has its span, scope, reason, and what to do. It finds gaps, times at which no agent
+observed the objects, versions that filters withheld, events among the dead letters, objects that were too large for the
+bus, objects that no agent selected, versions whose predecessor is missing, and the beginning and end of the record. The
 certainty "late" means that no change is missing, but some have the time at which they were found. Redacted values,
 changed rules and scopes that have ended do not change the verdict: they are remarks.
 
@@ -44,7 +44,7 @@ three minutes after its end; before that, the finding says when to audit again.
 
 Exit codes: 0: proven; 3: not proven; 1: the record could not be read, or has none of the resources; 2: wrong arguments.`,
 		Example: `  kubecdc audit secrets -n shop --since 09:00 --until 10:00
-  kubecdc audit roles,rolebindings,clusterroles,clusterrolebindings,secrets -A --since 2026-10-01 --until 2026-11-01 -o markdown
+  kubecdc audit roles,rolebindings,secrets -A --since 2026-10-01 --until 2026-11-01 -o markdown > october.md
   kubecdc audit deploy/web -n shop --since 'yesterday 14:00' --until 'yesterday 15:00' -o json
   kubecdc audit all --since 2026-11-20T14:00:00Z --until 2026-11-20T15:00:00Z --bus file:events.jsonl`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -56,7 +56,7 @@ var endless = []struct{ command, shows *regexp.Regexp }{
 
 var (
 	ends       = regexp.MustCompile(`kubecdc tail .*(--no-follow|--bus file:)`)
-	asksRecord = regexp.MustCompile(`kubecdc (at|blame|diff|get|history|replay|serve)\b`)
+	asksRecord = regexp.MustCompile(`kubecdc (at|audit|blame|diff|get|history|replay|serve)\b`)
 	namesBus   = regexp.MustCompile(` --bus `)
 	timeOfDay  = regexp.MustCompile(`([^y] )(\d\d:\d\d)\b`)
 	relayName  = regexp.MustCompile(`--name (deploys|audit)\b`)
