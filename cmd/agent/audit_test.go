@@ -240,3 +240,25 @@ func TestAuditFindsWhatIsMissing(t *testing.T) {
 		})
 	}
 }
+
+// A reader that may not read all objects, or whose stream copies only some, proves nothing about the
+// others. About its own it does.
+func TestAuditOfWhatATenantMayRead(t *testing.T) {
+	t.Parallel()
+	_, tenant := startTenant(t, nil)
+	r, code, stderr := auditOf(t, tenant, "14:06:00", "cm", "-n", "shop")
+	if code != exitOK || len(r.Findings) > 0 {
+		t.Errorf("its own namespace: code %d, %s: %+v", code, stderr, r.Findings)
+	}
+	for _, args := range [][]string{{"cm", "-A"}, {"cm", "-n", "bank"}, {"cm", "-n", "*"}} {
+		r, code, stderr := auditOf(t, tenant, "14:06:00", args...)
+		isSaid := r.Only == copyOf && len(r.Findings) == 1 && r.Findings[0].Kind == "not-permitted" && strings.Contains(r.Findings[0].What, copyOf)
+		if code != exitNotExact || !isSaid {
+			t.Errorf("%v: code %d, %s: %+v", args, code, stderr, r)
+		}
+	}
+	text := answerOf(t, "audit", "cm", "-A", "--since", "2026-11-20T14:01:00Z", "--until", "2026-11-20T14:06:00Z", "-o", "markdown", "--bus", tenant)
+	if strings.Contains(text.Out, "secret") || !strings.Contains(text.Out, "| bus | nats://127.0.0.1:") {
+		t.Errorf("the password of the bus is in the report: %s", text.Out)
+	}
+}
