@@ -29,7 +29,7 @@ func auditOf(t *testing.T, bus, until string, args ...string) (r audit.Report, c
 	return r, said.Code, said.Err
 }
 
-// The report of a JetStream is that of a file, but for the name of the bus.
+// The report of a JetStream is that of a file, except the name of the bus.
 func TestAuditOfAJetStreamIsThatOfAFile(t *testing.T) {
 	t.Parallel()
 	file, lines := recorded(t)

@@ -29,8 +29,8 @@ func newAuditCommand(stdout, stderr io.Writer) *cobra.Command {
 each moment of the span is exact, as 'kubecdc get --at' says it, and no version in between is missing.
 
 If it is not proven, each finding has its span, scope, reason, and what to do. It finds gaps, times at which no agent
-observed the objects, versions that filters withheld, events among the dead letters, objects that were too large for the
-bus, objects that no agent selected, versions whose predecessor is missing, and the beginning and end of the record. The
+observed the objects, versions that filters withheld, and events among the dead letters. It finds objects that were too
+large for the bus or that no agent selected, missing predecessors, and the beginning and end of the record. The
 certainty "late" means that no change is missing, but some have the time at which they were found. Redacted values,
 changed rules and scopes that have ended do not change the verdict: they are remarks.
 

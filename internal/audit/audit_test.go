@@ -172,7 +172,7 @@ func TestGapExplainsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What the record says is text in a table of Markdown, whatever it is.
+// A name in the record is text in a table of Markdown, whatever it contains.
 func TestMarkdownOfHostileNames(t *testing.T) {
 	t.Parallel()
 	r := audit.New(at(0), at(60)).Report(audit.Asked{}, []audit.Part{part(0, 60, "pods/a|b\n# x<script>")})

@@ -29,7 +29,7 @@ func (e *edges) note(times ...time.Time) {
 	}
 }
 
-// turn notes the end of a scope. On both sides of it, another scope may have the objects.
+// turn notes the end of a scope. After that, other scopes may have the objects.
 func (e *edges) turn(t time.Time) {
 	e.note(t)
 	if e != nil && t.After(e.since) && !t.After(e.until) {
@@ -52,7 +52,7 @@ func (e *edges) sorted(n int) []time.Time {
 	return out
 }
 
-// noteEdges notes the times of what is not over: nothing that follows has said its end.
+// noteEdges notes the times of spans that are not over: no later event has said their end.
 func (f *Fold) noteEdges() {
 	for _, l := range f.logs {
 		for _, s := range l.scopes {

@@ -15,7 +15,7 @@ import (
 func dropLater(m Moment, all []certainty.Scope) []certainty.Scope {
 	return slices.DeleteFunc(slices.Clone(all), func(s certainty.Scope) bool {
 		c := s.Find(certainty.BeforeRecord)
-		isInside := c != nil && m.kind == atTime && !c.To.Time.After(m.time) // a span has moments of it
+		isInside := c != nil && m.kind == atTime && !c.To.Time.After(m.time) // a span has moments after its begin
 		return c != nil && !isInside && slices.ContainsFunc(all, func(o certainty.Scope) bool { return hasObjectsOf(&o, &s) })
 	})
 }

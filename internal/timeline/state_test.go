@@ -33,7 +33,7 @@ func TestState(t *testing.T) {
 	})
 }
 
-// live lets the world go on for a while.
+// live lets the agent work for a while, in a cluster that changes.
 func (w *world) live(t *rapid.T) {
 	w.start("")
 	minutes := func(t *rapid.T, least int) time.Duration {

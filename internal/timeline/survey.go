@@ -21,8 +21,8 @@ import (
 //	}
 //	for _, part := range s.Parts() { … }
 //
-// A record without gaps and interruptions is read once. What bounds the work, mostParts and
-// mostReadings, makes parts longer, and never more certain.
+// A record without gaps and interruptions is read once. The limits of the work, mostParts and
+// mostReadings, make parts longer, and never more certain.
 type Survey struct {
 	opts     Options
 	parts    []*surveyed // in order; one begins a nanosecond after the end of the one before
@@ -94,8 +94,8 @@ func (s *Survey) noteLetter(e *consume.Event) {
 	s.letters[objectKey{e.ClusterKey(), e.GroupResource(), uid}] = true
 }
 
-// needs reports whether a later reading needs an event. Of objects, it needs those that have dead
-// letters, and one of each place: it shows a resource without events about scopes.
+// needs reports whether a later reading needs an event. It needs those of objects that have dead
+// letters, and one object of each place: that shows a resource without events about scopes.
 func (s *Survey) needs(e *consume.Event) bool {
 	if e.Data == nil {
 		return true

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
 	"github.com/kubecdc/kubecdc/test/oracle"
@@ -56,6 +58,28 @@ func auditSpan(t *testing.T, bus string, since, until time.Time, args ...string)
 		t.Errorf("verdict %s, exit code %d, findings %+v", r.Verdict, code, r.Findings)
 	}
 	return r, code
+}
+
+// removeStores removes the events that were too large for the bus.
+func removeStores(t *testing.T, bus *world.Bus) {
+	t.Helper()
+	js, err := jetstream.New(bus.Connect(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := 0
+	names := js.StreamNames(t.Context())
+	for name := range names.Name() {
+		if strings.HasPrefix(name, "OBJ_") {
+			removed++
+			if err := js.DeleteStream(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if removed == 0 || names.Err() != nil {
+		t.Fatalf("%d stores: %v", removed, names.Err())
+	}
 }
 
 // TestAudit makes an agent miss things in each way that an audit has to find, one after the other. The
@@ -128,6 +152,8 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	calm := now()
+	const minute = 70 * time.Second // after which the agent has sent progress
+	world.Pass(t.Context(), minute)
 
 	inject("dead-letter", "", func() {
 		if _, err := p.API.Create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(poisoned), "data": obj{"text": "one"}}); err != nil {
@@ -152,14 +178,19 @@ func TestAudit(t *testing.T) {
 	inject("truncated", "", func() {
 		write("it-1", world.Noise(300<<10))
 		world.Pass(t.Context(), settled)
+		removeStores(t, bus)
 	})
 	write("it-1", "small again")
+	world.Pass(t.Context(), minute)
 	inject("interrupted", "", func() { again(rule, strings.Replace(rule, "]}", "], operations: [created, deleted]}", 1)) })
 	inject("filtered", "", func() { write("it-2", "withheld") })
+	world.Pass(t.Context(), minute)
 	again("], operations: [created, deleted]}", "]}")
+	world.Pass(t.Context(), 5*time.Second) // its snapshot is complete
 	calmer := now()
 	write("it-0", "after the filter")
 	calmest := now()
+	world.Pass(t.Context(), minute)
 	inject("gap", "compacted", func() {
 		a.Crash()
 		write("it-0", "lost")
