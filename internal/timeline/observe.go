@@ -364,7 +364,9 @@ func (o *observation) noteStart(m Moment, e *consume.Event) {
 	}
 	if o.end != nil && o.began == e.Stream.Run { // the run has not observed it in between, and its progress does not say so
 		o.starts = e.Time
-		o.leave(m, away{consume.InterruptedStart, later(o.to, o.since), e.Time})
+		if !o.heard.IsZero() {
+			o.leave(m, away{consume.InterruptedStart, later(o.to, o.since), e.Time})
+		}
 	}
 	o.end = nil
 	o.filters = slices.ContainsFunc(e.Stream.Rules, func(r consume.Rule) bool {

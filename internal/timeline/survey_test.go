@@ -3,6 +3,7 @@ package timeline_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,4 +187,98 @@ func TestSurveyOfSuccessions(t *testing.T) {
 			checkSurvey(t, x.log, since, until)
 		}
 	})
+}
+
+// A span is divided where its certainty changes: "from-until certainty, …", in minutes.
+func TestPartsOfASpan(t *testing.T) {
+	t.Parallel()
+	const steady = `
+		0 begin @10 initial
+		0 started S1 @10 initial
+		0 r web/1 @5 S1
+		0.1 completed S1 @10
+		1 progress @20
+		2 progress @30
+		3 progress @30
+		4 progress @40`
+	for _, c := range []struct {
+		name, record string
+		since, until string
+		want         string
+	}{
+		{"nothing happens", steady, "1", "4", "1-4 exact"},
+		{"the begin and the end", steady, "-5", "9", "-5-0.1 unknown, 0.1-4 exact, 4-9 unknown"},
+		{"an interruption", steady + `
+			5 progress @50 away=closed/4.2-4.5
+			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-6 exact"},
+		{"two interruptions", steady + `
+			5 progress @50 away=closed/4.2-4.5 away=cut/4.7-4.8
+			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-4.7 exact, 4.7-4.8 late, 4.8-6 exact"},
+		{"a hidden span", steady + `
+			5 progress @50 hidden=4.2/41-4.6/45
+			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.6 uncertain, 4.6-6 exact"},
+		{"missing progress", steady + `
+			9 progress @50 since=6
+			10 progress @60`, "1", "10", "1-4 exact, 4-6 late, 6-10 exact"},
+		{"a gap", steady + `
+			5 gap compacted 40-60 since=4
+			5.1 started S2 @60
+			5.5 completed S2 @60
+			6 progress @70
+			7 progress @80`, "1", "7", "1-4 exact, 4-5.5 uncertain, 5.5-7 exact"},
+		{"a scope that ends, and is begun again", steady + `
+			5 end deselected @50
+			7 begin @70 initial
+			7 started S2 @70 initial
+			7.2 completed S2 @70
+			8 progress @80 since=7
+			9 progress @90 since=7`, "1", "9", "1-4 exact, 4-5 late, 5-7 exact ended, 7-7.2 unknown, 7.2-9 exact"},
+		{"another agent covers an interruption", `
+			0 begin @10 initial writer=v
+			0 begin @10 initial
+			0 started S1 @10 initial
+			0.1 completed S1 @10
+			1 progress @20
+			1 progress @20 writer=v
+			5 progress @50 away=cut/2-3
+			5 progress @50 writer=v away=cut/4-4.5`, "1", "5", "1-5 exact"},
+		{"another agent covers a part of it", `
+			0 begin @10 initial writer=v
+			0 begin @10 initial
+			0 started S1 @10 initial
+			0.1 completed S1 @10
+			1 progress @20
+			1 progress @20 writer=v
+			5 progress @50 away=cut/2-4
+			5 progress @50 writer=v away=cut/3-4.5`, "1", "5", "1-3 exact, 3-4 late, 4-5 exact"},
+		{"a dead letter, and the next event of its object", steady + `
+			4.2 gap dead-letter 40-45 @45 since=4.2 letter=pods/1/45
+			4.8 u web/1 @48 was=45
+			5 progress @50
+			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.8 uncertain, 4.8-6 exact"},
+	} {
+		log := record(c.record)
+		parts, _ := surveyOf(log, minute(c.since), minute(c.until))
+		var got []string
+		var begin, last string
+		for k, p := range parts {
+			until := p.Until
+			if k < len(parts)-1 {
+				until = until.Add(1)
+			}
+			text := certainty.Worst(p.Scopes).String()
+			if slices.ContainsFunc(p.Scopes, func(s certainty.Scope) bool { return s.Ended != nil }) {
+				text += " ended"
+			}
+			from := fmt.Sprint(p.Since.Sub(noon).Minutes())
+			if n := len(got) - 1; n >= 0 && text == last { // adjacent parts of one certainty
+				from, got = begin, got[:n]
+			}
+			begin, last = from, text
+			got = append(got, fmt.Sprintf("%s-%g %s", from, until.Sub(noon).Minutes(), text))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", c.name, text, c.want)
+		}
+	}
 }
