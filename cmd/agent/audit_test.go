@@ -262,3 +262,25 @@ func TestAuditOfWhatATenantMayRead(t *testing.T) {
 		t.Errorf("the password of the bus is in the report: %s", text.Out)
 	}
 }
+
+// An object that was too large at one time lowers the answers about that time, and no others.
+func TestGetBesideAnObjectThatWasTooLarge(t *testing.T) {
+	t.Parallel()
+	_, lines := recorded(t)
+	file := filepath.Join(t.TempDir(), "record.jsonl")
+	lost := replaced("deployments.apps/u-web/120", `"after":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"u-web","resourceVersion":"120","creationTimestamp":"2026-11-20T12:00:00Z","labels":{"app":"web"}},"spec":{"replicas":5,"template":{"spec":{"containers":[{"name":"app","image":"web:1"}]}}}}`,
+		`"truncated":["after","patch"],"dataref":"file:///none"`)(t, lines)
+	if err := os.WriteFile(file, []byte(strings.Join(lost, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for minute, want := range map[string]int{"02:00": exitOK, "02:30": exitNotExact, "04:00": exitNotExact, "04:20": exitOK, "05:00": exitOK} {
+		got := answerOf(t, "get", "deploy", "--at", "2026-11-20T14:"+minute+"Z", "--exact", "-o", "name", "--bus", "file:"+file)
+		if isSaid := strings.Contains(got.Err, "too large for the bus"); got.Code != want || isSaid != (want != exitOK) {
+			t.Errorf("at 14:%s: %+v", minute, got)
+		}
+		r, _, _ := auditOf(t, "file:"+file, "14:06:00", "deploy")
+		if len(r.Findings) != 1 || r.Findings[0].Kind != "truncated" {
+			t.Errorf("the audit: %+v", r.Findings)
+		}
+	}
+}

@@ -35,7 +35,7 @@ func (a *Auditor) Report(asked Asked, parts []Part) *Report {
 	for i := range parts {
 		findings = append(findings, a.judge(&parts[i], asked)...)
 	}
-	findings = append(findings, a.losses(parts)...)
+	findings = append(findings, a.losses()...)
 	for _, doubt := range a.doubts {
 		isExplained := slices.ContainsFunc(findings, func(f Finding) bool { return explains(&f, &doubt) })
 		if !isExplained {
@@ -99,7 +99,7 @@ func (a *Auditor) judge(p *Part, asked Asked) []Finding {
 
 // losses returns the findings about versions without their object, one for those of a resource that
 // follow each other.
-func (a *Auditor) losses(parts []Part) []Finding {
+func (a *Auditor) losses() []Finding {
 	for _, key := range slices.SortedFunc(maps.Keys(a.objects), compareObjects) {
 		a.endLoss(key, a.objects[key], a.Until.Add(1))
 	}
@@ -108,9 +108,7 @@ func (a *Auditor) losses(parts []Part) []Finding {
 	}
 	slices.SortStableFunc(a.lost, byStart)
 	var out []Finding
-	named := map[string]bool{}
 	for _, f := range a.lost {
-		named[f.Objects[0]] = true
 		n := len(out) - 1
 		if n < 0 || out[n].Resource != f.Resource || f.Since.After(out[n].Until) {
 			f.Records = 1
@@ -122,18 +120,6 @@ func (a *Auditor) losses(parts []Part) []Finding {
 		last.Records++
 		if len(last.Objects) < mostObjects && !slices.Contains(last.Objects, f.Objects[0]) {
 			last.Objects = append(last.Objects, f.Objects[0])
-		}
-	}
-	for _, p := range parts[:min(1, len(parts))] { // the reading of each part found the same
-		for _, text := range p.Answer.Incomplete {
-			object, _, _ := strings.Cut(text, ":")
-			resource, _, _ := strings.Cut(object, " ")
-			if named[object] {
-				continue
-			}
-			f := Finding{Since: a.Since, Until: a.Until, Resource: resource, Objects: []string{object}}
-			f.Kind, f.Records = certainty.Truncated, 1
-			out = append(out, f)
 		}
 	}
 	return out

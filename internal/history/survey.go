@@ -44,6 +44,7 @@ func (r *Record) Survey(
 		}
 	}
 	first.Began, first.Only = began, r.Lacks(s)
+	first.Incomplete = nil // the versions show it
 	return survey.Parts(), first, nil
 }
 
