@@ -268,8 +268,11 @@ func TestGetBesideAnObjectThatWasTooLarge(t *testing.T) {
 	t.Parallel()
 	_, lines := recorded(t)
 	file := filepath.Join(t.TempDir(), "record.jsonl")
-	lost := replaced("deployments.apps/u-web/120", `"after":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"u-web","resourceVersion":"120","creationTimestamp":"2026-11-20T12:00:00Z","labels":{"app":"web"}},"spec":{"replicas":5,"template":{"spec":{"containers":[{"name":"app","image":"web:1"}]}}}}`,
-		`"truncated":["after","patch"],"dataref":"file:///none"`)(t, lines)
+	lost := allOf(
+		replaced("deployments.apps/u-web/120", `"after":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"u-web","resourceVersion":"120","creationTimestamp":"2026-11-20T12:00:00Z","labels":{"app":"web"}},"spec":{"replicas":5,"template":{"spec":{"containers":[{"name":"app","image":"web:1"}]}}}}`,
+			`"truncated":["after","patch"]`),
+		replaced("deployments.apps/u-web/120", `"op":"u","resourceversion"`, `"op":"u","dataref":"file:///none","resourceversion"`),
+	)(t, lines)
 	if err := os.WriteFile(file, []byte(strings.Join(lost, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
