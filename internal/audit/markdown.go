@@ -18,8 +18,11 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	fmt.Fprintf(&b, "# Audit of %s\n\n**%s.** %s. The record has %s.\n", cell(r.subject()), title, cell(capital(afterColon(r.Summary()))), r.counted())
 	fmt.Fprintf(&b, "\n## Question\n\n")
 	rows := [][]string{
-		{"objects", strings.Join(r.Question.Objects, " ")}, {"namespace", r.Question.Namespace}, {"selector", r.Question.Selector},
-		{"since", local(r.Since)}, {"until", local(r.Until)},
+		{"objects", strings.Join(r.Question.Objects, " ")},
+		{"namespace", r.Question.Namespace},
+		{"selector", r.Question.Selector},
+		{"since", local(r.Since)},
+		{"until", local(r.Until)},
 	}
 	writeFields(&b, rows)
 	fmt.Fprintf(&b, "\n## Record\n\n")
@@ -53,9 +56,15 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 // fields returns the identity of the record, with the names of a table.
 func (r *Record) fields() [][]string {
 	rows := [][]string{
-		{"cluster", r.Cluster}, {"cluster uid", r.ClusterUID}, {"bus", r.Bus}, {"streams or topics", strings.Join(r.Logs, ", ")},
-		{"records in the span", fmt.Sprint(r.Records)}, {"first", r.First.text()}, {"last", r.Last.text()},
-		{"API server", strings.Join(r.APIServers, ", ")}, {"audited with", r.AuditedWith},
+		{"cluster", r.Cluster},
+		{"cluster uid", r.ClusterUID},
+		{"bus", r.Bus},
+		{"streams or topics", strings.Join(r.Logs, ", ")},
+		{"records in the span", fmt.Sprint(r.Records)},
+		{"first", r.First.text()},
+		{"last", r.Last.text()},
+		{"API server", strings.Join(r.APIServers, ", ")},
+		{"audited with", r.AuditedWith},
 	}
 	for _, a := range r.Agents {
 		rows = append(rows, []string{"agent", a.text()})
