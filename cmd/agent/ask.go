@@ -48,12 +48,17 @@ Custom resources are found by the CRDs in the record. Names and the namespace ma
 contacted.`
 
 func (f *askFlags) add(cmd *cobra.Command, formats []string) {
+	f.addObjects(cmd, formats)
+	cmd.Flags().BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
+}
+
+// addObjects adds the flags that select objects and the form of the answer.
+func (f *askFlags) addObjects(cmd *cobra.Command, formats []string) {
 	fl := cmd.Flags()
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern (default: all)")
 	fl.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects in all namespaces, as without --namespace")
 	f.addClusterUID(cmd)
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several; on Kafka, an object is then read from its partition alone")
-	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
 	fl.StringVar(&f.pagerCommand, "pager", "", "`command` that shows the answer page by page at a terminal (default: $PAGER, else "+terminal.DefaultPager+")")
 	fl.BoolVar(&f.noPager, "no-pager", false, "show the answer at a terminal without a pager")
 	f.bus.addBus(cmd)

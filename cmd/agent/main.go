@@ -26,7 +26,7 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
-	// exitNotExact: --exact is set, but an answer about the past is not exact.
+	// exitNotExact: --exact is set, but an answer about the past is not exact; or an audit proves less than its span.
 	exitNotExact = 3
 )
 
@@ -52,7 +52,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 			"To start: 'kubecdc run' with a kubeconfig, and 'kubecdc tail --diff' in another terminal.\n\n" +
 			"An environment variable sets each flag that the command line does not set: KUBECDC_DATA_DIR for --data-dir.\n\n" +
 			"Exit codes: 0: success; 1: failure; 2: wrong arguments or configuration;\n" +
-			"3: the answer is not exact, but --exact is set.",
+			"3: the answer is not exact, but --exact is set; or an audit does not prove its span.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          oneOfItsCommands,
@@ -74,7 +74,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	})
 	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr), newSnapshotCommand(stdout, stderr), newDeadLetterCommand(stdout), newStatusCommand(stdout, stderr), newProfileCommand(stdout),
 		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(), newNodeDirectoryCommand(), newCompletionCommand(), newManCommand())
-	root.AddCommand(newHistoryCommand(stdout, stderr), newGetCommand(stdout, stderr), newDiffCommand(stdout, stderr), newBlameCommand(stdout, stderr))
+	root.AddCommand(newHistoryCommand(stdout, stderr), newGetCommand(stdout, stderr), newDiffCommand(stdout, stderr), newBlameCommand(stdout, stderr), newAuditCommand(stdout, stderr))
 	root.AddCommand(newAtCommand(stdout, stderr), newServeCommand(stdout, stderr), newReplayCommand(stdout, stderr), newRecordCommand(stdout, stderr))
 	setCompletion(root)
 	documentVariables(root)
@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case errors.Is(err, errReported):
 		return exitUsage
-	case errors.Is(err, answer.ErrNotExact):
+	case errors.Is(err, answer.ErrNotExact), errors.Is(err, answer.ErrNotProven):
 		return exitNotExact
 	case errors.As(err, &child):
 		return int(child)

@@ -21,6 +21,9 @@ func reportFormats() []string {
 }
 func objectFormats() []string { return append(reportFormats(), printer.Name, printer.JSONPath) }
 func changeFormats() []string { return append([]string{printer.Diff}, objectFormats()...) }
+func auditFormats() []string {
+	return []string{printer.Table, printer.Markdown, printer.JSON, printer.YAML}
+}
 
 // output is the value of --output.
 type output struct {
@@ -68,7 +71,7 @@ func (o *output) setVariable(text string) error {
 	if strings.HasPrefix(text, printer.JSONPath) {
 		name = printer.JSONPath
 	}
-	if slices.Contains(changeFormats(), name) && !slices.Contains(o.formats, name) {
+	if slices.Contains(append(changeFormats(), printer.Markdown), name) && !slices.Contains(o.formats, name) {
 		return nil
 	}
 	return o.Set(text)

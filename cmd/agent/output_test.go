@@ -31,6 +31,7 @@ func TestOutputVariable(t *testing.T) {
 		"history":           append([]string{"deploy/web"}, record...),
 		"diff":              append([]string{"rv:140", "rv:145"}, record...),
 		"blame":             append([]string{"deploy/web", "-n", "shop", "--at", "rv:145"}, record...),
+		"audit":             append([]string{"deploy", "--since", "2026-11-20T14:01:00Z", "--until", "2026-11-20T14:06:00Z"}, record...),
 		"record end":        {"3f0a5c1e9b7d2846", "--dry-run", "--bus", "nats://127.0.0.1:1"},
 		"tail":              append([]string{"--no-follow"}, record...),
 		"tail (with diffs)": append([]string{"--no-follow", "--diff"}, record...),
@@ -55,7 +56,7 @@ func TestOutputVariable(t *testing.T) {
 
 	for line, args := range lines {
 		name, _, _ := strings.Cut(line, " (")
-		for _, format := range slices.Concat(objectFormats()[:5], []string{printer.Diff, "jsonpath={.kind}"}) {
+		for _, format := range slices.Concat(objectFormats()[:5], []string{printer.Diff, printer.Markdown, "jsonpath={.kind}"}) {
 			t.Run(line+"/"+format, func(t *testing.T) {
 				t.Setenv("KUBECDC_OUTPUT", format)
 				var stdout, stderr bytes.Buffer

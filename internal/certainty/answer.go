@@ -49,6 +49,9 @@ func (a *Answer) AddUnreadable(records, outside int) {
 	}
 }
 
+// Outside returns how many unreadable records can be about none of the scopes.
+func (a *Answer) Outside() int { return a.outside }
+
 // AddIncomplete adds an object of which the record lacks a part. what says which part.
 func (a *Answer) AddIncomplete(object, what string) {
 	isKnown := slices.ContainsFunc(a.Incomplete, func(text string) bool { return strings.HasPrefix(text, object+":") })

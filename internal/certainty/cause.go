@@ -70,15 +70,27 @@ const (
 	CapturedUntil Kind = "captured-until"
 )
 
+// These kinds are those of an audit, which asks for every change in a span. The state at a moment does
+// not show them.
+const (
+	// NotSelected: no agent observed all objects that are asked for. Those of no scope are not in the
+	// record.
+	NotSelected Kind = "not-selected"
+	// Contradicted: the record shows that it lacks versions, and nothing else says so.
+	Contradicted Kind = "contradicted"
+	// Truncated: versions are in the record without the object, which was too large.
+	Truncated Kind = "truncated"
+)
+
 // Level returns the level that a cause of the kind allows at best.
 func (k Kind) Level() Level {
 	switch k {
 	case Interrupted:
 		return Late
-	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable, Selected, Withheld, Unplaced:
+	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable, Selected, Withheld, Unplaced, Contradicted, Truncated:
 		return Uncertain
 	case BeforeRecord, AfterRecord, NoSnapshot, NotRead, FormerRelease, EndedByOperator, OtherEtcd, EtcdNotKnown, NotPermitted,
-		CapturedUntil:
+		CapturedUntil, NotSelected:
 	}
 	return Unknown
 }
@@ -87,7 +99,7 @@ func (k Kind) Level() Level {
 func (k Kind) isFixed() bool {
 	switch k {
 	case BeforeRecord, NotRead, FormerRelease, EndedByOperator, OtherEtcd, NotPermitted, Unreadable, DeadLetter,
-		Selected, Withheld, Unplaced, CapturedUntil:
+		Selected, Withheld, Unplaced, CapturedUntil, NotSelected, Contradicted, Truncated:
 		return true
 	case Interrupted, Gap, RecoveredGap, Filtered, AfterRecord, NoSnapshot, EtcdNotKnown:
 	}
@@ -129,7 +141,7 @@ func (c *Cause) words() string {
 		if to != "" {
 			text += " to " + to
 		}
-		return text + " (" + whyWords(c.Why) + "); changes in between were observed late; " +
+		return text + " (" + WhyWords(c.Why) + "); changes in between were observed late; " +
 			"ask for a moment before or after, or for a resourceVersion (rv:N)"
 	case Gap, RecoveredGap:
 		return c.gapWords(from, to)
@@ -177,6 +189,8 @@ func (c *Cause) words() string {
 			terminal.Count(c.Records)
 	case CapturedUntil:
 		return "Events were captured until " + from + ", and not after it"
+	case NotSelected, Contradicted, Truncated: // an audit has words of its own
+		return string(c.Kind)
 	case NoSnapshot:
 	}
 	return "the record has no complete snapshot of the resource by then: " +
@@ -215,8 +229,8 @@ func unreadableWords(records int) string {
 		" ('kubecdc tail' shows them)"
 }
 
-// whyWords describes why a scope was not observed.
-func whyWords(why consume.InterruptionReason) string {
+// WhyWords describes why a scope was not observed.
+func WhyWords(why consume.InterruptionReason) string {
 	switch why {
 	case consume.InterruptedStart:
 		return "the agent was not running"

@@ -111,8 +111,23 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	if err != nil {
 		return nil, nil, err
 	}
+	reading.keepIncomplete(states)
 	reading.Began, reading.Latest, reading.Only = began, latest, r.Lacks(s)
 	return states, reading, nil
+}
+
+// keepIncomplete keeps the objects that lack a part in one of the states. Others had another version at
+// these moments, or were read after them.
+func (r *Reading) keepIncomplete(states timeline.States) {
+	lacks := map[string]bool{}
+	for _, s := range states {
+		for _, v := range s.Objects() {
+			if v.After == nil {
+				lacks[certainty.ObjectName(v.Resource, v.Namespace, v.Name)] = true
+			}
+		}
+	}
+	r.Incomplete = slices.DeleteFunc(r.Incomplete, func(i Incomplete) bool { return !lacks[i.Name] })
 }
 
 // Versions calls f for each version of the objects of a selection up to a moment, with the event that shows it, in the order in which they

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The formats. Diff is for commands that show changes.
+// The formats. Diff is for commands that show changes, Markdown for reports that people file.
 const (
 	Table    = "table"
 	Wide     = "wide"
@@ -22,6 +22,7 @@ const (
 	YAML     = "yaml"
 	Name     = "name"
 	Diff     = "diff"
+	Markdown = "markdown"
 	JSONPath = "jsonpath=" // followed by a template
 )
 

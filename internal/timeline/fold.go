@@ -34,6 +34,7 @@ type Fold struct {
 	ended  map[objectKey]bool      // objects that have ended in one log, and that another one still has
 	gap    *consume.Event          // see Gap
 	done   *bool                   // the last answer of Done; nil: an event about scopes came since
+	edges  *edges                  // nil: the moment is no span
 	server serverVersion
 }
 
@@ -63,9 +64,13 @@ type lack struct {
 
 // NewFold returns a Fold up to a moment.
 func NewFold(m Moment, o Options) *Fold {
-	return &Fold{
+	f := &Fold{
 		moment: m, opts: o, logs: map[consume.Log]*logFold{}, left: map[consume.Object]lack{}, masked: map[objectKey]place{}, ended: map[objectKey]bool{},
 	}
+	if !m.since.IsZero() {
+		f.edges = newEdges(m.since, m.time)
+	}
+	return f
 }
 
 // Add applies the next event of a log and returns the versions that it adds up to the moment. First come the objects that it shows
@@ -114,7 +119,7 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 		out = append(out, v)
 	}
 	for _, v := range out {
-		l.resolveLetter(v)
+		l.resolveLetter(v, f.moment)
 		f.noteLack(v)
 		f.noteEnd(l, v)
 	}
@@ -363,7 +368,7 @@ func (f *Fold) Scopes() []certainty.Scope {
 		}
 	}
 	f.addLetters(all)
-	scopes := dropLater(slices.SortedFunc(maps.Values(all), func(a, b certainty.Scope) int {
+	scopes := dropLater(f.moment, slices.SortedFunc(maps.Values(all), func(a, b certainty.Scope) int {
 		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.ClusterUID, b.ClusterUID),
 			strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
 	}))
@@ -438,7 +443,7 @@ func (f *Fold) logOf(log consume.Log) *logFold {
 		l = &logFold{
 			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[objectKey]bool{},
 			letters: map[letterKey]*letter{}, writers: map[writerKey]*writer{}, joined: f.opts.Joined,
-			unnamed: map[entryKey]bool{},
+			unnamed: map[entryKey]bool{}, edges: f.edges,
 		}
 		f.logs[log] = l
 	}
@@ -456,6 +461,7 @@ type logFold struct {
 	writers map[writerKey]*writer
 	unnamed map[entryKey]bool // see Fold.Unnamed
 	joined  bool              // see Options
+	edges   *edges
 
 	// restarted has the snapshots of scopes that had ended at the moment, and were started again
 	// after it.
@@ -523,7 +529,7 @@ func (p place) in(s *certainty.Scope) bool {
 func (l *logFold) scope(key scopeKey, resource string) *scope {
 	s := l.scopes[key]
 	if s == nil {
-		s = &scope{resource: strings.Clone(resource), joined: l.joined}
+		s = &scope{resource: strings.Clone(resource), joined: l.joined, edges: l.edges}
 		key.cluster = consume.ClusterKey{Source: strings.Clone(key.cluster.Source), UID: strings.Clone(key.cluster.UID)}
 		key.name = strings.Clone(key.name)
 		l.scopes[key] = s
@@ -647,6 +653,7 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 	if version == "d" || strings.HasPrefix(version, "d/") {
 		return // that is all there is to say of a deletion
 	}
+	l.edges.note(e.Time)
 	history, seq := l.objects.Highest(id.cluster, e.GroupResource(), uid)
 	l.letters[id] = &letter{
 		scope: scopeOf(e), object: objectKey{id.cluster, e.GroupResource(), uid}, at: pointOf(e),
@@ -657,13 +664,14 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 }
 
 // resolveLetter notes that the log has a version, which may be a dead letter. A later snapshot may read it in another form than it had at
-// the moment. Then the state lacks that form.
-func (l *logFold) resolveLetter(v *Version) {
+// the moment. Then the state lacks that form. Inside a span, the states before the version lack the dead letter.
+func (l *logFold) resolveLetter(v *Version, m Moment) {
 	for _, letter := range l.letters {
 		s := l.scopes[letter.scope]
 		isOtherForm := v.Op == consume.Read && s != nil && s.reforms
 		if letter.object == v.key() && !isOtherForm && !(point{v.History, number(v.ResourceVersion)}).below(letter.at) {
-			letter.resolved = true
+			l.edges.note(v.Time)
+			letter.resolved = letter.resolved || m.kind != atTime || !v.Time.After(m.first())
 		}
 	}
 }

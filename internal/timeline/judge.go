@@ -40,11 +40,11 @@ func (m mark) max(n mark) mark {
 	return m
 }
 
-// after reports whether it is after a moment.
+// after reports whether it is after a moment; after one of them, if that is a span.
 func (m mark) after(n Moment) bool {
 	switch n.kind {
 	case atTime:
-		return n.time.Before(m.time)
+		return n.first().Before(m.time)
 	case atVersion:
 		return n.rv.below(m.at)
 	}
@@ -65,6 +65,7 @@ type scope struct {
 	informer bool // an agent observes it: it is no part of which a snapshot was taken
 	joined   bool // see Options
 	closed   bool // it was started again after its end, and after the moment
+	edges    *edges
 
 	snapshot string    // under way, "": none
 	started  mark      // its start
@@ -145,9 +146,10 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 		s.snapshot = ""
 		if s.first.isZero() || s.isFormer() && s.renews {
 			s.first, s.began, s.renewed = mark{e.Time, s.started.at}, s.started.time, s.renews && !s.former.isZero()
+			s.edges.note(s.first.time)
 		}
 		s.whole, s.reached = s.whole.max(mark{e.Time, s.started.at}), s.reached.max(now)
-		if m.kind == atTime && !e.Time.After(m.time) {
+		if m.kind == atTime && !e.Time.After(m.first()) {
 			s.before = s.before.max(mark{e.Time, s.started.at})
 		}
 		s.close(m, func(g *span) bool {
@@ -193,6 +195,7 @@ func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 	case now.at.below(s.reached.at): // versions begin again, and no agent knew it
 		shown = &span{from: s.complete(), to: now, reason: consume.ReasonRewound, whole: true}
 		if m.Includes(e) {
+			s.edges.note(e.Time)
 			s.first, s.reached.at = mark{}, point{}
 		}
 	case e.Stream.Initial: // the agent lost its position, and could not ask the bus
@@ -285,6 +288,7 @@ func (s *scope) close(m Moment, closed func(*span) bool) {
 
 // meet notes a gap if it is around the moment.
 func (s *scope) meet(g *span, m Moment) {
+	s.edges.note(g.from.time, g.end.time)
 	switch {
 	case !g.around(m):
 	case g.recovered:
@@ -325,7 +329,7 @@ const (
 // before the record has anything of other scopes.
 func (s *scope) passed(m Moment) passing {
 	if end := s.ended(); end != nil || s.closed {
-		if s.closed || !end.by(m) {
+		if s.closed || !end.by(m.last()) {
 			return hasPassed
 		}
 		return mayReturn

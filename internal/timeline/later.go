@@ -12,9 +12,11 @@ import (
 // scope had all of their objects, it decides.
 
 // dropLater removes the scopes that had not begun at the moment, and whose objects another one had.
-func dropLater(all []certainty.Scope) []certainty.Scope {
+func dropLater(m Moment, all []certainty.Scope) []certainty.Scope {
 	return slices.DeleteFunc(slices.Clone(all), func(s certainty.Scope) bool {
-		return beginsLater(&s) && slices.ContainsFunc(all, func(o certainty.Scope) bool { return hasObjectsOf(&o, &s) })
+		c := s.Find(certainty.BeforeRecord)
+		isInside := c != nil && m.kind == atTime && !c.To.Time.After(m.time) // a span has moments after its begin
+		return c != nil && !isInside && slices.ContainsFunc(all, func(o certainty.Scope) bool { return hasObjectsOf(&o, &s) })
 	})
 }
 

@@ -17,6 +17,8 @@ type Moment struct {
 	kind momentKind
 	time time.Time // of at and now
 	rv   point     // of atVersion
+	// since, unless zero, is the beginning of a span that ends at time: see Between.
+	since time.Time
 }
 
 type momentKind uint8
@@ -30,6 +32,25 @@ const (
 
 // At returns the moment t.
 func At(t time.Time) Moment { return Moment{kind: atTime, time: t} }
+
+// Between returns all moments from since to until together. A Fold with it returns the versions up to
+// until. Its certainty is at best that of the worst of these moments: it is Exact only if each of
+// them is.
+func Between(since, until time.Time) Moment { return Moment{kind: atTime, time: until, since: since} }
+
+// first returns the first time of a time, or of a span.
+func (m Moment) first() time.Time {
+	if m.since.IsZero() {
+		return m.time
+	}
+	return m.since
+}
+
+// last returns the last moment of a span. Any other moment is its own last one.
+func (m Moment) last() Moment {
+	m.since = time.Time{}
+	return m
+}
 
 // AtVersion returns the moment at which etcd reached a resourceVersion, in a history as in consume.Event.History.
 func AtVersion(resourceVersion uint64, history uint32) Moment {

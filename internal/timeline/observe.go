@@ -189,6 +189,7 @@ type observation struct {
 	open    []away // those that were not over at the last progress
 	hidden  *hiddenSpan
 	hides   []hiddenSpan // those that were not over at the last progress
+	edges   *edges
 	lost    []hiddenSpan // those whose end no progress says: they end at the next claim
 	end     *scopeEnd
 }
@@ -206,9 +207,9 @@ func (a *away) cause() *certainty.Cause {
 	}
 }
 
-// around reports whether a moment is inside.
+// around reports whether a moment is inside; one of them, if it is a span.
 func (a *away) around(m Moment) bool {
-	return m.kind == atTime && a.from.Before(m.time) && (a.until.IsZero() || m.time.Before(a.until))
+	return m.kind == atTime && a.from.Before(m.time) && (a.until.IsZero() || m.first().Before(a.until))
 }
 
 // hiddenSpan is a span in which filters withhold versions. The zero value of an end is one that is
@@ -238,7 +239,7 @@ func (h *hiddenSpan) cause() *certainty.Cause {
 func (h *hiddenSpan) around(m Moment) bool {
 	switch m.kind {
 	case atTime:
-		return !h.from.time.After(m.time) && (h.until.time.IsZero() || m.time.Before(h.until.time))
+		return !h.from.time.After(m.time) && (h.until.time.IsZero() || m.first().Before(h.until.time))
 	case atVersion:
 		return !m.rv.below(h.from.at) && (h.until.at == point{} || m.rv.below(h.until.at))
 	}
@@ -279,6 +280,7 @@ func (s *scope) observe(m Moment, e *consume.Event, run string, entry *consume.S
 		o.at = claim.at
 	}
 	s.claim(m, e, claim)
+	o.hideClaimed(m)
 	o.decide(m, claim)
 }
 
@@ -286,7 +288,7 @@ func (s *scope) observe(m Moment, e *consume.Event, run string, entry *consume.S
 func (s *scope) observation(writer string) *observation {
 	o := s.observations[writer]
 	if o == nil {
-		o = &observation{}
+		o = &observation{edges: s.edges}
 		if s.observations == nil {
 			s.observations = map[string]*observation{}
 		}
@@ -305,6 +307,7 @@ func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *c
 	switch {
 	case o.heard.IsZero():
 		o.since = began
+		o.edges.note(began)
 		if !first.isZero() && began.After(first.time) {
 			o.conceal(m, first.at, point{})
 		}
@@ -355,9 +358,15 @@ func (o *observation) resumesOf(run string) point {
 }
 
 // noteStart notes what an event says about the beginning of an observation.
-func (o *observation) noteStart(e *consume.Event) {
+func (o *observation) noteStart(m Moment, e *consume.Event) {
 	if consume.CompareRuns(e.Stream.Run, o.began) < 0 {
 		return // late
+	}
+	if o.end != nil && o.began == e.Stream.Run { // the run has not observed it in between, and its progress does not say so
+		o.starts = e.Time
+		if !o.heard.IsZero() {
+			o.leave(m, away{consume.InterruptedStart, later(o.to, o.since), e.Time})
+		}
 	}
 	o.end = nil
 	o.filters = slices.ContainsFunc(e.Stream.Rules, func(r consume.Rule) bool {
@@ -378,6 +387,7 @@ func (o *observation) list(m Moment, entry *consume.ScopeProgress) {
 	if entry.ResourceVersion != "" {
 		for _, h := range o.lost {
 			h.until = claimOf(entry)
+			h.until.time = later(h.until.time, o.to) // an agent that was killed may claim less than before
 			o.hide(m, h)
 		}
 		o.lost = nil
@@ -410,6 +420,7 @@ func (o *observation) list(m Moment, entry *consume.ScopeProgress) {
 
 // leave notes an interruption that is over, if it is around the moment.
 func (o *observation) leave(m Moment, a away) {
+	o.edges.note(a.from, a.until)
 	switch {
 	case !a.around(m):
 	case o.away == nil:
@@ -424,8 +435,20 @@ func (o *observation) leave(m Moment, a away) {
 
 // hide notes a hidden span that is over, if it is around the moment.
 func (o *observation) hide(m Moment, h hiddenSpan) {
+	o.edges.note(h.from.time, h.until.time)
 	if h.around(m) && o.hidden == nil {
 		o.hidden = &h
+	}
+}
+
+// hideClaimed notes the hidden spans that are not over, up to the claim: an answer about a moment up to there has them. A later progress
+// may say more exactly which scope they are of.
+func (o *observation) hideClaimed(m Moment) {
+	if m.since.IsZero() || o.decided {
+		return
+	}
+	for _, h := range o.hides {
+		o.hide(m, hiddenSpan{h.from, mark{time: o.to.Add(1)}})
 	}
 }
 
@@ -468,7 +491,7 @@ func (o *observation) absence(m Moment, before time.Time) *away {
 			return &o.open[i]
 		}
 	}
-	if m.kind == atTime && m.time.Before(o.since) {
+	if m.kind == atTime && m.first().Before(o.since) {
 		return &away{certainty.InterruptedUnheard, before, o.since}
 	}
 	return nil
@@ -482,6 +505,7 @@ func (s *scope) claim(m Moment, e *consume.Event, now mark) {
 	}
 	if s.first.isZero() && s.joined || !s.first.isZero() && s.isFormer() {
 		s.first, s.began, s.renewed = now, now.time, !s.former.isZero()
+		s.edges.note(now.time)
 	}
 	if !now.at.below(s.reached.at) { // an agent that was killed may say less than before
 		s.reached = s.reached.max(now)
@@ -491,9 +515,10 @@ func (s *scope) claim(m Moment, e *consume.Event, now mark) {
 	if m.kind != atTime {
 		return
 	}
-	if !now.time.After(m.time) {
+	switch {
+	case !now.time.After(m.first()):
 		s.before = s.before.max(now)
-	} else if s.after.isZero() || now.time.Before(s.after.time) {
+	case now.time.After(m.time) && (s.after.isZero() || now.time.Before(s.after.time)):
 		s.after = now
 	}
 }
@@ -576,6 +601,7 @@ func (s *scope) concealed(m Moment) *hiddenSpan {
 // noteStarted notes that a writer observes the scope. It returns false if that is after the moment,
 // and the scope had ended before.
 func (s *scope) noteStarted(m Moment, e *consume.Event) bool {
+	s.edges.note(e.Time)
 	if s.ended() != nil {
 		again := e.Type == consume.TypeSnapshotStarted || m.kind != atVersion || e.Stream.Continued
 		switch {
@@ -585,17 +611,18 @@ func (s *scope) noteStarted(m Moment, e *consume.Event) bool {
 			s.closed = true
 			return false
 		case !e.Stream.Continued || e.Type == consume.TypeSnapshotStarted:
-			*s = scope{resource: s.resource, joined: s.joined, informer: s.informer}
+			*s = scope{resource: s.resource, joined: s.joined, informer: s.informer, edges: s.edges}
 		}
 	}
 	if e.Stream.Writer != "" {
-		s.observation(e.Stream.Writer).noteStart(e)
+		s.observation(e.Stream.Writer).noteStart(m, e)
 	}
 	return true
 }
 
 // noteEnded notes that a writer does not observe the scope any more.
 func (s *scope) noteEnded(e *consume.Event, now mark) {
+	s.edges.turn(e.Time)
 	said := certainty.End{Bound: now.bound(), Reason: e.Stream.End, Successors: e.Stream.Successors}
 	end := &scopeEnd{End: said, at: now}
 	if e.Stream.Writer != "" {

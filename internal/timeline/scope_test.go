@@ -188,6 +188,31 @@ func TestScopes(t *testing.T) {
 		{"now, and the agent is silent", steady, "now 6.5", "unknown from 40"},
 		{"the end, however old", steady, "", "exact from 40"},
 		{
+			"a run that ended the scope and began it again, while another agent was killed", `
+			0 begin @10 initial
+			0 started S1 @10 initial
+			0.1 completed S1 @10
+			0.2 begin @12 initial writer=v
+			1 progress @20
+			1.1 end taken-over @20 writer=v
+			6 begin @40 continued writer=v
+			7 progress @50 writer=v
+			8 progress @60 writer=v`, "3", "late from 1 to 6: unheard",
+		},
+		{
+			"the same, and its progress had spoken of the scope", `
+			0 begin @10 initial
+			0 started S1 @10 initial
+			0.1 completed S1 @10
+			0.2 begin @12 initial writer=v
+			1 progress @20
+			1.05 progress @20 writer=v
+			1.1 end taken-over @20 writer=v
+			6 begin @40 continued writer=v
+			7 progress @50 writer=v
+			8 progress @60 writer=v`, "3", "late from 1.05 to 6: start",
+		},
+		{
 			"a snapshot that was continued", `
 			0 started S1 @10
 			1 started S1 @10 continued run=1-1795176000001

@@ -22,83 +22,7 @@ import (
 func TestState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
-		w.start("")
-		minutes := func(t *rapid.T, least int) time.Duration {
-			return time.Duration(rapid.IntRange(least, 12).Draw(t, "minutes")) * time.Minute
-		}
-		some := func(t *rapid.T) {
-			for range rapid.IntRange(0, 4).Draw(t, "changes") {
-				switch rapid.IntRange(0, 2).Draw(t, "change") {
-				case 0:
-					w.create()
-				case 1:
-					w.alter(false)
-				case 2:
-					w.alter(true)
-				}
-			}
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"create": func(*rapid.T) { w.create() },
-			"change": some,
-			"send":   func(*rapid.T) { w.each(func(i *informer) { i.send(w) }) },
-			"work": func(*rapid.T) {
-				w.each(func(i *informer) {
-					for range 8 {
-						i.send(w)
-					}
-				})
-			},
-			"again": func(*rapid.T) { w.again() },
-			"pass":  func(t *rapid.T) { w.pass(time.Duration(rapid.IntRange(1, 100).Draw(t, "seconds")) * time.Second) },
-			"away": func(t *rapid.T) {
-				w.stop()
-				some(t)
-				w.pass(minutes(t, 3))
-				some(t)
-				w.start(rapid.SampledFrom([]string{"history", "recovered", "expired", "compacted"}).Draw(t, "history"))
-			},
-			"lose the position": func(t *rapid.T) {
-				w.stop()
-				some(t)
-				w.pass(time.Duration(rapid.IntRange(1, 100).Draw(t, "seconds")) * time.Second)
-				some(t)
-				w.start("lost")
-			},
-			"cut": func(t *rapid.T) {
-				w.cut = true
-				w.pass(minutes(t, 1))
-				some(t)
-				w.pass(minutes(t, 0))
-				w.cut = false
-			},
-			"expire": func(t *rapid.T) {
-				i := w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")]
-				w.expire(i, rapid.Bool().Draw(t, "recovered"), func() { some(t) })
-			},
-			"silence": func(t *rapid.T) {
-				i := w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")]
-				w.silence(i, func() {
-					some(t)
-					w.pass(time.Duration(rapid.IntRange(1, 200).Draw(t, "seconds")) * time.Second)
-					some(t)
-				})
-			},
-			"snapshot": func(t *rapid.T) {
-				i := w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")]
-				if i.snapshot == nil && i.first != (point{}) && !w.cut {
-					i.begin(w, false)
-				}
-			},
-			"reform": func(t *rapid.T) {
-				w.reform(w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")])
-			},
-			"backup":  func(*rapid.T) { w.backup = len(w.etcd[w.history()]) },
-			"restore": func(*rapid.T) { w.restore() },
-		})
-		if rapid.Bool().Draw(t, "settle") {
-			w.settle()
-		}
+		w.live(t)
 		for range 10 {
 			w.check(w.moment())
 		}
@@ -107,6 +31,87 @@ func TestState(t *testing.T) {
 			w.checkDiff(w.moment(), w.moment())
 		}
 	})
+}
+
+// live lets the agent work for a while, in a cluster that changes.
+func (w *world) live(t *rapid.T) {
+	w.start("")
+	minutes := func(t *rapid.T, least int) time.Duration {
+		return time.Duration(rapid.IntRange(least, 12).Draw(t, "minutes")) * time.Minute
+	}
+	some := func(t *rapid.T) {
+		for range rapid.IntRange(0, 4).Draw(t, "changes") {
+			switch rapid.IntRange(0, 2).Draw(t, "change") {
+			case 0:
+				w.create()
+			case 1:
+				w.alter(false)
+			case 2:
+				w.alter(true)
+			}
+		}
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"create": func(*rapid.T) { w.create() },
+		"change": some,
+		"send":   func(*rapid.T) { w.each(func(i *informer) { i.send(w) }) },
+		"work": func(*rapid.T) {
+			w.each(func(i *informer) {
+				for range 8 {
+					i.send(w)
+				}
+			})
+		},
+		"again": func(*rapid.T) { w.again() },
+		"pass":  func(t *rapid.T) { w.pass(time.Duration(rapid.IntRange(1, 100).Draw(t, "seconds")) * time.Second) },
+		"away": func(t *rapid.T) {
+			w.stop()
+			some(t)
+			w.pass(minutes(t, 3))
+			some(t)
+			w.start(rapid.SampledFrom([]string{"history", "recovered", "expired", "compacted"}).Draw(t, "history"))
+		},
+		"lose the position": func(t *rapid.T) {
+			w.stop()
+			some(t)
+			w.pass(time.Duration(rapid.IntRange(1, 100).Draw(t, "seconds")) * time.Second)
+			some(t)
+			w.start("lost")
+		},
+		"cut": func(t *rapid.T) {
+			w.cut = true
+			w.pass(minutes(t, 1))
+			some(t)
+			w.pass(minutes(t, 0))
+			w.cut = false
+		},
+		"expire": func(t *rapid.T) {
+			i := w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")]
+			w.expire(i, rapid.Bool().Draw(t, "recovered"), func() { some(t) })
+		},
+		"silence": func(t *rapid.T) {
+			i := w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")]
+			w.silence(i, func() {
+				some(t)
+				w.pass(time.Duration(rapid.IntRange(1, 200).Draw(t, "seconds")) * time.Second)
+				some(t)
+			})
+		},
+		"snapshot": func(t *rapid.T) {
+			i := w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")]
+			if i.snapshot == nil && i.first != (point{}) && !w.cut {
+				i.begin(w, false)
+			}
+		},
+		"reform": func(t *rapid.T) {
+			w.reform(w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")])
+		},
+		"backup":  func(*rapid.T) { w.backup = len(w.etcd[w.history()]) },
+		"restore": func(*rapid.T) { w.restore() },
+	})
+	if rapid.Bool().Draw(t, "settle") {
+		w.settle()
+	}
 }
 
 // moment draws a moment, preferably one at which something happens.

@@ -347,32 +347,7 @@ func (x *succession) end(k *keeper, scope string, reason consume.EndReason) {
 func TestSuccession(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := newSuccession(t)
-		keeper := func(t *rapid.T) *keeper { return rapid.SampledFrom(x.keepers).Draw(t, "agent") }
-		scope := func(t *rapid.T) string { return rapid.SampledFrom(successionScopes).Draw(t, "scope") }
-		t.Repeat(map[string]func(*rapid.T){
-			"write": func(t *rapid.T) {
-				for range rapid.IntRange(1, 3).Draw(t, "changes") {
-					x.write(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "remove") == 0)
-				}
-			},
-			"pass":   func(t *rapid.T) { x.pass(time.Duration(rapid.IntRange(1, 20).Draw(t, "tens")) * 10 * time.Second) },
-			"begin":  func(t *rapid.T) { x.begin(keeper(t), scope(t)) },
-			"leave":  func(t *rapid.T) { x.end(keeper(t), scope(t), consume.EndDeselected) },
-			"remove": func(t *rapid.T) { x.end(keeper(t), scope(t), consume.EndRemoved) },
-			"kill":   func(t *rapid.T) { x.kill(keeper(t)) },
-			"wake":   func(t *rapid.T) { x.wake(keeper(t)) },
-		})
-		x.pass(3 * time.Minute)
-		for name, o := range x.scopes {
-			for _, k := range x.keepers {
-				if h := k.holds[name]; h != nil {
-					o.observedUntil(h)
-				}
-			}
-			if o.end != nil {
-				x.endStretch(o)
-			}
-		}
+		x.live(t)
 		if len(x.log) == 0 {
 			return
 		}
@@ -382,6 +357,36 @@ func TestSuccession(t *testing.T) {
 			x.check(timeline.AtVersion(uint64(rapid.IntRange(100, int(x.rv)).Draw(t, "version")), 0))
 		}
 	})
+}
+
+// live lets the agents work for a while.
+func (x *succession) live(t *rapid.T) {
+	keeper := func(t *rapid.T) *keeper { return rapid.SampledFrom(x.keepers).Draw(t, "agent") }
+	scope := func(t *rapid.T) string { return rapid.SampledFrom(successionScopes).Draw(t, "scope") }
+	t.Repeat(map[string]func(*rapid.T){
+		"write": func(t *rapid.T) {
+			for range rapid.IntRange(1, 3).Draw(t, "changes") {
+				x.write(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "remove") == 0)
+			}
+		},
+		"pass":   func(t *rapid.T) { x.pass(time.Duration(rapid.IntRange(1, 20).Draw(t, "tens")) * 10 * time.Second) },
+		"begin":  func(t *rapid.T) { x.begin(keeper(t), scope(t)) },
+		"leave":  func(t *rapid.T) { x.end(keeper(t), scope(t), consume.EndDeselected) },
+		"remove": func(t *rapid.T) { x.end(keeper(t), scope(t), consume.EndRemoved) },
+		"kill":   func(t *rapid.T) { x.kill(keeper(t)) },
+		"wake":   func(t *rapid.T) { x.wake(keeper(t)) },
+	})
+	x.pass(3 * time.Minute)
+	for name, o := range x.scopes {
+		for _, k := range x.keepers {
+			if h := k.holds[name]; h != nil {
+				o.observedUntil(h)
+			}
+		}
+		if o.end != nil {
+			x.endStretch(o)
+		}
+	}
 }
 
 // check compares the answer at a moment with what is true.

@@ -1,0 +1,121 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteMarkdown writes the report for a file: the verdict, the question, what was read, what was found,
+// and how to repeat it.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var b bytes.Buffer
+	title := "Proven"
+	if !r.IsProven() {
+		title = "Not proven"
+	}
+	fmt.Fprintf(&b, "# Audit of %s\n\n**%s.** %s. The record has %s.\n", cell(r.subject()), title, cell(capital(afterColon(r.Summary()))), r.counted())
+	fmt.Fprintf(&b, "\n## Question\n\n")
+	rows := [][]string{
+		{"objects", strings.Join(r.Question.Objects, " ")},
+		{"namespace", r.Question.Namespace},
+		{"selector", r.Question.Selector},
+		{"since", local(r.Since)},
+		{"until", local(r.Until)},
+	}
+	writeFields(&b, rows)
+	fmt.Fprintf(&b, "\n## Record\n\n")
+	writeFields(&b, r.Record.fields())
+	fmt.Fprintf(&b, "\n## Resources\n\n| resource | observed | certainty | changes | objects | scopes |\n|---|---|---|---|---|---|\n")
+	for _, of := range r.Resources {
+		writeRow(&b, of.Resource, string(of.Observed), of.Certainty.String(), fmt.Sprint(of.Changes), fmt.Sprint(of.Objects), strings.Join(of.Scopes, ", "))
+	}
+	fmt.Fprintf(&b, "\n## Findings\n\n")
+	if len(r.Findings) == 0 {
+		fmt.Fprintf(&b, "None.\n")
+	} else {
+		fmt.Fprintf(&b, "| since | until | scope | certainty | kind | what | objects | what to do |\n|---|---|---|---|---|---|---|---|\n")
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		writeRow(&b, local(f.Since), local(f.Until), f.where(), f.Certainty.String(), string(f.Kind), f.What, strings.Join(f.Objects, ", "), f.Advice)
+	}
+	fmt.Fprintf(&b, "\n## Remarks\n\n")
+	if len(r.Remarks) == 0 {
+		fmt.Fprintf(&b, "None.\n")
+	}
+	for i := range r.Remarks {
+		fmt.Fprintf(&b, "- %s\n", cell(r.Remarks[i].Words()))
+	}
+	fmt.Fprintf(&b, "\n## Repeat it\n\n```sh\n%s\n```\n", r.Question.Command)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// fields returns the identity of the record, with the names of a table.
+func (r *Record) fields() [][]string {
+	rows := [][]string{
+		{"cluster", r.Cluster},
+		{"cluster uid", r.ClusterUID},
+		{"bus", r.Bus},
+		{"streams or topics", strings.Join(r.Logs, ", ")},
+		{"records in the span", fmt.Sprint(r.Records)},
+		{"first", r.First.text()},
+		{"last", r.Last.text()},
+		{"API server", strings.Join(r.APIServers, ", ")},
+		{"audited with", r.AuditedWith},
+	}
+	for _, a := range r.Agents {
+		rows = append(rows, []string{"agent", a.text()})
+	}
+	return rows
+}
+
+func (a *Agent) text() string {
+	text := a.Writer
+	for _, part := range []string{a.Checkpoint, a.Node} {
+		if part != "" {
+			text += " " + part
+		}
+	}
+	return fmt.Sprintf("%s, runs: %d", text, a.Runs)
+}
+
+func (e *Event) text() string {
+	if e == nil {
+		return ""
+	}
+	return local(e.Time) + " " + e.ID
+}
+
+// writeFields writes a table of names and values, without empty ones.
+func writeFields(b *bytes.Buffer, rows [][]string) {
+	fmt.Fprintf(b, "| | |\n|---|---|\n")
+	for _, row := range rows {
+		if row[1] != "" {
+			writeRow(b, row...)
+		}
+	}
+}
+
+func writeRow(b *bytes.Buffer, cells ...string) {
+	for _, text := range cells {
+		fmt.Fprintf(b, "| %s ", cell(text))
+	}
+	fmt.Fprintf(b, "|\n")
+}
+
+// cell returns a text that Markdown shows as it is, in one line.
+func cell(text string) string {
+	return strings.NewReplacer(
+		"\\", "\\\\", "|", "\\|", "*", "\\*", "_", "\\_", "`", "\\`", "<", "&lt;", "&", "&amp;", "[", "\\[", "]", "\\]", "\n", " ", "\r", " ",
+	).Replace(text)
+}
+
+func afterColon(text string) string {
+	_, rest, _ := strings.Cut(text, ": ")
+	return rest
+}
+
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
