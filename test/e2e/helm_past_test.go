@@ -56,13 +56,12 @@ func TestHelmAgainstThePast(t *testing.T) {
 			}
 		}
 	}
-	serve := func(extra string) (kubeconfig string) {
+	serve := func(extra string) string {
 		bus := world.StartBus(t)
 		a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [secrets, configmaps]\n    namespaces: [" + ns + "]", Extra: extra})
 		a.Ready(t)
 		world.ReadStream(t, bus, p.Reader()).Completed(t, "secrets", "configmaps")
-		_, kubeconfig = servePast(t, "--bus", bus.URL)
-		return kubeconfig
+		return world.ServePast(t, "--bus", bus.URL).Kubeconfig
 	}
 	whole, redacted := serve("redaction: {secrets: false}"), serve("")
 	for driver, release := range releases {
