@@ -133,9 +133,9 @@ func compareVersions(a, b *Version) int {
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 
-// Redacted reports whether values of the object were removed or replaced, as the event says. Earlier
-// agents do not say it: then a Secret without values counts too, an object that shows a redacted
-// value, and a release that Helm stores in a ConfigMap without its content.
+// Redacted reports whether values of the object were removed or replaced, as the event says.
+// Earlier agents do not say it. Then these count: an object that shows a hash, a Secret without
+// values, and a release that Helm stores in a ConfigMap without its content.
 func (v *Version) Redacted() bool {
 	if v.After != nil && v.SaysRedacted != nil {
 		return *v.SaysRedacted

@@ -28,7 +28,8 @@ var pastAddress = regexp.MustCompile(`https://[0-9.:]+`)
 // exit code 0.
 func ServePast(t testing.TB, args ...string) *Past {
 	t.Helper()
-	cmd := exec.Command(build.SharedAgent(t), append([]string{"serve"}, args...)...) //nolint:noctx // It is stopped below.
+	args = append([]string{"serve"}, args...)
+	cmd := exec.Command(build.SharedAgent(t), args...) //nolint:noctx // It is stopped below.
 	cmd.Stderr = os.Stderr
 	r, w, err := os.Pipe()
 	if err != nil {
