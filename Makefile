@@ -185,7 +185,7 @@ test-memory: control-plane ## Stop the bus for MEMORY (25) seconds under the lar
 
 .PHONY: test-clients
 test-clients: export KUBECDC_CLIENTS ?= all
-test-clients: control-plane ## Run clients of other languages against `kubecdc serve` (an hour, later minutes); UPDATE=1 writes their table, KUBECDC_CLIENTS=require skips none
+test-clients: control-plane ## Run programs of others against `kubecdc serve`: k9s, Helm, kubectl, libraries (an hour, later minutes); UPDATE=1 writes their table, KUBECDC_CLIENTS=require skips none
 	@if ! ruby -e 'require "kubeclient"' 2>/dev/null && command -v apt-get >/dev/null && [[ $$(id -u) == 0 ]]; then \
 		apt-get update -q && apt-get install -q -y --no-install-recommends ruby-kubeclient; fi
 	cd test && $(GOTEST) -v -count=1 -timeout 3h ./clients $(if $(UPDATE),-update)

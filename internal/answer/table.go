@@ -48,7 +48,7 @@ func (q *Question) printTable(objects []*timeline.Version, now time.Time) error 
 		if v.Op == consume.Read { // read by a snapshot, so the change was earlier
 			changed = ">" + changed
 		}
-		of, err := cells(v.After, now)
+		of, err := cells(apiview.ForColumns(v), now)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
 		}

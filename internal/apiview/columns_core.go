@@ -334,7 +334,7 @@ func configMapCells(o *corev1.ConfigMap) []any {
 }
 
 func secretCells(o *corev1.Secret) []any {
-	if o.Data == nil { // the agent has removed it, or there was none: the record does not say which
+	if o.Data == nil { // the agent has removed it, or there was none: ForColumns distinguishes them
 		return []any{string(o.Type), unknown}
 	}
 	return []any{string(o.Type), len(o.Data)}

@@ -1,6 +1,7 @@
 package apiview
 
 import (
+	"bytes"
 	"encoding/json"
 	"iter"
 	"net/http"
@@ -45,6 +46,33 @@ func (r *resource) noteRedacted(w http.ResponseWriter, request *http.Request, ob
 		warn(w, r.String()+": some objects have redacted values, which are missing or replaced by hashes")
 	}
 	return nil
+}
+
+// ForColumns returns the object of a version for the function that Columns returns. A Secret from
+// which nothing was removed has data there, if only an empty one.
+func ForColumns(v *timeline.Version) []byte {
+	if v.Resource != "secrets" || v.Redacted() {
+		return v.After
+	}
+	return withData(v.After)
+}
+
+// forColumns is ForColumns for the JSON of an object that is served. If any version of a Secret is
+// redacted, it takes all of them for redacted.
+func (r *resource) forColumns(body []byte) []byte {
+	if r.String() != "secrets" {
+		return body
+	}
+	var o metav1.PartialObjectMetadata
+	if json.Unmarshal(body, &o) != nil || r.redactedUIDs()[string(o.UID)] {
+		return body
+	}
+	return withData(body)
+}
+
+// withData returns an object with an empty data, to which a decoder adds the one that it may have.
+func withData(body []byte) []byte {
+	return append([]byte(`{"data":{},`), bytes.TrimPrefix(body, []byte("{"))...)
 }
 
 // errNoRelease is the answer to Helm. Another code than 404: Helm takes that for no release.

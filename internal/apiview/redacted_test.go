@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
 	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // releases is a record with releases of Helm, of which the agent has removed or hashed the
@@ -108,6 +109,36 @@ func TestColumnsOfRedactedValues(t *testing.T) {
 		if got := lines(t, w.Body.Bytes())[1]; got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
+	}
+}
+
+// A Secret that never had a value, as its event says, causes no warning and shows no values. It is
+// as it was in the cluster.
+func TestSecretThatNeverHadAValue(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	r.resource("v1", "secrets", objectJSON("Secret", "shop", "removed", `"type":"Opaque"`))
+	r.object(consume.Created, "v1", "secrets", objectJSON("Secret", "other", "empty", `"type":"Opaque"`)).Data.Redacted = new(false)
+	r.object(consume.Created, "v1", "secrets", objectJSON("Secret", "other", "full", `"type":"Opaque","data":{"a":"YQ=="}`)).Data.Redacted = new(false)
+	r.object(consume.Created, "v1", "secrets", objectJSON("Secret", "more", "said", `"type":"Opaque"`)).Data.Redacted = new(true)
+	s := &apiview.Server{Root: r.view(), Token: token}
+	for path, want := range map[string]string{
+		"/api/v1/namespaces/shop/secrets/removed": "removed | Opaque | <unknown> | 120m",
+		"/api/v1/namespaces/more/secrets/said":    "said | Opaque | <unknown> | 120m",
+		"/api/v1/namespaces/other/secrets/empty":  "empty | Opaque | 0 | 120m",
+		"/api/v1/namespaces/other/secrets/full":   "full | Opaque | 1 | 120m",
+	} {
+		w := ask(t.Context(), s, "GET", path, asTable, "")
+		if got := lines(t, w.Body.Bytes())[1]; got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+		if isWarned := len(w.Header().Values("Warning")) > 0; isWarned != strings.Contains(want, "<unknown>") {
+			t.Errorf("%s: warned %v", path, isWarned)
+		}
+	}
+	w := ask(t.Context(), s, "GET", "/api/v1/namespaces/other/secrets", "application/json", "")
+	if len(w.Header().Values("Warning")) > 0 || strings.Count(w.Body.String(), `"data"`) != 1 {
+		t.Errorf("warnings %q, %s", w.Header().Values("Warning"), w.Body)
 	}
 }
 

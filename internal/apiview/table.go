@@ -52,7 +52,7 @@ func (t *table) row(b *bytes.Buffer, body []byte) error {
 		Object     json.RawMessage            `json:"object"`
 	}{}
 	var err error
-	if r.Cells, r.Conditions, err = t.resource.columns.cells(body, t.view.clock()); err != nil {
+	if r.Cells, r.Conditions, err = t.resource.columns.cells(t.resource.forColumns(body), t.view.clock()); err != nil {
 		return fmt.Errorf("a row of %s: %w", t.resource, err)
 	}
 	if t.marked != "" && r.Cells[0] == t.marked {

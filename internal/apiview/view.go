@@ -44,6 +44,8 @@ type content struct {
 	// redacted has the objects that Version.Redacted reports, of the moment and of the log. The
 	// value is true for a release of Helm.
 	redacted map[*object.Object]bool
+	// redactedUIDs has the uids of the objects in redacted.
+	redactedUIDs func() map[string]bool
 	// lost has the keys of objects of the moment whose content is not in the record.
 	lost map[string]bool
 
@@ -115,6 +117,13 @@ func NewView(s *timeline.State, o Options) *View {
 
 func newResource(name string, k *kind, crd *definition) *resource {
 	c := &content{name: name, redacted: map[*object.Object]bool{}, lost: map[string]bool{}}
+	c.redactedUIDs = sync.OnceValue(func() map[string]bool {
+		uids := map[string]bool{}
+		for o := range c.redacted {
+			uids[o.Ref.UID] = true
+		}
+		return uids
+	})
 	return &resource{kind: *k, content: c, columns: columnsOf(k, crd)}
 }
 

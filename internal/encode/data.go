@@ -52,11 +52,25 @@ func appendChange(dst []byte, d *object.Delta) []byte {
 	if d.Inferred {
 		dst = append(dst, `,"inferred":true`...)
 	}
+	dst = appendRedacted(dst, d)
 	if d.Op == object.Read {
 		dst = append(dst, `,"snapshot":`...)
 		dst = appendQuoted(dst, d.Snapshot)
 	}
 	return dst
+}
+
+// appendRedacted appends whether values of the object after the change are redacted. It says no
+// only of Secrets: one that never had a value looks like one whose values were removed.
+func appendRedacted(dst []byte, d *object.Delta) []byte {
+	if d.After == nil || d.Op == object.Deleted || d.Op == object.Left {
+		return dst
+	}
+	isSecret := d.Ref.Resource.Group == "" && d.Ref.Resource.Name == "secrets"
+	if !isSecret && !d.After.Redacted() {
+		return dst
+	}
+	return strconv.AppendBool(append(dst, `,"redacted":`...), d.After.Redacted())
 }
 
 // parts reports which objects are sent, and whether the patch is. It records the members that s

@@ -25,6 +25,7 @@ import (
 var (
 	deployments = &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
 	pods        = &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	secrets     = &object.Resource{Version: "v1", Name: "secrets", Kind: "Secret", Namespaced: true}
 	roles       = &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
 
 	observed = time.Date(2026, 11, 20, 15, 0, 0, 123456789, time.UTC)
@@ -45,6 +46,15 @@ func version(ref *object.Ref, rv uint64, spec string) *object.Object {
 	}
 	doc := fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":%s,"spec":%s}`, ref.Resource.Kind, ref.Resource.APIVersion(), meta, spec)
 	return object.New(ref, rv, 0, nil, []byte(doc))
+}
+
+// redacted returns the object as one of which values were removed.
+func redacted(o *object.Object) *object.Object {
+	doc, err := o.AppendJSON(nil)
+	if err != nil {
+		panic(err)
+	}
+	return object.NewScanned(o.Ref, o.ResourceVersion, &object.Scanned{Redacted: true}, nil, doc)
 }
 
 // reports returns progress events: of an agent at rest, and of one that was interrupted.
@@ -79,6 +89,7 @@ func reports() map[string]*object.Delta {
 // deltas returns one delta of each kind, by the name of its golden files.
 func deltas() map[string]*object.Delta {
 	web, pod, role := refOf(deployments, "shop", "web"), refOf(pods, "shop", "web-0"), refOf(roles, "", "system:node")
+	secret := refOf(secrets, "shop", "token")
 	changedBy := []byte(`[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]`)
 	since := time.Date(2026, 11, 20, 15, 58, 30, 987654321, time.FixedZone("CET", 3600))
 	observation := &object.Observation{
@@ -95,6 +106,10 @@ func deltas() map[string]*object.Delta {
 		"deleted":                {Op: object.Deleted, Ref: web, Before: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48300, Previous: 48211},
 		"deleted-inferred":       {Op: object.Deleted, Inferred: true, Ref: pod, Before: version(pod, 300, `{}`), ResourceVersion: 48400, Previous: 300},
 		"read":                   {Op: object.Read, Ref: web, After: version(web, 48007, `{"replicas":3}`), ResourceVersion: 48007, Snapshot: "20261120T150000.000Z-48007"},
+		"read-redacted":          {Op: object.Read, Ref: secret, After: redacted(version(secret, 48007, `{}`)), ResourceVersion: 48007, Snapshot: "20261120T150000.000Z-48007"},
+		"updated-redacted":       {Op: object.Updated, Ref: web, Before: redacted(version(web, 48007, `{}`)), After: redacted(version(web, 48211, `{"x":1}`)), ResourceVersion: 48211, Previous: 48007},
+		"created-empty-secret":   {Op: object.Created, Ref: secret, After: version(secret, 48007, `{}`), ResourceVersion: 48007},
+		"deleted-redacted":       {Op: object.Deleted, Ref: secret, Before: redacted(version(secret, 48211, `{}`)), ResourceVersion: 48300, Previous: 48211},
 		"entered":                {Op: object.Entered, Ref: pod, After: version(pod, 310, `{}`), ResourceVersion: 310},
 		"entered-before-known":   {Op: object.Entered, Ref: pod, Before: version(pod, 305, `{"x":1}`), After: version(pod, 310, `{}`), ResourceVersion: 310, Previous: 305},
 		"left":                   {Op: object.Left, Ref: pod, Before: version(pod, 310, `{}`), ResourceVersion: 320, Previous: 310},

@@ -34,9 +34,10 @@ const (
 	packedS2          // an s2 block
 	packedDict        // an s2 block that needs the Codec's dictionary
 
-	packedDeep  = 1 << 7 // set in addition: the JSON has more than MaxLevels levels
-	packedHides = 1 << 6 // set in addition: Scanned.Hides
-	packedFlags = packedDeep | packedHides
+	packedDeep     = 1 << 7 // set in addition: the JSON has more than MaxLevels levels
+	packedHides    = 1 << 6 // set in addition: Scanned.Hides
+	packedRedacted = 1 << 5 // set in addition: Scanned.Redacted
+	packedFlags    = packedDeep | packedHides | packedRedacted
 )
 
 const (

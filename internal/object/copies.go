@@ -1,6 +1,9 @@
 package object
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // Carrier is a resource whose objects have whole manifests as text or compressed, so that no Secret
 // can be found in them.
@@ -32,8 +35,9 @@ type copies struct {
 	// secret reads the Secrets that objects embed; nil: objects are not searched for them.
 	secret *Cutter
 	// An object that embeds a Secret, or has the marker, is cut at these paths too.
-	marker  string
-	holding []string
+	marker        string
+	holding       []string
+	holdingValues []string // of holding, those that have values
 }
 
 // RedactCopies returns a Cutter that also removes copies of the values of Secrets from objects of a
@@ -51,24 +55,27 @@ func (c *Cutter) RedactCopies(group, resource string) (*Cutter, error) {
 	}
 	paths := c.Paths()
 	if group == "" && resource == "secrets" {
-		return c.derive(paths, c.hashed, c.mac, copies{annotations: listedOnly})
+		return c.derive(paths, c.values, c.hashed, c.mac, copies{annotations: listedOnly})
 	}
-	secret, err := (*Cutter)(nil).derive(append(Copies(), SecretPaths(false)...), nil, nil, copies{annotations: listedOnly})
+	secret, err := (*Cutter)(nil).derive(append(Copies(), SecretPaths(false)...), nil, nil, nil, copies{annotations: listedOnly})
 	if err != nil {
 		return nil, err
 	}
+	values := slices.Clone(c.values)
 	policy := copies{annotations: withoutCredentials, secret: secret, holding: Copies()}
 	for _, carrier := range Carriers() {
 		switch {
 		case carrier.Group != group || carrier.Resource != resource:
 		case carrier.Marker == "":
 			paths = append(append(paths, Copies()...), carrier.Paths...)
+			values = append(values, carrier.Paths...)
 		default:
 			policy.marker = carrier.Marker
 			policy.holding = append(policy.holding, carrier.Paths...)
+			policy.holdingValues = append(policy.holdingValues, carrier.Paths...)
 		}
 	}
-	return c.derive(paths, c.hashed, c.mac, policy)
+	return c.derive(paths, values, c.hashed, c.mac, policy)
 }
 
 // copyFinder finds copies of Secrets in objects. It belongs to one goroutine.

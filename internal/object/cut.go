@@ -15,6 +15,7 @@ import (
 type Cutter struct {
 	root   *node
 	paths  []string // cut
+	values []string // of paths, those whose values are redacted
 	hashed []string // replaced by the output of mac
 	mac    *MAC     // nil if hashed is empty
 
@@ -46,7 +47,7 @@ func (c *Cutter) With(paths ...string) (*Cutter, error) {
 	if c == nil {
 		return NewCutter(paths)
 	}
-	return c.derive(append(c.Paths(), paths...), c.hashed, c.mac, c.copies)
+	return c.derive(append(c.Paths(), paths...), c.values, c.hashed, c.mac, c.copies)
 }
 
 // Paths returns the paths that are cut, as they were given.
@@ -58,12 +59,18 @@ func (c *Cutter) Paths() []string {
 }
 
 func newCutter(paths, hashed []string, mac *MAC) (*Cutter, error) {
-	return (*Cutter)(nil).derive(paths, hashed, mac, copies{})
+	return (*Cutter)(nil).derive(paths, nil, hashed, mac, copies{})
 }
 
 // derive compiles a Cutter that records what c records.
-func (c *Cutter) derive(paths, hashed []string, mac *MAC, policy copies) (*Cutter, error) {
-	d := &Cutter{paths: paths, hashed: hashed, mac: mac, copies: policy}
+func (c *Cutter) derive(paths, values, hashed []string, mac *MAC, policy copies) (*Cutter, error) {
+	d := &Cutter{
+		paths:  paths,
+		values: values,
+		hashed: hashed,
+		mac:    mac,
+		copies: policy,
+	}
 	if c != nil {
 		d.uses = c.uses
 	}
@@ -72,15 +79,15 @@ func (c *Cutter) derive(paths, hashed []string, mac *MAC, policy copies) (*Cutte
 
 func (c *Cutter) compile() (err error) {
 	policy := &c.copies
-	if c.root, err = newTree(c.paths, c.hashed, policy.annotations, c.uses); err != nil || policy.secret == nil {
+	if c.root, err = c.newTree(c.paths, c.values); err != nil || policy.secret == nil {
 		return err
 	}
-	c.holding, err = newTree(slices.Concat(c.paths, policy.holding), c.hashed, policy.annotations, c.uses)
+	c.holding, err = c.newTree(slices.Concat(c.paths, policy.holding), slices.Concat(c.values, policy.holdingValues))
 	return err
 }
 
-// newTree compiles paths that are cut, and paths whose values are replaced.
-func newTree(paths, hashed []string, policy annotations, uses *Uses) (*node, error) {
+// newTree compiles paths that are cut, of which values are redacted, beside those whose values c replaces.
+func (c *Cutter) newTree(paths, values []string) (*node, error) {
 	root := &node{}
 	var errs []error
 	add := func(path string, f fate) {
@@ -96,19 +103,23 @@ func newTree(paths, hashed []string, policy annotations, uses *Uses) (*node, err
 			errs = append(errs, err)
 			return
 		}
-		root.add(segments, f, uses.of(path))
+		root.add(segments, f, c.uses.of(path))
 	}
 	for _, path := range paths {
 		add(path, removed)
 	}
-	for _, path := range hashed {
+	for _, path := range c.hashed {
 		add(path, replaced)
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if policy != allAnnotations {
-		root.grow(segment{name: "metadata"}).grow(segment{name: "annotations"}).annotations = policy
+	for _, path := range append(slices.Clone(c.hashed), values...) {
+		segments, _ := parsePath(path) // it is among those above
+		root.find(segments).redacts = true
+	}
+	if c.copies.annotations != allAnnotations {
+		root.grow(segment{name: "metadata"}).grow(segment{name: "annotations"}).annotations = c.copies.annotations
 	}
 	return root.compile()
 }
@@ -169,6 +180,7 @@ const (
 type node struct {
 	fate    fate // of a value here; unless it is kept, members and each are empty
 	hashes  bool // this node or a descendant is replaced
+	redacts bool // a value here is redacted
 	members []edge
 	each    *node // [*]; for an object, of those members that are not in members
 
@@ -188,9 +200,7 @@ const maxNodes = 1 << 14
 var errTooManyNodes = errors.New("too many paths with [*] beside names")
 
 func (n *node) add(segments []segment, f fate, matched *atomic.Bool) {
-	for _, s := range segments {
-		n = n.grow(s)
-	}
+	n = n.find(segments)
 	n.fate = max(n.fate, f)
 	if matched != nil {
 		n.matched = append(n.matched, matched)
@@ -207,6 +217,14 @@ func (n *node) appendMatched(all []*atomic.Bool) []*atomic.Bool {
 		all = e.node.appendMatched(all)
 	}
 	return all
+}
+
+// find returns the node at a path, which it creates if it is missing.
+func (n *node) find(segments []segment) *node {
+	for _, s := range segments {
+		n = n.grow(s)
+	}
+	return n
 }
 
 func (n *node) grow(s segment) *node {
@@ -259,6 +277,7 @@ func compile(left *int, from ...*node) *node {
 	if n.fate != kept {
 		for _, f := range from {
 			n.matched = f.appendMatched(n.matched)
+			n.redacts = n.redacts || f.redacts
 		}
 		return n
 	}

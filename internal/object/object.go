@@ -97,6 +97,9 @@ func NewScanned(ref *Ref, rv uint64, m *Scanned, codec *Codec, json []byte) *Obj
 	if m.Hides {
 		flags |= packedHides
 	}
+	if m.Redacted {
+		flags |= packedRedacted
+	}
 	if flags != 0 {
 		o.body = string([]byte{o.body[0] | flags}) + o.body[1:]
 	}
@@ -109,6 +112,9 @@ func (o *Object) Deep() bool { return o.body != "" && o.body[0]&packedDeep != 0 
 // Hides reports whether copies of Secrets were removed from the object, if Scan has read it. A
 // change of only these is invisible.
 func (o *Object) Hides() bool { return o.body != "" && o.body[0]&packedHides != 0 }
+
+// Redacted reports whether values of the object were removed or replaced, if Scan has read it.
+func (o *Object) Redacted() bool { return o.body != "" && o.body[0]&packedRedacted != 0 }
 
 // AppendJSON appends the object's JSON to dst. An error means corrupted memory: compression is lossless.
 func (o *Object) AppendJSON(dst []byte) ([]byte, error) {

@@ -58,7 +58,11 @@ func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
 		return c, nil
 	}
 	if mac == nil {
-		return c.With(append(Copies(), paths...)...)
+		if c == nil {
+			c = &Cutter{}
+		}
+		cut := slices.Concat(c.paths, Copies(), paths)
+		return c.derive(cut, slices.Concat(c.values, paths), c.hashed, c.mac, c.copies)
 	}
 	cut, hashed := append(c.Paths(), Copies()...), slices.Clone(paths)
 	if c != nil {
@@ -68,10 +72,11 @@ func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
 		hashed = append(hashed, c.hashed...)
 	}
 	policy := copies{}
+	var values []string
 	if c != nil {
-		policy = c.copies
+		policy, values = c.copies, c.values
 	}
-	return c.derive(cut, hashed, mac, policy)
+	return c.derive(cut, values, hashed, mac, policy)
 }
 
 // MAC replaces a value by a code that shows whether the value has changed, but from which it cannot be guessed without the

@@ -88,6 +88,57 @@ func TestRedactRemoves(t *testing.T) {
 	}
 }
 
+// A scan says whether values were redacted: those at paths, and those of Secrets and manifests in
+// other objects. What is only stripped is not, and a null or an empty object is no value.
+func TestRedactedIsSaid(t *testing.T) {
+	mac := newMAC(t, testKey, false)
+	secrets := func(c *object.Cutter) *object.Cutter {
+		c, err := c.RedactCopies("", "secrets")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	removed := secrets(redacting(t, cutter(t, "metadata.labels"), nil, object.SecretPaths(false)...))
+	hashed := secrets(redacting(t, cutter(t, "metadata.labels"), mac, object.SecretPaths(true)...))
+	const release = `"metadata":{"name":"sh.helm.release.v1.web.v1"}`
+	for _, tc := range []struct {
+		c    *object.Cutter
+		in   string
+		want bool
+	}{
+		{removed, `{"metadata":{"uid":"u","labels":{"a":"b"},"annotations":{"a":"b"}},"type":"Opaque"}`, false},
+		{removed, `{"metadata":{"uid":"u"},"data":{"a":"1"}}`, true},
+		{removed, `{"metadata":{"uid":"u"},"stringData":{"a":"1"}}`, true},
+		{removed, `{"data":null,"stringData":{ }}`, false},
+		{hashed, `{"metadata":{"uid":"u","labels":{"a":"b"}},"type":"Opaque"}`, false},
+		{hashed, `{"metadata":{"uid":"u"},"data":{"a":"1"}}`, true},
+		{hashed, `{"data":{"a":null}}`, false},
+		{secrets(nil), `{"data":{"a":"1"}}`, false},
+		{redacting(t, nil, nil, "spec.a", "spec.b[*].c"), `{"spec":{"b":[{"d":1},{"c":0}]}}`, true},
+		{redacting(t, nil, nil, "spec.a", "spec.b[*].c"), `{"spec":{"b":[{"d":1},{"c":[]}]}}`, false},
+		{redacting(t, redacting(t, nil, nil, "spec.a"), nil, "spec.b"), `{"spec":{"a":false}}`, true},
+		{redacting(t, redacting(t, nil, nil, "spec.a"), mac, "spec.b"), `{"spec":{"a":""}}`, true},
+		{redacting(t, cutter(t, "spec.a"), nil, "spec.b"), `{"spec":{"a":1}}`, false},
+		{copiesOf(t, "example.com", "works"), `{"spec":` + secretManifest + `}`, true},
+		{copiesOf(t, "example.com", "works"), `{"spec":{"kind":"Secret"}}`, false},
+		{copiesOf(t, "", "configmaps"), `{` + release + `,"data":{"release":"H4s"}}`, true},
+		{copiesOf(t, "", "configmaps"), `{` + release + `,"data":{"other":"H4s"}}`, false},
+		{copiesOf(t, "", "configmaps"), `{"metadata":{"name":"a"},"data":{"release":"H4s"}}`, false},
+		{copiesOf(t, "fleet.cattle.io", "contents"), `{"content":"H4s"}`, true},
+		{copiesOf(t, "fleet.cattle.io", "contents"), `{"metadata":{"managedFields":[{"manager":"m"}]}}`, false},
+	} {
+		out, m, err := object.NewScanner(tc.c).Scan(nil, []byte(tc.in), "", "")
+		if err != nil || m.Redacted != tc.want {
+			t.Errorf("%s: %v, %v; want %v", tc.in, m.Redacted, err, tc.want)
+			continue
+		}
+		if o := object.NewScanned(nil, 1, m, nil, out); o.Redacted() != tc.want || o.Deep() || o.Size() != len(out) {
+			t.Errorf("%s: the object says %v", tc.in, o.Redacted())
+		}
+	}
+}
+
 // TestRedactCutsCopies: redaction removes the annotations in which kubectl and other tools store copies of values. It does so for
 // Secrets and other objects, whether values are removed or hashed. Annotations with similar names stay.
 func TestRedactCutsCopies(t *testing.T) {

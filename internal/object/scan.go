@@ -14,6 +14,9 @@ type Scanned struct {
 
 	// Hides: copies of Secrets were found in the object and removed, at places that no path names.
 	Hides bool
+	// Redacted: values at paths that are redacted, or those of a copy of a Secret, were removed or
+	// replaced. A null, and an empty object or array, are no value.
+	Redacted bool
 	// Levels is the nesting of the object without what was cut; the object itself is one level.
 	Levels int
 	// Managed summarizes the newest entries of metadata.managedFields.
@@ -163,6 +166,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 	}
 	if out, m, err = s.scan(dst, without, s.holding, kind, apiVersion); err == nil {
 		m.Hides = true
+		m.Redacted = m.Redacted || len(s.copies.found) > 0
 	}
 	return out, m, err
 }

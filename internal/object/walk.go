@@ -99,6 +99,7 @@ func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 		return i
 	}
 	s.stack.deepest = deepest
+	s.m.Redacted = s.m.Redacted || n.redacts && hasContent(s.raw, start)
 	if n.fate == replaced {
 		s.replace(start, i)
 		g.end, g.kept = i, true
@@ -109,6 +110,17 @@ func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 	}
 	s.copied = i
 	return i
+}
+
+// hasContent reports whether the value at raw[i] is more than null, or an object or array without members.
+func hasContent(raw []byte, i int) bool {
+	switch raw[i] {
+	case 'n':
+		return false
+	case '{', '[':
+		return raw[skipSpace(raw, i+1)] != raw[i]+2 // '}' and ']' are '{'+2 and '['+2
+	}
+	return true
 }
 
 // next advances to the next element of a container (more >= 0), or to its end (more < 0; then i has the result of skip).

@@ -133,10 +133,13 @@ func compareVersions(a, b *Version) int {
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 
-// Redacted reports whether a redacted value shows in the object, or it is a Secret without values,
-// or a release that Helm stores in a ConfigMap without its content. Values that are left out
-// elsewhere do not show.
+// Redacted reports whether values of the object were removed or replaced, as the event says.
+// Earlier agents do not say it. Then these count: an object that shows a hash, a Secret without
+// values, and a release that Helm stores in a ConfigMap without its content.
 func (v *Version) Redacted() bool {
+	if v.After != nil && v.SaysRedacted != nil {
+		return *v.SaysRedacted
+	}
 	if bytes.Contains(v.After, []byte(`"hmac-sha256:`)) {
 		return true
 	}

@@ -492,22 +492,31 @@ func TestDeadLetterThatIsReadInAnotherForm(t *testing.T) {
 func TestRedacted(t *testing.T) {
 	for _, c := range []struct {
 		resource, object string
+		says             string // the event; "": nothing
 		want             bool
 	}{
-		{"configmaps/sh.helm.release.v1.web.v1", `{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{}}`, true},
-		{"configmaps/sh.helm.release.v1.web.v1", `{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{"release":"H4s"}}`, false},
-		{"configmaps/sh.helm.release.v1.web.v1", ``, false},
-		{"secrets", `{"metadata":{"name":"a"},"type":"Opaque"}`, true},
-		{"secrets", `{"metadata":{"labels":{"data":"x"},"annotations":{"stringData":"x"}}}`, true},
-		{"secrets", `{"data":{"k":"hmac-sha256:00c0ffee:x"}}`, true},
-		{"secrets", `{"data":{"k":"djE="}}`, false},
-		{"secrets", `{"stringData":{"k":"v"}}`, false},
-		{"secrets", ``, false},
-		{"configmaps", `{"metadata":{"name":"a"}}`, false},
-		{"configmaps", `{"data":{"k":"hmac-sha256:00c0ffee:x"}}`, true},
+		{"configmaps/sh.helm.release.v1.web.v1", `{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{}}`, "", true},
+		{"configmaps/sh.helm.release.v1.web.v1", `{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{"release":"H4s"}}`, "", false},
+		{"configmaps/sh.helm.release.v1.web.v1", ``, "", false},
+		{"secrets", `{"metadata":{"name":"a"},"type":"Opaque"}`, "", true},
+		{"secrets", `{"metadata":{"labels":{"data":"x"},"annotations":{"stringData":"x"}}}`, "", true},
+		{"secrets", `{"data":{"k":"hmac-sha256:00c0ffee:x"}}`, "", true},
+		{"secrets", `{"data":{"k":"djE="}}`, "", false},
+		{"secrets", `{"stringData":{"k":"v"}}`, "", false},
+		{"secrets", ``, "", false},
+		{"configmaps", `{"metadata":{"name":"a"}}`, "", false},
+		{"configmaps", `{"data":{"k":"hmac-sha256:00c0ffee:x"}}`, "", true},
+		{"secrets", `{"metadata":{"name":"empty"},"type":"Opaque"}`, "false", false},
+		{"secrets", `{"metadata":{"name":"a"},"type":"Opaque"}`, "true", true},
+		{"secrets", `{"data":{"k":"hmac-sha256:00c0ffee:x"}}`, "true", true},
+		{"secrets", ``, "true", false},
+		{"deployments.apps", `{"spec":{}}`, "true", true},
 	} {
 		resource, name, _ := strings.Cut(c.resource, "/")
 		v := &timeline.Version{Object: consume.Object{Resource: resource, Name: name}}
+		if c.says != "" {
+			v.SaysRedacted = new(c.says == "true")
+		}
 		if c.object != "" {
 			v.After = []byte(c.object)
 		}

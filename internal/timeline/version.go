@@ -36,6 +36,8 @@ type Version struct {
 	// fetches it before it adds the event (fromnats.Whole), or later for the few versions that it shows.
 	Truncated []string
 	DataRef   string
+	// SaysRedacted is Data.Redacted: whether the event says that values of After are redacted.
+	SaysRedacted *bool
 
 	// Before, Patch and PreviousResourceVersion are as in consume.Data. A State does not keep them.
 	Before, Patch           json.RawMessage
@@ -60,7 +62,7 @@ func versionOf(e *consume.Event) *Version {
 		APIVersion: e.APIVersion, Kind: e.Kind, Cluster: e.Cluster, Scope: e.Scope,
 		ID: e.ID, Op: e.Op, Time: e.Time, ResourceVersion: e.ResourceVersion, History: e.History(),
 		ChangedBy: d.ChangedBy, Inferred: d.Inferred, Skipped: d.Skipped, Truncated: d.Truncated, DataRef: e.DataRef,
-		Patch: d.Patch, PreviousResourceVersion: d.PreviousResourceVersion,
+		SaysRedacted: d.Redacted, Patch: d.Patch, PreviousResourceVersion: d.PreviousResourceVersion,
 	}
 	if !isNull(d.After) {
 		v.After = d.After

@@ -262,7 +262,7 @@ type rawData struct {
 	object bool // data is a JSON object
 
 	op, resourceVersion, previousResourceVersion, before, after, patch, changedBy, snapshot        []byte
-	inferred, skipped, truncated, dataref                                                          []byte
+	inferred, redacted, skipped, truncated, dataref                                                []byte
 	objects, fromResourceVersion, toResourceVersion, since, reason, deadLetter, recovered, initial []byte
 	continued, observedSince, rules, writer, run, end, successors                                  []byte
 	number, checkpoint, node, apiServerVersion, to, snapshotBegan, etcd, ends, scopes              []byte
@@ -305,6 +305,8 @@ func (d *rawData) member(name []byte) *[]byte {
 		return &d.snapshot
 	case "inferred":
 		return &d.inferred
+	case "redacted":
+		return &d.redacted
 	case "skipped":
 		return &d.skipped
 	case "truncated":
@@ -449,6 +451,9 @@ func (d *rawData) data() (*Data, error) {
 		out.Patch = dec.either("patch", d.patch, '[', "an array")
 	}
 	out.Truncated = dec.list("truncated", d.truncated)
+	if !null(d.redacted) {
+		out.Redacted = new(dec.boolean("redacted", d.redacted))
+	}
 	return out, dec.err
 }
 

@@ -21,7 +21,7 @@ const updated = `{"specversion":"1.0","id":"deployments.apps/7c0e/48211","source
 	`"apiversion":"apps/v1","kind":"Deployment","resource":"deployments","namespace":"shop","name":"web","uid":"7c0e",` +
 	`"op":"u","resourceversion":"48211","sequence":"00000000000000048211","partitionkey":"prod-eu-1/apps/deployments/shop/web",` +
 	`"epoch":"3","traceparent":"00-1-2-01",` +
-	`"data":{"op":"u","resourceVersion":"48211","previousResourceVersion":"48007","inferred":true,"skipped":2,` +
+	`"data":{"op":"u","resourceVersion":"48211","previousResourceVersion":"48007","inferred":true,"redacted":false,"skipped":2,` +
 	`"before":{"spec":{"replicas":3}},"after":{"spec":{"replicas":5}},` +
 	`"patch":[{"op":"replace","path":"/spec/replicas","value":5}],` +
 	`"changedBy":[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z","fields":{}},{"manager":"hpa"}],` +
@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 		Namespace: "shop", Name: "web", UID: "7c0e", Op: consume.Updated, ResourceVersion: "48211",
 		Sequence: "00000000000000048211", PartitionKey: "prod-eu-1/apps/deployments/shop/web", Epoch: "3", TraceParent: "00-1-2-01",
 		Data: &consume.Data{
-			Op: consume.Updated, ResourceVersion: "48211", PreviousResourceVersion: "48007", Inferred: true, Skipped: 2,
+			Op: consume.Updated, ResourceVersion: "48211", PreviousResourceVersion: "48007", Inferred: true, Redacted: new(false), Skipped: 2,
 			Before: json.RawMessage(`{"spec":{"replicas":3}}`), After: json.RawMessage(`{"spec":{"replicas":5}}`),
 			Patch: json.RawMessage(`[{"op":"replace","path":"/spec/replicas","value":5}]`),
 			ChangedBy: []consume.Change{
@@ -241,8 +241,8 @@ func TestParseErrors(t *testing.T) {
 	}{
 		{"empty", ``, "JSON ends before the value does", false},
 		{"cut off", updated[:len(updated)/2], "JSON ends before the value does", false},
-		{"more behind", updated + `{}`, `JSON syntax at byte 1043: unexpected '{'`, false},
-		{"comma", replaced(t, updated, `"skipped":2,`, `"skipped":2,,`), `JSON syntax at byte 732: unexpected ','`, false},
+		{"more behind", updated + `{}`, `JSON syntax at byte 1060: unexpected '{'`, false},
+		{"comma", replaced(t, updated, `"skipped":2,`, `"skipped":2,,`), `JSON syntax at byte 749: unexpected ','`, false},
 		{"control character in an object", replaced(t, updated, `{"replicas":3}`, "\"\n\""), `unexpected '\n'`, false},
 		{"no object", `["a"]`, "not an event of kubecdc: the record is not a JSON object", true},
 		{"not a CloudEvent", `{"id":"a"}`, "not an event of kubecdc: no CloudEvent, it has no specversion, source, type", true},
@@ -257,6 +257,7 @@ func TestParseErrors(t *testing.T) {
 		{"time", replaced(t, updated, `2026-11-20T15:00:00.123456789Z`, `today`), `attribute time is not an RFC 3339 time: "today"`, false},
 		{"time is a number", replaced(t, updated, `"2026-11-20T15:00:00.123456789Z"`, `1`), "attribute time is not a string", false},
 		{"inferred", replaced(t, updated, `"inferred":true`, `"inferred":"yes"`), "data.inferred is not a boolean", false},
+		{"redacted", replaced(t, updated, `"redacted":false`, `"redacted":0`), "data.redacted is not a boolean", false},
 		{"skipped", replaced(t, updated, `"skipped":2`, `"skipped":2.5`), "data.skipped is not an integer", false},
 		{"patch", replaced(t, updated, `"patch":[`, `"patch":{},"x":[`), "data.patch is not an array", false},
 		{"before", replaced(t, updated, `"before":{`, `"before":[],"x":{`), "data.before is not an object", false},

@@ -66,6 +66,7 @@ var texts = map[string]string{
 	"changedBy":               "Who has changed the object, from its managedFields.",
 	"snapshot":                "The id of the snapshot.",
 	"inferred":                "Found by comparing lists, not seen on a watch.",
+	"redacted":                "Whether values of the object after were removed or replaced. Absent: no; of a Secret, an earlier agent did not say so.",
 	"skipped":                 "How many versions of the object filters have withheld since its last event: before is the last of them. Absent: none, or, where an event about the stream lies between, not known.",
 	"truncated":               "What is left out so that the bus takes the event: of before, after, patch, changedBy.",
 	"dataref":                 "URI of the whole event (structured mode), where this one leaves out what is too large for the bus.",

@@ -11,6 +11,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	charts "github.com/kubecdc/kubecdc/test/chart"
 	"github.com/kubecdc/kubecdc/test/kit"
 )
 
@@ -46,6 +47,25 @@ func clients() []client {
 			ask: func(t *testing.T, c *cluster, _, namespace string) { askKubectl(t, c, c.kubectl, namespace) },
 		},
 		kubectl("1.36"),
+		kubectl("1.35"),
+		{
+			name: "helm-4", title: "Helm 4", in: "../tool", pin: "tool.go", version: `helm/v4/cmd/helm", Binary: "helm", Version: "v([^"]+)`, always: true,
+			ask: func(t *testing.T, c *cluster, _, namespace string) {
+				path, err := charts.Helm(t.Context(), os.Stderr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				askHelm(t, c, path, namespace)
+			},
+		},
+		{
+			name: "helm-3", title: "Helm 3", in: "helm3", pin: "go.mod", version: `helm.sh/helm/v3 v([0-9.]+)`,
+			kit: goKit("helm3", "helm", "helm.sh/helm/v3/cmd/helm"), ask: asked("helm", askHelm),
+		},
+		{
+			name: "popeye", title: "popeye", pin: "go.mod", version: `derailed/popeye v([0-9.]+)`,
+			kit: goKit("popeye", "popeye", "."), ask: asked("popeye", askPopeye),
+		},
 		{
 			name: "kube", title: "kube (Rust, rustls)", pin: "Cargo.lock", version: `name = "kube"\nversion = "([^"]+)"`,
 			kit: kit.Kit{
@@ -99,6 +119,10 @@ func clients() []client {
 			kit:      kit.Kit{Needs: [][]string{{"ruby", "-e", "require 'kubeclient'; exit Kubeclient::VERSION == File.read('ruby/version').strip"}}},
 			programs: [][]string{{"ruby", "ruby/client.rb"}},
 		},
+		{ // the last one: it takes longest to build
+			name: "k9s", title: "k9s", pin: "go.mod", version: `derailed/k9s v([0-9.]+)`,
+			kit: goKit("k9s", "k9s", "."), ask: asked("k9s", askK9s),
+		},
 	}
 }
 
@@ -107,13 +131,27 @@ func kubectl(minor string) client {
 	folder := "kubectl-" + minor
 	return client{
 		name: strings.ReplaceAll(folder, ".", "-"), title: "kubectl " + minor, in: folder, pin: "go.mod", version: `k8s.io/kubectl v0(\.[0-9.]+)`,
-		kit: kit.Kit{
-			Needs: [][]string{{"go", "version"}}, Pins: []string{folder + "/go.mod", folder + "/go.sum", folder + "/main.go"},
-			Steps: [][]string{{"go", "build", "-o", "kubectl", "."}},
-		},
-		ask: func(t *testing.T, c *cluster, dir, namespace string) {
-			askKubectl(t, c, filepath.Join(dir, "kubectl"), namespace)
-		},
+		kit: goKit(folder, "kubectl", "."), ask: asked("kubectl", askKubectl),
+	}
+}
+
+// goKit builds a command of a Go module, in a module of its own.
+func goKit(folder, command, pkg string) kit.Kit {
+	pins := []string{folder + "/go.mod", folder + "/go.sum"}
+	if pkg == "." {
+		pins = append(pins, folder+"/main.go")
+	}
+	return kit.Kit{
+		Needs: [][]string{{"go", "version"}}, Pins: pins,
+		Steps: [][]string{{"go", "build", "-o", command, pkg}},
+	}
+}
+
+// asked returns a test of a client that is a command in the directory of its kit.
+func asked(command string, ask func(t *testing.T, c *cluster, path, namespace string)) func(*testing.T, *cluster, string, string) {
+	return func(t *testing.T, c *cluster, dir, namespace string) {
+		t.Helper()
+		ask(t, c, filepath.Join(dir, command), namespace)
 	}
 }
 

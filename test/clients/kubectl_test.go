@@ -99,9 +99,10 @@ spec: {color: green}
 type tool struct {
 	path, kubeconfig, namespace string
 	env                         []string
+	warnings                    bool // in what run returns
 }
 
-// run returns what a command prints, with its exit code. Ages are left out, and warnings of the past.
+// run returns what a command prints, with its exit code. Ages are left out, and warnings of the past unless they are wanted.
 func (c *tool) run(t *testing.T, stdin string, args ...string) (out string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), c.path, append([]string{"-n", c.namespace}, args...)...)
@@ -114,7 +115,7 @@ func (c *tool) run(t *testing.T, stdin string, args ...string) (out string, code
 	}
 	text := stdout.String()
 	for line := range strings.Lines(stderr.String()) {
-		if !strings.HasPrefix(line, "Warning: ") {
+		if c.warnings || !strings.HasPrefix(line, "Warning: ") {
 			text += "stderr: " + line
 		}
 	}
@@ -174,6 +175,7 @@ func askKubectl(t *testing.T, c *cluster, path, namespace string) {
 		t.Fatal(err)
 	}
 	kubectl := tool{path: path, kubeconfig: c.Kubeconfig, namespace: namespace, env: []string{"KUBE_EDITOR=" + edited}}
+	c.stage(t, namespace)
 	want := kubectl.answers(t, kubectlReads)
 	from := c.Now(t)
 	seen := kubectl.follow(t, func() { c.change(t, namespace) })
@@ -197,7 +199,7 @@ func askKubectl(t *testing.T, c *cluster, path, namespace string) {
 		"explain deploy.spec":     "The record does not have the schemas of Kubernetes' own kinds.",
 		"explain cm.data":         "The record does not have the schemas of Kubernetes' own kinds.",
 		"get --raw /openapi/v3":   "apis/past.example.com/v1",
-		"logs deploy/web":         "could not find the requested resource",
+		"logs web-1":              "the record has no log of pods",
 	} {
 		out, _ := kubectl.run(t, "", strings.Fields(command)...)
 		if one := strings.Join(strings.Fields(out), " "); !strings.Contains(one, answer) {

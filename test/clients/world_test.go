@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,9 +14,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
@@ -89,31 +90,157 @@ metadata: {name: stairs}
 spec: {color: green}
 `
 
+// staged are more objects of a namespace, for clients that show a whole cluster. NAMESPACE is its name. There are no
+// controllers: the objects are as they are written here, with their status.
+const staged = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: default}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-NAMESPACE, labels: {kubernetes.io/hostname: node-NAMESPACE}}
+status:
+  capacity: {cpu: "4", memory: 8Gi, pods: "110"}
+  allocatable: {cpu: "4", memory: 8Gi, pods: "110"}
+  conditions: [{type: Ready, status: "True", reason: KubeletReady, lastHeartbeatTime: "2026-11-01T08:00:00Z", lastTransitionTime: "2026-11-01T08:00:00Z"}]
+  nodeInfo: {kubeletVersion: v1.37.1, osImage: Debian, kernelVersion: 6.1.0, containerRuntimeVersion: "containerd://2.2.0", architecture: amd64,
+    bootID: b, machineID: m, systemUUID: s, operatingSystem: linux, kubeProxyVersion: v1.37.1}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1, labels: {app: web}}
+spec:
+  nodeName: node-NAMESPACE
+  containers: [{name: app, image: "web:1", ports: [{name: http, containerPort: 80}], resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {memory: 128Mi}}}]
+status:
+  phase: Running
+  podIP: 10.0.0.1
+  startTime: "2026-11-01T08:00:00Z"
+  conditions: [{type: Ready, status: "True", lastTransitionTime: "2026-11-01T08:00:01Z"}]
+  containerStatuses: [{name: app, image: "web:1", imageID: "web@1", ready: true, started: true, restartCount: 0, containerID: "containerd://1", state: {running: {startedAt: "2026-11-01T08:00:01Z"}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-2, labels: {app: web}}
+spec:
+  nodeName: node-NAMESPACE
+  containers: [{name: app, image: web}]
+status:
+  phase: Running
+  podIP: 10.0.0.2
+  startTime: "2026-11-01T08:00:00Z"
+  conditions: [{type: Ready, status: "False", reason: ContainersNotReady, lastTransitionTime: "2026-11-01T08:00:01Z"}]
+  containerStatuses:
+  - {name: app, image: web, imageID: "web@1", ready: false, started: false, restartCount: 7, state: {waiting: {reason: CrashLoopBackOff, message: back-off}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {clusterIP: None, selector: {app: web}, ports: [{name: http, port: 80, targetPort: http}]}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: unused}
+stringData: {password: planted}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 1
+  maxReplicas: 9
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: dangling}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: none}
+subjects: [{kind: ServiceAccount, name: none, namespace: NAMESPACE}]
+---
+# of Pods
+apiVersion: v1
+kind: Event
+metadata: {name: web-2.1}
+involvedObject: {apiVersion: v1, kind: Pod, name: web-2, namespace: NAMESPACE, uid: "UID-OF-web-2"}
+reason: BackOff
+message: Back-off restarting failed container
+type: Warning
+source: {component: kubelet, host: node-NAMESPACE}
+count: 7
+firstTimestamp: "2026-11-01T08:00:02Z"
+lastTimestamp: "2026-11-01T08:10:00Z"
+---
+apiVersion: v1
+kind: Event
+metadata: {name: web-1.1}
+involvedObject: {apiVersion: v1, kind: Pod, name: web-1, namespace: NAMESPACE, uid: "UID-OF-web-1"}
+reason: Started
+message: Started container app
+type: Normal
+source: {component: kubelet, host: node-NAMESPACE}
+count: 1
+firstTimestamp: "2026-11-01T08:00:01Z"
+lastTimestamp: "2026-11-01T08:00:01Z"
+`
+
+// deployed is the status of the Deployment among objects.
+const deployed = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+status: {observedGeneration: 1, replicas: 2, updatedReplicas: 2, readyReplicas: 1, availableReplicas: 1, unavailableReplicas: 2}
+`
+
 // captured are the resources of the record.
 var captured = []string{
 	"configmaps", "namespaces", "deployments.apps", "lamps.past.example.com", "customresourcedefinitions.apiextensions.k8s.io",
+	"endpoints", "events", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "secrets", "serviceaccounts", "services",
+	"daemonsets.apps", "replicasets.apps", "statefulsets.apps", "horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
+	"ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io", "poddisruptionbudgets.policy", "clusterrolebindings.rbac.authorization.k8s.io",
+	"clusterroles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io",
 }
 
-// cluster is a control plane whose changes an agent records. There are no controllers: only the tests change objects.
+// cluster is a control plane whose changes an agent records, with the values of Secrets. There are no controllers: only the
+// tests change objects.
 type cluster struct {
 	*world.Plane
+	*recording
+
 	kubectl string
-	bus     *world.Bus
-	agent   *world.Agent
+}
+
+// recording is a record of the cluster, and the agent that writes it.
+type recording struct {
+	bus   *world.Bus
+	agent *world.Agent
 }
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{Plane: world.StartPlane(t, controlplane.Options{NoControllerManager: true}), bus: world.StartBus(t)}
+	c := &cluster{Plane: world.StartPlane(t, controlplane.Options{NoControllerManager: true})}
 	c.kubectl = filepath.Join(t.TempDir(), "kubectl")
 	if err := c.WriteKubectl(c.kubectl); err != nil {
 		t.Fatal(err)
 	}
 	c.do(t, definition, "apply", "--server-side", "-f", "-")
 	c.do(t, "", "wait", "--for=condition=Established", "crd/lamps.past.example.com")
-	c.agent = world.StartAgent(t, c.Plane, world.AgentConfig{Bus: c.bus, Watch: "  - resources: [" + strings.Join(captured, ", ") + "]"})
-	c.agent.Ready(t)
+	c.recording = c.startRecording(t, captured, "redaction: {secrets: false}")
 	return c
+}
+
+// startRecording starts an agent, with more YAML in its configuration.
+func (c *cluster) startRecording(t *testing.T, resources []string, extra string) *recording {
+	t.Helper()
+	r := &recording{bus: world.StartBus(t)}
+	r.agent = world.StartAgent(t, c.Plane, world.AgentConfig{
+		Bus:   r.bus,
+		Watch: "  - resources: [" + strings.Join(resources, ", ") + "]",
+		Extra: extra,
+	})
+	r.agent.Ready(t)
+	return r
 }
 
 // do changes the cluster with kubectl.
@@ -134,6 +261,32 @@ func (c *cluster) create(t *testing.T, namespace string) {
 	c.do(t, objects, "apply", "--server-side", "-n", namespace, "-f", "-")
 }
 
+// stage creates the other objects of a client's namespace, with their status.
+func (c *cluster) stage(t *testing.T, namespace string) {
+	t.Helper()
+	objects, events, _ := strings.Cut(strings.ReplaceAll(staged, "NAMESPACE", namespace), "---\n# of Pods\n")
+	c.do(t, objects, "apply", "--server-side", "--force-conflicts", "-n", namespace, "-f", "-")
+	states := []string{deployed}
+	for object := range strings.SplitSeq(objects, "---\n") {
+		if strings.Contains(object, "\nstatus:") {
+			states = append(states, object)
+		}
+	}
+	c.do(t, strings.Join(states, "---\n"), "apply", "--server-side", "--force-conflicts", "--subresource=status", "-n", namespace, "-f", "-")
+	for _, name := range []string{"web-1", "web-2"} {
+		raw, err := c.API.Get(t.Context(), "/api/v1/namespaces/"+namespace+"/pods/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pod metav1.PartialObjectMetadata
+		if err := json.Unmarshal(raw, &pod); err != nil {
+			t.Fatal(err)
+		}
+		events = strings.ReplaceAll(events, "UID-OF-"+name, string(pod.UID))
+	}
+	c.do(t, events, "apply", "--server-side", "-n", namespace, "-f", "-")
+}
+
 // change makes the changes that a client watches.
 func (c *cluster) change(t *testing.T, namespace string) {
 	t.Helper()
@@ -145,19 +298,25 @@ func (c *cluster) change(t *testing.T, namespace string) {
 	c.do(t, "", "create", "cm", "last", "-n", namespace)
 }
 
-// record waits until the record has all changes so far of a namespace.
-func (c *cluster) record(t *testing.T, namespace string) {
+// moment returns the moment now, as kubecdc's options have it.
+func (c *cluster) moment(t *testing.T) string {
 	t.Helper()
-	kubecdc(t, "snapshot", "--agent", c.agent.URL)
+	return fmt.Sprintf("rv:%d", c.Now(t))
+}
+
+// record waits until the record has all changes so far of a namespace.
+func (r *recording) record(t *testing.T, namespace string) {
+	t.Helper()
+	kubecdc(t, "snapshot", "--agent", r.agent.URL)
 	wait.Eventually(t, 2*time.Minute, func() error { // the first progress has the version of the API server
-		n, err := c.agent.Metric(t.Context(), "kubecdc_publish_events_total", `resource="progress"`)
+		n, err := r.agent.Metric(t.Context(), "kubecdc_publish_events_total", `resource="progress"`)
 		if err == nil && n == 0 {
 			err = errors.New("no progress yet")
 		}
 		return err
 	})
 	wait.Eventually(t, time.Minute, func() error {
-		out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "cm/last", "-n", namespace, "--bus", c.bus.URL).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "cm/last", "-n", namespace, "--bus", r.bus.URL).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -173,32 +332,9 @@ func kubecdc(t *testing.T, args ...string) {
 }
 
 // serve runs `kubecdc serve` and returns its kubeconfig.
-func (c *cluster) serve(t *testing.T, args ...string) string {
+func (r *recording) serve(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(build.SharedAgent(t), append([]string{"serve", "--bus", c.bus.URL}, args...)...)
-	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it has ended
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("kubecdc serve: %v", err)
-		}
-	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		t.Fatal(err)
-	}
-	_, kubeconfig, ok := strings.Cut(strings.TrimSpace(line), "=")
-	if !ok {
-		t.Fatalf("kubecdc serve printed %q", line)
-	}
-	return kubeconfig
+	return world.ServePast(t, append([]string{"--bus", r.bus.URL}, args...)...).Kubeconfig
 }
 
 var serverAddress = regexp.MustCompile(`server: (https://[0-9.:]+)`)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,9 +12,9 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kit"
 	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 var (
@@ -70,19 +69,6 @@ func recordPods(t *testing.T) *bus {
 	return b
 }
 
-// servePast runs `kubecdc serve` and returns its kubeconfig.
-func servePast(t *testing.T, b *bus, args ...string) string {
-	t.Helper()
-	p := start(t, append([]string{build.SharedAgent(t), "serve", "--bus", b.URL}, args...))
-	line := p.line(t)
-	kubeconfig, ok := strings.CutPrefix(line, "export KUBECONFIG=")
-	if !ok {
-		t.Fatalf("kubecdc serve printed %q", line)
-	}
-	t.Cleanup(func() { p.interrupt(t) })
-	return kubeconfig
-}
-
 // The official client for Python, unmodified, reads a point in time, and follows a replay.
 func TestPythonAgainstThePast(t *testing.T) {
 	t.Parallel()
@@ -99,7 +85,7 @@ func TestPythonAgainstThePast(t *testing.T) {
 			t.Errorf("%s: -want +got\n%s", what, diff)
 		}
 	}
-	ask(servePast(t, b, "--at", "rv:105"), "moment", []string{
+	ask(world.ServePast(t, "--bus", b.URL, "--at", "rv:105").Kubeconfig, "moment", []string{
 		"version 1",
 		"pods 105 shop/web-0 shop/web-1",
 		"labels shop/web-0 shop/web-1",
@@ -111,7 +97,7 @@ func TestPythonAgainstThePast(t *testing.T) {
 		"watch ADDED web-0 ADDED web-1",
 		"dynamic 95",
 	})
-	ask(servePast(t, b, "--from", "rv:105", "--to", "rv:140", "--speed", "max"), "replay", []string{
+	ask(world.ServePast(t, "--bus", b.URL, "--from", "rv:105", "--to", "rv:140", "--speed", "max").Kubeconfig, "replay", []string{
 		"pods 105 shop/web-0 shop/web-1",
 		"MODIFIED web-0 110 Running",
 		"ADDED web-2 120 Pending",
@@ -158,6 +144,6 @@ func TestManagerAgainstThePast(t *testing.T) {
 		p.interrupt(t)
 	}
 	moment := []string{"shop/web-0 90 Pending", "shop/web-1 95 Running", "update: MethodNotAllowed"}
-	ask(servePast(t, b, "--at", "rv:105"), nil, moment...)
-	ask(servePast(t, b, "--from", "rv:105", "--to", "rv:140", "--speed", "max"), moment, "shop/web-0 110 Running", "shop/web-2 120 Pending", "shop/web-1 gone")
+	ask(world.ServePast(t, "--bus", b.URL, "--at", "rv:105").Kubeconfig, nil, moment...)
+	ask(world.ServePast(t, "--bus", b.URL, "--from", "rv:105", "--to", "rv:140", "--speed", "max").Kubeconfig, moment, "shop/web-0 110 Running", "shop/web-2 120 Pending", "shop/web-1 gone")
 }

@@ -42,13 +42,13 @@ func TestManyListThePast(t *testing.T) {
 	if err := a.Stop(time.Minute); err != nil {
 		t.Error(err)
 	}
-	pid, _, kubeconfig := servePastAs(t, "--bus", bus.URL, "--at", fmt.Sprint("rv:", at))
-	past, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	served := world.ServePast(t, "--bus", bus.URL, "--at", fmt.Sprint("rv:", at))
+	past, err := clientcmd.BuildConfigFromFlags("", served.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := listingBy(t, "kube-apiserver", p.APIServerPID(0), p.Config(controlplane.Admin), clients, pods)
-	serve := listingBy(t, "kubecdc serve", pid, past, clients, pods)
+	serve := listingBy(t, "kubecdc serve", served.PID(), past, clients, pods)
 	if most := 2 * int64(clients) * pageBytes; serve > most {
 		t.Errorf("kubecdc serve grew by %s, more than %s; the API server by %s", world.MiB(serve), world.MiB(most), world.MiB(server))
 	}

@@ -67,7 +67,7 @@ func TestReplayFindsABug(t *testing.T) {
 		program string
 		early   bool
 	}{{wrong, true}, {right, false}} {
-		_, kubeconfig := servePast(t, "--bus", bus.URL, "--from", fmt.Sprint("rv:", from), "--to", fmt.Sprint("rv:", until), "--speed", "max")
+		kubeconfig := world.ServePast(t, "--bus", bus.URL, "--from", fmt.Sprint("rv:", from), "--to", fmt.Sprint("rv:", until), "--speed", "max").Kubeconfig
 		replays.Go(func() {
 			line, err := firstLine(t.Context(), c.program, kubeconfig)
 			var rv uint64

@@ -64,7 +64,7 @@ func TestReplayIsTheHistory(t *testing.T) { // not parallel: the feature gates o
 			was := features.FeatureGates()
 			features.ReplaceFeatureGates(gates{was, watchList})
 			defer features.ReplaceFeatureGates(was)
-			_, kubeconfig := servePast(t, "--bus", bus.URL, "--from", fmt.Sprint("rv:", from), "--to", fmt.Sprint("rv:", until), "--speed", "max")
+			kubeconfig := world.ServePast(t, "--bus", bus.URL, "--from", fmt.Sprint("rv:", from), "--to", fmt.Sprint("rv:", until), "--speed", "max").Kubeconfig
 			want, n := map[string][]revision{}, 0
 			for _, resource := range truthResources {
 				want[resource] = revisionsOf(p, resource, from, until)

@@ -83,6 +83,7 @@ type Record struct {
 	Before, After             Presence
 	BeforeDigest, AfterDigest Digest
 	Inferred                  bool
+	Redacted                  *bool // nil where absent
 	Snapshot                  string
 	ChangedBy                 []managed // Sorted; nil where absent.
 	Truncated                 []string  // The members that were left out because the event was too large.
@@ -196,6 +197,7 @@ type envelopeData struct {
 	Patch                   json.RawMessage `json:"patch"`
 	ChangedBy               []managed       `json:"changedBy"`
 	Inferred                bool            `json:"inferred"`
+	Redacted                *bool           `json:"redacted"`
 	Snapshot                string          `json:"snapshot"`
 	Objects                 int             `json:"objects"`
 	Truncated               []string        `json:"truncated"`
@@ -413,6 +415,7 @@ func (r *Reader) readObjectEvent(rec *Record, e *envelope, m Message, problem fu
 		}
 	}
 	rec.Inferred, rec.Snapshot = e.Data.Inferred, e.Data.Snapshot
+	rec.Redacted = e.Data.Redacted
 	if e.Data.ChangedBy != nil {
 		rec.ChangedBy = sortManaged(e.Data.ChangedBy)
 	}

@@ -23,6 +23,8 @@ type Chosen struct {
 	After  Tree
 	Next   *Version
 
+	Redacted bool // Whether After lacks values that are redacted, or has others for them.
+
 	Reason  string // Why it is withheld; "": it is sent.
 	Skipped uint64 // The number of versions withheld since the object's last record.
 
@@ -48,6 +50,9 @@ func (c *Config) chooseObject(key oracle.ObjectKey, versions []*Version, snap or
 	var skipped uint64
 	add := func(op, id string, rule int, rev uint64, prev, next *Version, before, after Tree) {
 		e := Chosen{ID: id, Op: op, Key: key, Rev: rev, Prev: prev, Next: next, Before: before, After: after, index: len(list)}
+		if after != nil {
+			_, e.Redacted = c.treatWith(next, rule)
+		}
 		if next != nil {
 			e.UID = next.UID
 		} else {
@@ -271,6 +276,10 @@ func (j *judgement) compare(rec *oracle.Record, e *Chosen, restarted bool) {
 	}
 	j.content(rec, "before", rec.Before, before, rec.BeforeDigest, e.Before)
 	j.content(rec, "after", rec.After, after, rec.AfterDigest, e.After)
+	says := rec.Redacted != nil
+	if says != (e.After != nil && (e.Redacted || e.Key.Resource == "secrets")) || says && *rec.Redacted != e.Redacted {
+		j.fault(rec, "redacted", nil, "op %s: redacted is there: %v, want %v", rec.Op, says, e.Redacted)
+	}
 	if e.Op == oracle.Created || e.Op == oracle.Updated {
 		var was *oracle.Version
 		if e.Prev != nil {

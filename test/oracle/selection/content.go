@@ -116,8 +116,14 @@ func remove(object Tree, path string) Tree {
 
 // treat returns a version as a rule would send it, stripped and redacted.
 func (c *Config) treat(v *Version, rule int) Tree {
+	object, _ := c.treatWith(v, rule)
+	return object
+}
+
+// treatWith also returns whether a value was redacted: one that is more than null, or an object or array without members.
+func (c *Config) treatWith(v *Version, rule int) (_ Tree, redacted bool) {
 	if v == nil || v.Object == nil {
-		return nil
+		return nil, false
 	}
 	object := v.Object
 	strip := c.Strip
@@ -144,6 +150,18 @@ func (c *Config) treat(v *Version, rule int) Tree {
 		object = remove(object, path)
 	}
 	for _, path := range redact {
+		edit(object, steps(path), "", func(_ string, value any) any {
+			switch v := value.(type) {
+			case nil:
+			case Tree:
+				redacted = redacted || len(v) > 0
+			case []any:
+				redacted = redacted || len(v) > 0
+			default:
+				redacted = true
+			}
+			return value
+		})
 		if c.Redaction.Key == nil {
 			object = remove(object, path)
 			continue
@@ -152,7 +170,7 @@ func (c *Config) treat(v *Version, rule int) Tree {
 			return c.Redaction.mac(v.Key.Namespace, v.UID, path, value)
 		}).(Tree)
 	}
-	return object
+	return object, redacted
 }
 
 // mac returns the replacement of a value, as documented for the mode hash.
