@@ -89,7 +89,7 @@ func TestRedactRemoves(t *testing.T) {
 }
 
 // A scan says whether values were redacted: those at paths, and those of Secrets and manifests in
-// other objects. What is only stripped is not, and a null or an empty object is no value.
+// other objects. A stripped value does not count as redacted, and a null or an empty object is no value.
 func TestRedactedIsSaid(t *testing.T) {
 	mac := newMAC(t, testKey, false)
 	secrets := func(c *object.Cutter) *object.Cutter {
