@@ -43,7 +43,7 @@ const (
 	EndReplaced   = object.Replaced   // "replaced": Stream.Successors have its objects now
 	EndRemoved    = object.Removed    // "removed": its resource, its namespace or its node was removed, and it had no object left
 	EndTakenOver  = object.TakenOver  // "taken-over": another agent observes it
-	EndForgotten  = object.Forgotten  // "forgotten": by an operator, because its agent is gone for good
+	EndForgotten  = object.Forgotten  // an operator has ended it, because its agent is gone for good
 )
 
 // EndReasons returns all reasons of ends.
