@@ -26,7 +26,8 @@ func newDiffCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Show what differs between two moments",
 		Long: `Show the objects that were created, deleted or changed between two moments, with what differs, as
 'kubecdc tail --diff' does. An object that was changed and changed back has another resourceVersion, and is listed. One
-that was deleted and created again under its name is listed twice. "left": it no longer matches the selectors of the
+that was deleted and created again under its name is listed twice. One that was created and deleted in between is not:
+'kubecdc history --since FROM --until TO' shows all that happened. "left": it no longer matches the selectors of the
 agent and may still exist.
 
 TO may be live: the running cluster of the kubeconfig. Objects with the same uid and resourceVersion are equal; others

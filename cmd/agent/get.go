@@ -21,8 +21,9 @@ type getFlags struct {
 func newGetCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f getFlags
 	cmd := &cobra.Command{
-		Use:   "get {RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME... | all}",
-		Short: "Show the objects that existed at a moment",
+		Use:        "get {RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME... | all}",
+		Short:      "Show the objects that existed at a moment, or restore them",
+		SuggestFor: []string{"restore", "undelete", "recover"},
 		Long: `Show the objects that existed at a moment, as the record on a bus or in a file has them.
 
 ` + momentHelp + `
@@ -38,7 +39,9 @@ named, else of the List.
 --for-apply prints YAML without what the server fills in, ready for 'kubectl apply -f -'. It leaves out objects with
 redacted values, which must not be applied, and objects that the control plane or the controller of another one makes.
 It removes owner references, which hold uids of the past, and cluster IPs, unless the record shows that a user set them.
-Volumes and claims bind to each other again. Namespaces and CRDs come first. Standard error says what was left out.
+Volumes and claims bind to each other again; standard error says what to do if the old volume still exists. Namespaces
+and CRDs come first. Standard error says what was left out. An apply does not remove what was added since: see 'kubectl
+replace'.
 
 Except for Secrets, the record does not show where the agent removed a value (strip, or redact without a hash): to apply
 such an object may delete the value in the cluster. With --config, the agent's configuration at the moment, objects that

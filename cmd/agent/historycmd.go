@@ -37,7 +37,8 @@ are the element of that name, wherever it stands; [0] is the first element, [*] 
 kubectl and /spec/replicas of JSON patches are taken, too. A path that no version has is an error with similar paths.
 
 --by, --op, --changed and --no-status select versions, of which all changes are shown. --by helm: those of which helm
-is a manager; * and ? are allowed. Deletions have no manager. --changed spec: those in which something in spec was
+is a manager; * and ? are allowed, and --by '!kube-*' leaves out those of which only such managers are known. Deletions
+have no manager, and a manager is the name of a client, not of a user. --changed spec: those in which something in spec was
 added, changed or removed. --no-status: not those in which only status differs. Standard error says how many versions
 are hidden, and by which flag; JSON has it as hidden. Gaps are always shown.
 
@@ -79,7 +80,7 @@ also that of its beginning; gaps inside it are listed.`,
 	fl.StringVar(&f.since, "since", "", "only versions after this `moment` (default: the beginning of the record)")
 	fl.StringVar(&f.until, "until", "now", "only versions up to this `moment`")
 	fl.StringVar(&f.field, "field", "", "only changes of the value at this `path`")
-	fl.StringSliceVar(&f.by, "by", nil, "only versions of these field `managers`; may be patterns")
+	fl.StringSliceVar(&f.by, "by", nil, "only versions of these field `managers`; may be patterns, and ! before one excludes it")
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(console.Ops(), ", ")+"; or c, u, d, r, e, l")
 	fl.StringSliceVar(&f.changed, "changed", nil, "only versions in which a value at one of these `paths`, or in it, changed")
 	fl.BoolVar(&f.noStatus, "no-status", false, "no versions in which only status differs")

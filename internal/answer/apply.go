@@ -105,7 +105,8 @@ func (n note) String() string {
 	case wasDeleted:
 		return "were being deleted at that moment"
 	case needsVolume:
-		return "bind to the volumes that they had, which must exist and be free"
+		return "bind to the volumes that they had. One that is Released has to be freed first " +
+			`(kubectl patch pv NAME --type merge -p '{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}')`
 	case needsDefinition:
 		return "need a CustomResourceDefinition that is among the objects: kubectl may not find it yet, then apply once more"
 	}
@@ -121,13 +122,11 @@ func (a *manifests) say(w io.Writer) {
 	}
 }
 
-// noteVolumes notes the claims whose volumes are not among the objects.
+// noteVolumes notes the claims. Their volumes may still exist, and an apply does not make them
+// Available again.
 func (a *manifests) noteVolumes() {
 	for _, c := range a.claims {
-		isThere := slices.ContainsFunc(a.out, func(v *timeline.Version) bool { return v.Resource == "persistentvolumes" && v.Name == c.volume })
-		if !isThere {
-			a.notes[needsVolume] = append(a.notes[needsVolume], fmt.Sprintf("%s (%s)", c.name, c.volume))
-		}
+		a.notes[needsVolume] = append(a.notes[needsVolume], fmt.Sprintf("%s (%s)", c.name, c.volume))
 	}
 }
 

@@ -53,7 +53,7 @@ func (q *Question) answerDiff(found []timeline.Difference, from, to *assessment)
 		return err
 	}
 	if len(differences) == 0 {
-		fmt.Fprintln(q.Stderr, "No differences found.")
+		fmt.Fprintln(q.Stderr, "No differences found. 'kubecdc history' shows what changed and changed back in between.")
 	}
 	return errors.Join(q.judge(from), q.judge(to))
 }

@@ -17,7 +17,7 @@ import (
 // shown.
 type Filters struct {
 	Field    Path         // the value at this path changed; nothing else is shown
-	By       []string     // one of its managers matches one of these patterns
+	By       []string     // one of its managers matches one of these patterns; "!" before one excludes
 	Ops      []consume.Op // its operation is one of these
 	Changed  []Path       // a value at one of these paths, or in it, changed
 	NoStatus bool         // something beside the status changed
@@ -73,12 +73,30 @@ func isInferredUpdate(v *timeline.Version, before json.RawMessage) bool {
 	return v.Op == consume.Read && before != nil
 }
 
+// takesManagers reports whether one of the managers of a version is selected. If all patterns exclude,
+// so is a version without any manager.
 func (h *historian) takesManagers(v *timeline.Version) bool {
+	var wanted, excluded []string
+	for _, pattern := range h.By {
+		if except, ok := strings.CutPrefix(pattern, "!"); ok {
+			excluded = append(excluded, except)
+		} else {
+			wanted = append(wanted, pattern)
+		}
+	}
+	if len(wanted) == 0 && len(v.ChangedBy) == 0 {
+		return true
+	}
 	return slices.ContainsFunc(v.ChangedBy, func(c consume.Change) bool {
-		return slices.ContainsFunc(h.By, func(pattern string) bool {
-			ok, err := path.Match(pattern, c.Manager)
-			return ok && err == nil
-		})
+		return (len(wanted) == 0 || matchesAny(wanted, c.Manager)) && !matchesAny(excluded, c.Manager)
+	})
+}
+
+// matchesAny reports whether a name matches one of some patterns.
+func matchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil
 	})
 }
 

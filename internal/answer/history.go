@@ -37,7 +37,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	h := &historian{
 		q: q, Span: s, last: map[objectKey]json.RawMessage{}, named: map[string]bool{}, clusters: Clusters{}, paths: newSought(&s.Filters),
 	}
-	o := console.Options{Wide: q.Format.Wide(), Reads: true, Cluster: h.clusterOf}
+	o := console.Options{Wide: q.Format.Wide(), Reads: true, Late: true, Cluster: h.clusterOf}
 	if q.Format.Name != printer.Table {
 		o.View = console.Diff
 	}

@@ -141,7 +141,7 @@ func (c *Cause) words() string {
 		if to != "" {
 			text += " to " + to
 		}
-		return text + " (" + WhyWords(c.Why) + "); changes in between were observed late; " +
+		return text + " (" + WhyWords(c.Why) + "); changes in between were observed late, so the answer may lack some; " +
 			"ask for a moment before or after, or for a resourceVersion (rv:N)"
 	case Gap, RecoveredGap:
 		return c.gapWords(from, to)

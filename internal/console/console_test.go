@@ -73,7 +73,7 @@ func TestGolden(t *testing.T) {
 	events := readEvents(t)
 	views := map[string]console.Options{
 		"lines": {}, "lines-reads": {Reads: true}, "lines-wide": {Wide: true},
-		"diff": {View: console.Diff}, "diff-wide": {View: console.Diff, Wide: true},
+		"lines-late": {Late: true}, "diff": {View: console.Diff}, "diff-wide": {View: console.Diff, Wide: true},
 		"json": {View: console.JSON}, "yaml": {View: console.YAML},
 	}
 	for name, o := range views {

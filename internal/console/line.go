@@ -82,7 +82,7 @@ func (p *Printer) event(e *consume.Event) {
 	}
 	change := p.change(e)
 	if p.opts.View == Diff {
-		p.tail(p.remarks(e, nil), e.Data.ChangedBy)
+		p.tailBy(p.remarks(e, nil), p.author(e))
 		p.detail(e, change)
 		return
 	}
@@ -96,7 +96,30 @@ func (p *Printer) event(e *consume.Event) {
 	}
 	text = p.remarks(e, text)
 	p.scratch = text
-	p.tail(text, e.Data.ChangedBy)
+	p.tailBy(text, p.author(e))
+}
+
+// observedLate is how much later than a change its event may be before a line says when the change
+// was. Clocks differ by less.
+const observedLate = 10 * time.Second
+
+// author returns the managers that changed an object, and when they did if the event is much later:
+// no agent observed the object then.
+func (p *Printer) author(e *consume.Event) string {
+	who := p.who(e.Data.ChangedBy)
+	if !p.opts.Late || p.opts.Wide || e.Op != consume.Updated && e.Op != consume.Created {
+		return who // wide has all times
+	}
+	var last time.Time
+	for i := range e.Data.ChangedBy {
+		if at := e.Data.ChangedBy[i].Time; at.After(last) {
+			last = at
+		}
+	}
+	if last.IsZero() || e.Time.Sub(last) < observedLate {
+		return who
+	}
+	return who + " at " + last.In(p.opts.Location).Format(time.RFC3339)
 }
 
 // cluster returns what Options.Cluster says of an event.

@@ -37,6 +37,8 @@ type Options struct {
 	Timeless bool
 	// Reads shows each read. Otherwise, if lines have a width, thus for a person, consecutive reads are counted.
 	Reads bool
+	// Late shows when an object was changed if its event is much later. Wide shows it anyway.
+	Late bool
 	// Location is the time zone of shown times; nil means time.Local.
 	Location *time.Location
 }

@@ -182,12 +182,15 @@ func TestEncodeGolden(t *testing.T) {
 					t.Fatal(err)
 				}
 				goldenEvent(t, name, mode, &ev)
-				writer := ""
+				writer, run := "", ""
 				if d.Report != nil {
 					writer = o.Writer
 				}
-				if got := string(ev.Writer); got != writer {
-					t.Errorf("the writer is %q, want %q", got, writer)
+				if s := d.Stream; s != nil && (s.Kind == object.ScopeStarted || s.Kind == object.SnapshotStarted) {
+					writer, run = o.Writer, o.Run
+				}
+				if string(ev.Writer) != writer || string(ev.Run) != run {
+					t.Errorf("the writer is %q, and the run %q, want %q and %q", ev.Writer, ev.Run, writer, run)
 				}
 			})
 		}

@@ -25,6 +25,7 @@ type observer struct {
 
 	hiding  map[string]uint64 // by uid: the resourceVersion of the last version that filters withheld
 	hidden  *consume.HiddenSpan
+	last    uint64 // the last version that was withheld, or sent, since it began
 	unknown bool   // objects that a former run has hidden may be hidden, until a snapshot of a later version
 	upTo    uint64 // of which version these objects are at most
 	spans   []noted[consume.HiddenSpan]
@@ -72,7 +73,7 @@ func (i *informer) hide(w *world, o thing) {
 	if i.hiding == nil {
 		i.hiding = map[string]uint64{}
 	}
-	i.hiding[o.uid] = o.rv
+	i.hiding[o.uid], i.last = o.rv, o.rv
 	if i.hidden == nil {
 		i.hidden = &consume.HiddenSpan{From: w.clock, FromResourceVersion: fmt.Sprint(o.rv)}
 	}
@@ -81,6 +82,7 @@ func (i *informer) hide(w *world, o thing) {
 // show notes that an object has an event.
 func (i *informer) show(w *world, o thing) {
 	delete(i.hiding, o.uid)
+	i.last = o.rv
 	i.close(w, o.rv)
 }
 
@@ -100,7 +102,7 @@ func (i *informer) close(w *world, rv uint64) {
 		return
 	}
 	h := *i.hidden
-	h.Until, h.UntilResourceVersion = w.clock, fmt.Sprint(max(rv, number(h.FromResourceVersion)))
+	h.Until, h.UntilResourceVersion = w.clock, fmt.Sprint(max(rv, i.last, number(h.FromResourceVersion)))
 	i.spans, i.hidden = append(i.spans, noted[consume.HiddenSpan]{h, w.clock, w.history()}), nil
 }
 

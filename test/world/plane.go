@@ -1,12 +1,16 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,8 +32,40 @@ type Plane struct {
 	stop func()
 }
 
+const (
+	// versionEnv names the variable with the minor version of Kubernetes that control planes without
+	// one of their own have: "1.33". Empty: that of test/cluster.
+	versionEnv = "KUBECDC_KUBERNETES"
+	// gatesEnv names the variable with feature gates of all control planes: "WatchList=false,…".
+	gatesEnv = "KUBECDC_KUBERNETES_GATES"
+)
+
+// fromEnvironment adds what make test-versions asks for. Options of the test itself are kept.
+func fromEnvironment(opts *controlplane.Options) error {
+	opts.Version = cmp.Or(opts.Version, os.Getenv(versionEnv))
+	gates := os.Getenv(gatesEnv)
+	if gates == "" {
+		return nil
+	}
+	all := map[string]bool{}
+	for gate := range strings.SplitSeq(gates, ",") {
+		name, value, _ := strings.Cut(gate, "=")
+		isOn, err := strconv.ParseBool(value)
+		if err != nil {
+			return fmt.Errorf("%s=%s: want NAME=true or NAME=false, separated by commas", gatesEnv, gates)
+		}
+		all[name] = isOn
+	}
+	maps.Copy(all, opts.FeatureGates)
+	opts.FeatureGates = all
+	return nil
+}
+
 // newPlane starts a control plane with the resource widgets. It stores JSON, and does not compact etcd by default.
 func newPlane(ctx context.Context, opts controlplane.Options) (_ *Plane, err error) {
+	if err := fromEnvironment(&opts); err != nil {
+		return nil, err
+	}
 	if opts.CompactionInterval == 0 {
 		opts.CompactionInterval = -1
 	}
