@@ -137,7 +137,7 @@ func newFiltered(api *world.API) []*topic {
 
 // writeFiltered makes changes that filters withhold, takes a snapshot, and makes others.
 func (x *trial) writeFiltered(ctx context.Context, n int) error {
-	const cycle = 25 // Longer than a minute: spans that are nearer count as one.
+	const cycle = 32 // Much longer than a minute: spans that are nearer count as one.
 	api := x.plane.API
 	all := x.filtered
 	switch n % cycle {

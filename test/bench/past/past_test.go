@@ -285,14 +285,14 @@ func TestJetStreamSendsWhatIsAskedFor(t *testing.T) {
 	for _, of := range r.young(t, o) {
 		object, streams := r.objects[of.Resource+"/"+of.Namespace+"/"+of.Name], r.streams[of.Resource]
 		const rest = 30_000               // bytes of requests and their answers
-		around := r.progress * 90 / 7_800 // of 45 minutes, twice
+		around := r.progress * 90 / 7_800 // of 90 minutes: around the end, and around the first record of the object
 		w.Taken()
 		got := versions(t, kubecdc(t, "history", of.Resource+"/"+of.Name, "-n", of.Namespace, "-o", "json", "--exact",
 			"--until", until(o).Format(time.RFC3339), "--bus", via))
 		if want := r.changes[of.Resource+"/"+of.Namespace+"/"+of.Name]; got != want {
 			t.Errorf("%v: history has %d versions, the record %d", of, got, want)
 		}
-		if got, most := w.Taken(), 3*(object+streams)+around+rest; got > most {
+		if got, most := w.Taken(), 4*(object+streams)+3*around+rest; got > most {
 			t.Errorf("%v: history took %d bytes, want %d at most", of, got, most)
 		}
 		kubecdc(t, "tail", of.Resource+"/"+of.Name, "-n", of.Namespace, "--since", "all", "--no-follow", "-o", "json",
