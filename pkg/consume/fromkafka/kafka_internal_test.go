@@ -34,6 +34,7 @@ type startingBroker struct {
 	failing  atomic.Int64 // answers to Metadata that remain with an error in place of b's partitions
 	fewer    atomic.Bool  // b has partition 0 alone
 	headless atomic.Bool  // partition 1 of b has no leader
+	lost     atomic.Int64 // requests for records of b that remain without a leader
 }
 
 func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Request) (kafka.Response, error) {
@@ -89,6 +90,9 @@ func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Re
 		records := protocol.NewRecordReader(protocol.Record{
 			Value: protocol.NewBytes(value), Headers: []protocol.Header{{Key: "content-type", Value: []byte("application/cloudevents+json")}},
 		})
+		if topic == "b" && b.lost.Add(-1) >= 0 {
+			return nil, protocol.NewErrNoLeader(topic, p)
+		}
 		if topic == "b" && b.holds.Load() {
 			_ = sleep(ctx, fetchWait)
 			records = protocol.NewRecordReader()
@@ -218,6 +222,38 @@ func TestKafkaTopicWithAnErrorIsNotLeftOut(t *testing.T) {
 			}
 			if diff := cmp.Diff([]string{"a/0", "a/1", "b/0", "b/1"}, rest(t, r)); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// The time of a partition's first record is read again while the partition has no leader, for half a
+// minute.
+func TestKafkaFirstRecordWaitsForALeader(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		requests int64 // that find no leader
+		waits    time.Duration
+		err      string
+	}{
+		{0, 0, ""}, {20, 2 * time.Second, ""}, {1 << 40, leaderWait, "topic b, partition 1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var b startingBroker
+			b.holds.Store(true) // the reader itself asks for records of b once
+			r, err := b.read(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.holds.Store(false)
+			b.lost.Store(c.requests)
+			began := time.Now()
+			_, err = r.timeAt(t.Context(), consume.Log{Name: "b", Partition: 1}, 0)
+			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+				t.Errorf("%d requests without a leader: %v, want %q", c.requests, err, c.err)
+			}
+			if took := time.Since(began); took > c.waits+time.Second || c.requests > 1000 && took < c.waits {
+				t.Errorf("%d requests without a leader: it took %s, want %s at most", c.requests, took, c.waits)
 			}
 		})
 	}

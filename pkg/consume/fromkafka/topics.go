@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -105,9 +106,31 @@ func (r *kafkaReader) oldest(ctx context.Context, logs []consume.Log) (consume.L
 	return out, nil
 }
 
+// leaderWait is how long the first record of a partition may have no leader before a read fails.
+const leaderWait = 30 * time.Second
+
 // timeAt returns the timestamp of the first record at an offset or after it. It is zero if there is
-// none: retention has removed it meanwhile, or the batch has only control records.
+// none: retention has removed it meanwhile, or the batch has only control records. It waits for a
+// partition without a leader.
 func (r *kafkaReader) timeAt(ctx context.Context, l consume.Log, offset int64) (time.Time, error) {
+	for began := time.Now(); ; {
+		at, err := r.timeAtOnce(ctx, l, offset)
+		if err == nil || !isTemporary(err) || time.Since(began) > leaderWait || sleep(ctx, retryFirst) != nil {
+			return at, err
+		}
+	}
+}
+
+// isTemporary reports whether a broker, or the client for want of a leader, refuses a request for now.
+func isTemporary(err error) bool {
+	if errors.Is(err, protocol.ErrNoLeader) {
+		return true
+	}
+	e := kafka.Error(0)
+	return errors.As(err, &e) && e.Temporary()
+}
+
+func (r *kafkaReader) timeAtOnce(ctx context.Context, l consume.Log, offset int64) (time.Time, error) {
 	res, err := r.client.Fetch(ctx, &kafka.FetchRequest{
 		Topic: l.Name, Partition: l.Partition, Offset: offset, MinBytes: 1, MaxBytes: leastFetch, MaxWait: fetchWait,
 	})
