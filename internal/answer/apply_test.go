@@ -173,8 +173,8 @@ func TestForApplySaysWhatPeopleHaveToKnow(t *testing.T) {
 		{"configmaps", "ConfigMap", `{"metadata":{"name":"it","deletionTimestamp":"2026-11-20T13:00:00Z"}}`, "were being deleted at that moment: configmap/it -n shop\n", "metadata:\n  name: it\n"},
 		{
 			"persistentvolumeclaims", "PersistentVolumeClaim", `{"metadata":{"name":"it"},"spec":{"volumeName":"pv-1"}}`,
-			"bind to the volumes that they had. One that is Released has to be freed first (kubectl patch pv NAME --type merge "+
-				`-p '{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}'): persistentvolumeclaim/it -n shop (pv-1)`+"\n", "metadata:\n  name: it\nspec:\n  volumeName: pv-1\n",
+			"bind to the volumes that they had. One that is Released has to be freed first (kubectl patch pv NAME --type merge " +
+				`-p '{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}'): persistentvolumeclaim/it -n shop (pv-1)` + "\n", "metadata:\n  name: it\nspec:\n  volumeName: pv-1\n",
 		},
 	} {
 		out, stderr, err := applied(t, nil, c.resource, "v1", c.kind, c.object)

@@ -155,8 +155,12 @@ func TestHistoryFilters(t *testing.T) {
 				"04 spec.containers[app].image a:1→a:2, -spec.containers[log], status.replicas 1→2  by helm; 05 only metadata.resourceVersion; 06",
 			"hidden: 2 of 7 versions (--by: 2)",
 		},
-		{"some managers, and not all of them", answer.Filters{By: []string{"*", "!kube*", "!helm"}}, "02 +status  by controller",
-			"hidden: 6 of 7 versions (--by: 6); of those of --by, without any manager (such as deletions): 3"},
+		{
+			"some managers, and not all of them",
+			answer.Filters{By: []string{"*", "!kube*", "!helm"}},
+			"02 +status  by controller",
+			"hidden: 6 of 7 versions (--by: 6); of those of --by, without any manager (such as deletions): 3",
+		},
 		{"operations", answer.Filters{Ops: []consume.Op{consume.Read, consume.Deleted}}, "00; 06", "hidden: 5 of 7 versions (--op: 5)"},
 		{"a part", answer.Filters{Changed: []answer.Path{mustPath(t, "status")}}, "02 +status  by controller; " +
 			"04 spec.containers[app].image a:1→a:2, -spec.containers[log], status.replicas 1→2  by helm; 06", "hidden: 4 of 7 versions (--changed: 4)"},

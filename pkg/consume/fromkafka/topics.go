@@ -121,7 +121,7 @@ func (r *kafkaReader) timeAt(ctx context.Context, l consume.Log, offset int64) (
 	}
 }
 
-// isTemporary reports whether a broker, or the client for want of a leader, refuses a request for now.
+// isTemporary reports whether a request may succeed later: a broker refuses it, or there is no leader.
 func isTemporary(err error) bool {
 	if errors.Is(err, protocol.ErrNoLeader) {
 		return true
