@@ -38,9 +38,9 @@ kubectl and /spec/replicas of JSON patches are taken, too. A path that no versio
 
 --by, --op, --changed and --no-status select versions, of which all changes are shown. --by helm: those of which helm
 is a manager; * and ? are allowed, and --by '!kube-*' leaves out those of which only such managers are known. Deletions
-have no manager, and a manager is the name of a client, not of a user. --changed spec: those in which something in spec was
-added, changed or removed. --no-status: not those in which only status differs. Standard error says how many versions
-are hidden, and by which flag; JSON has it as hidden. Gaps are always shown.
+have no manager, and a manager is the name of a client, not of a user. --changed spec: those in which something in spec
+was added, changed or removed. --no-status: not those in which only status differs. Standard error says how many
+versions are hidden, and by which flag; JSON has it as hidden. Gaps are always shown.
 
 --with-events also shows the Events of Kubernetes about the objects and about what they own, if the agent captured them.
 A Deployment has those of its ReplicaSets and Pods, by the ownerReferences of that time. An Event that happens again is
