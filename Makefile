@@ -77,11 +77,15 @@ FULL_STREAM_SEED ?=
 TRUTH  ?= 30m
 FORMER := 1.36
 
+# test-versions: minor versions of Kubernetes of test/cluster/versions, and the tests that run on each
+VERSIONS    ?= 1.33 1.34 1.35 1.36
+ON_VERSIONS := ^Test(Truth|Restart|CompactedWhileDown|GetIsTheListOfItsRevision)$$
+
 # test-lag: how often a replica that lags is read
 LAG_READS ?= 1000
 
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-truth test-lag test-memory test-clients test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-truth test-versions test-lag test-memory test-clients test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25
@@ -163,6 +167,17 @@ test-truth: control-plane kafka ## Ask records that were written for TRUTH (30m)
 	cd test && CGO_ENABLED=0 go run -trimpath ./controlplane/cmd/controlplane --build-only --version $(FORMER)
 	cd test && TRUTH=$(TRUTH) go test -v -count=1 -timeout 2h -run '^TestTruthByQuestionForLong$$' ./e2e
 	cd test && TRUTH=$(TRUTH) go test -v -count=1 -timeout 2h -run '^TestTruthByQuestionOfAnOlderServer$$' ./e2e
+
+.PHONY: test-versions
+test-versions: ## Compare the record with etcd's history, resume, and read back, on each of VERSIONS (1.33 1.34 1.35 1.36) of Kubernetes, with WatchList and without it (half an hour, with builds an hour)
+	cd test && failed=; for version in $(VERSIONS); do \
+		CGO_ENABLED=0 go run -trimpath ./controlplane/cmd/controlplane --build-only --version $$version || exit 1; \
+		for gate in WatchList=true WatchList=false; do \
+			echo "=== Kubernetes $$version, $$gate"; \
+			KUBECDC_KUBERNETES=$$version KUBECDC_KUBERNETES_GATES=$$gate \
+				go test -v -count=1 -timeout 30m -run '$(ON_VERSIONS)' ./e2e || failed="$$failed $$version ($$gate)"; \
+		done; done; \
+		if [[ -n $$failed ]]; then echo "failed:$$failed"; exit 1; fi
 
 .PHONY: test-lag
 test-lag: ## Read a stream of three replicas to its end LAG_READS (1000) times by way of a replica that lags, while a writer continues (two minutes)
