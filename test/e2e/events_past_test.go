@@ -310,18 +310,25 @@ func logEventCost(t *testing.T, p *world.Plane, bus *world.Bus) {
 	t.Helper()
 	s := world.ReadStream(t, bus, p.Reader())
 	s.Completed(t, "events")
-	records, sizes, events := map[string]int{}, map[string]int{}, map[string]bool{}
-	for _, r := range s.All() {
-		if r.Key.Resource == "events" && r.Op != "" {
-			records[r.Op]++
-			sizes[r.Op] += r.Size
-			events[r.UID] = true
+	var records, sizes map[string]int
+	var events map[string]bool
+	wait.Eventually(t, time.Minute, func() error {
+		records, sizes, events = map[string]int{}, map[string]int{}, map[string]bool{}
+		for _, r := range s.All() {
+			if r.Key.Resource == "events" && r.Op != "" {
+				records[r.Op]++
+				sizes[r.Op] += r.Size
+				events[r.UID] = true
+			}
 		}
-	}
-	for _, op := range []string{"c", "u", "d"} {
-		if records[op] == 0 {
-			t.Fatalf("no records of operation %s", op)
+		for _, op := range []string{"c", "u", "d"} {
+			if records[op] == 0 {
+				return fmt.Errorf("no records of operation %s", op)
+			}
 		}
-		t.Logf("%d Events, operation %s: %d records of %d bytes", len(events), op, records[op], sizes[op]/records[op])
+		return nil
+	})
+	for op, n := range records {
+		t.Logf("%d Events, operation %s: %d records of %d bytes", len(events), op, n, sizes[op]/n)
 	}
 }

@@ -138,7 +138,9 @@ func TestForApplyRestores(t *testing.T) {
 	notRacing(t)
 	t.Parallel()
 	addresses := []string{"--service-cluster-ip-range=10.77.0.0/16"}
-	p := world.StartPlane(t, controlplane.Options{APIServerArgs: addresses})
+	// A node without a kubelet gets taints after a while, which would be a change by another.
+	patient := []string{"--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"}
+	p := world.StartPlane(t, controlplane.Options{APIServerArgs: addresses, ControllerManagerArgs: patient})
 	dir := t.TempDir()
 	kubectl := filepath.Join(dir, "kubectl")
 	if err := p.WriteKubectl(kubectl); err != nil {
@@ -192,7 +194,7 @@ func TestForApplyRestores(t *testing.T) {
 		live.applyUntilUnchanged(t, manifests, 2)
 	})
 	t.Run("an empty cluster", func(t *testing.T) {
-		empty := world.StartPlane(t, controlplane.Options{APIServerArgs: addresses})
+		empty := world.StartPlane(t, controlplane.Options{APIServerArgs: addresses, ControllerManagerArgs: patient})
 		restored := client{kubectl: kubectl, kubeconfig: empty.Kubeconfig, cache: filepath.Join(dir, "empty")}
 		// The first apply does not find the custom resources.
 		if _, err := restored.apply(t, manifests); err != nil && !strings.Contains(err.Error(), "ensure CRDs are installed first") {
