@@ -15,7 +15,7 @@ import (
 // noticing is the test of e2e that must fail for the changed agent, which reports created objects as updated.
 const (
 	noticing    = "TestSnapshotThenLive"
-	changedFile = "internal/encode/attributes.go"
+	changedFile = "internal/object/contract.go"
 	changedLine = `return "created"`
 	changedInto = `return "updated"`
 )
