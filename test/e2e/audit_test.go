@@ -95,6 +95,7 @@ func removeStores(t *testing.T, bus *world.Bus) {
 // moments in all of them.
 func TestAudit(t *testing.T) {
 	slow(t)
+	onlyLong(t, "eight minutes")
 	notRacing(t)
 	t.Parallel()
 	const namespace = "audited-span"
