@@ -3,6 +3,7 @@ package clients_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,9 @@ func startK9s(t *testing.T, path, kubeconfig, namespace string) *session {
 	return s
 }
 
+// deltas are the marks of numbers that went up or down.
+var deltas = regexp.MustCompile(`(\d)[↑↓]`)
+
 // shownByK9s returns what k9s shows of objects: no ages, no frames, no messages. Events of equal
 // ages have no order.
 func shownByK9s(screen string) string {
@@ -63,6 +67,7 @@ func shownByK9s(screen string) string {
 			}
 			return r
 		}, line)
+		line = deltas.ReplaceAllString(line, "$1") // k9s marks what has changed since it drew the screen before
 		line = strings.TrimSpace(gaps.ReplaceAllString(ages.ReplaceAllString(line, "AGE"), " "))
 		isMessage := strings.Contains(line, " Viewing ") || strings.HasPrefix(line, "K9s v") // and the cluster's name
 		if line != "" && !isMessage {

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"syscall"
 	"testing"
@@ -16,6 +17,13 @@ import (
 // last progress.
 func (x *trial) killFilters(t *testing.T) {
 	t.Helper()
+	wait.Eventually(t, 4*time.Minute, func() error {
+		shown := time.Since(time.Unix(0, x.shown.Load()))
+		if shown < 15*time.Second || shown > 45*time.Second { // The checkpoint may say that something is withheld.
+			return fmt.Errorf("the last snapshot of filtered scopes was %s ago", shown)
+		}
+		return nil
+	})
 	all := x.filtered
 	from := time.Now()
 	x.absent(t, "killed", lastClaim, all, func() {

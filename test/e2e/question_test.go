@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +41,7 @@ type trial struct {
 	steady  *reloaded // whose watches are cut, and whose selection changes
 	shaken  *world.Agent
 	filters *world.Agent
+	shown   atomic.Int64 // when the last snapshot of its topics was complete, in nanoseconds since 1970
 	apples  *kind
 
 	plain, quiet         []*topic // of the steady agent

@@ -197,6 +197,7 @@ func (x *trial) snapshotFiltered(ctx context.Context, all []*topic) error {
 		}
 		return nil
 	})
+	x.shown.Store(time.Now().UnixNano())
 	for _, p := range all { // The agent learns a little later that the snapshot is acknowledged.
 		p.setAside(span{p.hides, time.Now().Add(grace)})
 	}
