@@ -63,7 +63,7 @@ func (p *Printer) PrintKubernetesEvent(e *KubernetesEvent) error {
 	if e.By != "" {
 		who = "by " + clean(e.By)
 	}
-	p.tailBy([]byte(text+p.eventRemarks(e)), who)
+	p.tail([]byte(text+p.eventRemarks(e)), who)
 	if below {
 		p.message(e.Message)
 	}

@@ -82,7 +82,7 @@ func (p *Printer) event(e *consume.Event) {
 	}
 	change := p.change(e)
 	if p.opts.View == Diff {
-		p.tailBy(p.remarks(e, nil), p.author(e))
+		p.tail(p.remarks(e, nil), p.author(e))
 		p.detail(e, change)
 		return
 	}
@@ -96,7 +96,7 @@ func (p *Printer) event(e *consume.Event) {
 	}
 	text = p.remarks(e, text)
 	p.scratch = text
-	p.tailBy(text, p.author(e))
+	p.tail(text, p.author(e))
 }
 
 // observedLate is how much later than a change its event may be before a line says when the change
@@ -151,10 +151,7 @@ func (p *Printer) cell(style terminal.Style, text string, columns *int, share in
 
 // tail ends the line with a text and the authors of the change. The authors get the columns that the text leaves, or a
 // third of the room if the text is cut anyway. They are omitted if they would get fewer than leastWho columns.
-func (p *Printer) tail(text []byte, by []consume.Change) { p.tailBy(text, p.who(by)) }
-
-// tailBy is tail with the text about the authors.
-func (p *Printer) tailBy(text []byte, who string) {
+func (p *Printer) tail(text []byte, who string) {
 	room := p.room()
 	n := width(text)
 	if n > 0 && who != "" && n+2+width(who) > room {

@@ -122,6 +122,6 @@ func Install(page, chart string) string { return install.ReplaceAllString(page, 
 func Pages() []string {
 	return []string{
 		"README.md", "charts/kubecdc/README.md", "charts/kubecdc/README.md.gotmpl", "charts/kubecdc/UPGRADE.md", "docs/guides/backup.md", "docs/guides/install.md",
-		"docs/guides/upgrade.md", "examples/README.md",
+		"docs/guides/select.md", "docs/guides/upgrade.md", "examples/README.md",
 	}
 }
