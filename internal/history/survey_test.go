@@ -72,7 +72,7 @@ func TestSurveyAgreesWithStates(t *testing.T) {
 			}
 		}
 	})
-	if exact == 0 {
+	if exact == 0 && !testing.Short() { // a short run has few worlds
 		t.Error("no part was exact")
 	}
 }

