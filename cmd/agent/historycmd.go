@@ -37,7 +37,7 @@ are the element of that name, wherever it stands; [0] is the first element, [*] 
 kubectl and /spec/replicas of JSON patches are taken, too. A path that no version has is an error with similar paths.
 
 --by, --op, --changed and --no-status select versions, of which all changes are shown. --by helm: those of which helm
-is a manager; * and ? are allowed, and --by '!kube-*' leaves out those of which only such managers are known. Deletions
+is a manager; * and ? are allowed, and --by '!kube-*' leaves out versions that only such managers made. Deletions
 have no manager, and a manager is the name of a client, not of a user. --changed spec: those in which something in spec
 was added, changed or removed. --no-status: not those in which only status differs. Standard error says how many
 versions are hidden, and by which flag; JSON has it as hidden. Gaps are always shown.

@@ -100,7 +100,7 @@ func (q *Question) asked() audit.Asked {
 	return asked
 }
 
-// addAbsent adds to each part the resources of which the record has nothing. A word may name
+// addAbsent adds to each part the resources that the record does not have. A word may name
 // resources of several groups: one of them is enough.
 func (q *Question) addAbsent(parts []audit.Part) {
 	captured := map[string]bool{} // by the user's word

@@ -31,7 +31,7 @@ var errManyObjects = errors.New("--with-events: there are too many objects whose
 //
 // It also knows what it does not know: an object that is not in the record may be owned by a root.
 type ownership struct {
-	asked   *history.Selection // the objects of which the owners were read
+	asked   *history.Selection // the objects whose owners were read
 	isRoot  func(*timeline.Version) bool
 	objects map[objectOfKind]*ownedObject
 	names   map[nameKey][]namedObject

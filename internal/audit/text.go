@@ -102,7 +102,7 @@ func (f *Finding) where() string {
 	return "any"
 }
 
-// reason says what a finding means, and of which objects.
+// reason says what a finding means, and names its objects.
 func (f *Finding) reason() string {
 	text := f.Certainty.String() + ": " + f.What
 	if len(f.Objects) == 0 {

@@ -33,7 +33,7 @@ func (f *Finding) words(only string) (what, advice string) {
 		}
 		return fmt.Sprintf("versions are missing (%s)", f.Reason), "look for the changes in the audit log of the API server, or in a backup of etcd"
 	case certainty.RecoveredGap:
-		return fmt.Sprintf("a gap (%s) of which the versions were found later; objects that were created and deleted inside are missing", f.Reason),
+		return fmt.Sprintf("a gap (%s) whose versions were found later; objects that were created and deleted inside are missing", f.Reason),
 			"look for such objects in the audit log of the API server"
 	case certainty.DeadLetter:
 		return "events are among the dead letters, and not on the bus: " + strings.Join(f.DeadLetters, ", "),

@@ -48,7 +48,7 @@ func version(ref *object.Ref, rv uint64, spec string) *object.Object {
 	return object.New(ref, rv, 0, nil, []byte(doc))
 }
 
-// redacted returns the object as one of which values were removed.
+// redacted returns the object with a note that values were removed.
 func redacted(o *object.Object) *object.Object {
 	doc, err := o.AppendJSON(nil)
 	if err != nil {

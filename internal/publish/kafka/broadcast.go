@@ -29,12 +29,12 @@ import (
 //
 // The goroutine of spread owns it, except for the fields guarded by Bus.mu.
 type broadcast struct {
-	event        *publish.Event
-	content      *encode.Event // the event for the partitions; if mayBePartial, a copy, since it may be sent after Done
-	report       *report       // nil: it is a stream event
-	begins       bool          // it is a scope.started: no event of the scope may precede it
-	mayBePartial bool          // it may be acknowledged before all partitions have stored it
-	number       uint64        // of a stream event, in openings; 0: it has none
+	event        *publish.Event // nil: it is the openings of a topic
+	content      *encode.Event  // the event for the partitions; if mayBePartial, a copy, since it may be sent after Done
+	report       *report        // nil: it is a stream event
+	begins       bool           // it is a scope.started: no event of the scope may precede it
+	mayBePartial bool           // it may be acknowledged before all partitions have stored it
+	number       uint64         // of a stream event, in openings; 0: it has none
 
 	chosen   bool // its topics are chosen
 	optional bool // a topic that is deleted first does not need the event
@@ -238,6 +238,11 @@ func (b *Bus) arrived(s *broadcast, p *partition, err error) {
 		}
 	}
 	b.mu.Unlock()
+	isOver := errors.Is(err, errTopicGone) || errors.Is(err, publish.ErrClosed) || errors.Is(err, publish.ErrFenced)
+	if s.event == nil && err != nil && !isOver {
+		b.log.Error("topic lacks the start of a scope: answers about its objects are unknown until the next snapshot",
+			"topic", p.topic.name, "partition", p.index, "err", err)
+	}
 	b.release(p.topic)
 	b.moved.Raise()
 }

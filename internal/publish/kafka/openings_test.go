@@ -14,6 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -192,6 +193,28 @@ func TestAnOpeningIsBounded(t *testing.T) {
 		<-time.After(time.Second)
 		if diff := cmp.Diff([]string{"~a1 starts"}, streamEventsIn(m, "newer", 1)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+// TestAnOpeningThatDoesNotFit lowers the limit of topics below the size of the start of a snapshot. A new
+// topic lacks that start, the log says so, and the object is published.
+func TestAnOpeningThatDoesNotFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, m := creating(t)
+		large := snapshot("a", "1", "s1")
+		large.Body = []byte(publishtest.Text(800 << 10))
+		publishEach(t, k, start("a", "1"), large)
+		m.mu.Lock()
+		m.config["max.message.bytes"] = "500000"
+		m.mu.Unlock()
+		publishEach(t, k, changeIn("new", "pods", 2))
+		<-time.After(time.Second)
+		if diff := cmp.Diff([]string{"~a1 starts"}, streamEventsIn(m, "new", 0)); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		if n := publishtest.Lines(k.log.String(), "topic lacks the start of a scope"); n != 2 {
+			t.Errorf("%d lines in the log, want one for each partition", n)
 		}
 	})
 }
