@@ -99,13 +99,7 @@ func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	seeking, ok := source.(driver.Seeking)
-	seek := ok && seeking.Seeks()
-	keyed, partitioned := source.(driver.Keyed)
-	if partitioned {
-		keyed.KeyedBy(f.cluster)
-	}
-	record := &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}
+	record := &history.Record{Source: explained{source, explain}, Cluster: f.cluster}
 	if confined, ok := source.(driver.Confined); ok {
 		record.Reads, record.Only = confined.Reads, confined.Only
 	}

@@ -147,7 +147,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 // replay resends the events of a question.
 func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.Options, stdout, stderr io.Writer) (err error) {
 	o.Record, o.Selection, o.Stderr, o.Whole = q.Record, q.Wanted, q.Stderr, f.wholeOf(q)
-	if q.Record.Partitioned {
+	if q.Record.HasSeveralLogs() {
 		if o.Copies, err = f.ask.bus.CopiesOf(); err != nil {
 			return err
 		}

@@ -106,7 +106,7 @@ func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
 	}
 	var last, next *timeline.Version
 	if err := q.During(ctx, func(ctx context.Context) error {
-		if q.Record.Seek { // a name that never existed costs no stream events
+		if q.Record.Seeks() { // a name that never existed costs no stream events
 			if has, err := q.Record.Has(ctx, q.Wanted); err != nil || !has {
 				return err
 			}

@@ -98,7 +98,7 @@ func TestMistypedNameReadsNoMoreStreamEvents(t *testing.T) {
 	}
 	at := timeline.At(time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC))
 	record := func() *history.Record {
-		return &history.Record{Seek: true, Source: &fromnats.JetStream{URL: url, Choose: choose}}
+		return &history.Record{Source: &fromnats.JetStream{URL: url, Choose: choose}}
 	}
 	for _, c := range []struct {
 		name, want string

@@ -31,6 +31,9 @@ type growing struct {
 	reads int
 }
 
+// Traits implements consume.Source.
+func (g *growing) Traits() consume.Traits { return consume.Traits{OneLog: true} }
+
 // Read implements consume.Source.
 func (g *growing) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	g.reads++

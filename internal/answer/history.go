@@ -31,7 +31,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	if s.Since != nil {
 		q.Record.Since = s.Since.Time()
 	}
-	if q.Record.Partitioned && q.Record.Since.IsZero() {
+	if q.Record.HasSeveralLogs() && q.Record.Since.IsZero() {
 		fmt.Fprintln(q.Stderr, "Kafka has no index of objects, so all its records are read; --since with a time reads less.")
 	}
 	h := &historian{

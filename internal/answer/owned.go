@@ -308,7 +308,7 @@ func (q *Question) owners(ctx context.Context, s *Span) (*ownership, []string, e
 
 // ownersAt notes who owns what at the beginning of a span, if Versions reads only the changes in it.
 func (q *Question) ownersAt(ctx context.Context, s *Span, o *ownership) error {
-	if !q.Record.Partitioned || q.Record.Since.IsZero() {
+	if !q.Record.HasSeveralLogs() || q.Record.Since.IsZero() {
 		return nil
 	}
 	states, _, err := q.Record.States(ctx, o.asked, *s.Since)
@@ -360,7 +360,7 @@ const maxNamespaces = 16
 // namespaces returns the namespaces of the objects of a question that does not name one, if the record
 // can be asked for namespaces; else nil.
 func (q *Question) namespaces(ctx context.Context, s *Span) ([]string, error) {
-	if q.Wanted.LiteralNamespace() != "" || q.Wanted.Resources == nil || !q.Record.Seek {
+	if q.Wanted.LiteralNamespace() != "" || q.Wanted.Resources == nil || !q.Record.Seeks() {
 		return nil, nil
 	}
 	found := map[string]bool{}

@@ -18,7 +18,7 @@ func (r *Record) histories(ctx context.Context, s *Selection, moments ...timelin
 			h.NoteCustom(s.Resources[i].String())
 		}
 	}
-	if !r.Seek || !asksHistories(s, moments) {
+	if !r.Seeks() || !asksHistories(s, moments) {
 		return h, nil
 	}
 	all := s.all()

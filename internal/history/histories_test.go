@@ -35,7 +35,7 @@ func TestPodsInAnEtcdOfTheirOwn(t *testing.T) {
 					}
 				}
 			}
-			record := &history.Record{Source: &fromfile.File{Path: r.file(t)}, Seek: seek}
+			record := &history.Record{Source: seeking(&fromfile.File{Path: r.file(t)}, seek)}
 			s := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
 			states, _, err := record.States(t.Context(), s, timeline.AtVersion(130, 0))
 			if err != nil {

@@ -20,7 +20,7 @@ import (
 // and the progress to read. Only a source that sends stream events alone can leave any out.
 func (r *Record) startOfOne(ctx context.Context, s *Selection, to timeline.Moment, h *timeline.Histories) (consume.Start, *window, error) {
 	w, err := r.around(ctx, s, to, h)
-	if err != nil || w == nil || !r.Seek || !s.One() {
+	if err != nil || w == nil || !r.Seeks() || !s.One() {
 		return consume.Beginning(), w, err
 	}
 	first, err := r.first(ctx, s)

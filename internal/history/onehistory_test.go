@@ -40,7 +40,6 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 		}
 		ask := func(r *history.Record) (versions []string, scopes map[string]certainty.Level, read int) {
 			clear(j.read)
-			r.Source = j
 			of, _, err := r.Versions(t.Context(), s, nil, moment, func(v *timeline.Version, e *consume.Event) error {
 				if v == nil && e.Type == consume.TypeGap {
 					versions = append(versions, "gap "+e.ID)
@@ -59,8 +58,8 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 			}
 			return versions, scopes, j.final
 		}
-		want, sure, of := ask(&history.Record{})
-		r := &history.Record{Seek: true}
+		want, sure, of := ask(&history.Record{Source: seeking(j, false)})
+		r := &history.Record{Source: j}
 		r.SetReadBefore(time.Duration(rapid.IntRange(1, 300).Draw(t, "before")) * time.Minute)
 		got, part, n := ask(r)
 		if n < of {

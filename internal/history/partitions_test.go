@@ -170,7 +170,7 @@ func TestPartsOfPartitionsAreEnough(t *testing.T) {
 		case 1:
 			moment = timeline.Now(end)
 		}
-		r := &history.Record{Source: k, Partitioned: true}
+		r := &history.Record{Source: k}
 		states, _, err := r.States(t.Context(), s, moment)
 		if err != nil {
 			t.Fatal(err)
@@ -259,7 +259,7 @@ func TestScopeOfAnAgentThatIsGone(t *testing.T) {
 		"pods of shop": {&history.Selection{Resources: pods, Namespace: "shop", ClusterUID: "c"}, certainty.Exact, 1},
 	} {
 		k.read = 0
-		r := &history.Record{Source: k, Partitioned: true}
+		r := &history.Record{Source: k}
 		states, _, err := r.States(t.Context(), q.s, timeline.At(begin.Add(60*time.Hour)))
 		if err != nil {
 			t.Fatal(err)
@@ -287,7 +287,7 @@ func TestPartitionThatIsYoungerThanTheMoment(t *testing.T) {
 	}
 	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
 	for hours, want := range map[int]certainty.Level{29: certainty.Exact, 35: certainty.Exact, 37: certainty.Unknown} {
-		r := &history.Record{Source: k, Partitioned: true}
+		r := &history.Record{Source: k}
 		states, _, err := r.States(t.Context(), pods, timeline.At(begin.Add(time.Duration(hours)*time.Hour)))
 		if err != nil {
 			t.Fatal(err)
@@ -346,7 +346,7 @@ func TestStateCostsADay(t *testing.T) {
 		} {
 			moment := timeline.At(begin.Add(time.Duration(days-2)*24*time.Hour + 12*time.Hour))
 			k.read = 0
-			r := &history.Record{Source: k, Partitioned: true}
+			r := &history.Record{Source: k}
 			states, _, err := r.States(t.Context(), c.s, moment)
 			if err != nil {
 				t.Fatal(err)
@@ -389,7 +389,7 @@ func TestClusterThatIsGone(t *testing.T) {
 		}
 	}
 	s := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
-	states, _, err := (&history.Record{Source: k, Partitioned: true}).States(t.Context(), s, timeline.At(begin.Add(60*time.Hour)))
+	states, _, err := (&history.Record{Source: k}).States(t.Context(), s, timeline.At(begin.Add(60*time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func TestTopicThatIsYoungerThanTheMoment(t *testing.T) {
 	k, begin := calmTopic(2)
 	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
 	for _, hours := range []int{-1, -10} {
-		states, _, err := (&history.Record{Source: k, Partitioned: true}).States(t.Context(), pods, timeline.At(begin.Add(time.Duration(hours)*time.Hour)))
+		states, _, err := (&history.Record{Source: k}).States(t.Context(), pods, timeline.At(begin.Add(time.Duration(hours)*time.Hour)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -437,7 +437,7 @@ func TestTopicThatIsYoungerThanTheMoment(t *testing.T) {
 			two.partitions[i].records = append(two.partitions[i].records, topicRecord{e.Time, &e, e.Time})
 		}
 	}
-	states, _, err := (&history.Record{Source: two, Partitioned: true}).States(t.Context(), &history.Selection{}, timeline.At(begin.Add(30*time.Hour)))
+	states, _, err := (&history.Record{Source: two}).States(t.Context(), &history.Selection{}, timeline.At(begin.Add(30*time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,7 +123,7 @@ func areDoneIn(folds []*timeline.Fold, log consume.Log) bool {
 
 // noteLogs notes the logs that were read, if there are several.
 func (r *Record) noteLogs(reading *Reading, folds ...interface{ NoteLog(log consume.Log) }) {
-	if !r.Partitioned {
+	if !r.HasSeveralLogs() {
 		return
 	}
 	for _, f := range folds {

@@ -81,7 +81,7 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 			w.first = at
 		}
 	}
-	if !r.Seek {
+	if !r.Seeks() {
 		return w, nil
 	}
 	last := map[writerKey]*consume.Event{}

@@ -16,5 +16,8 @@ func (r *Record) Query(ctx context.Context, s *Selection, from, to timeline.Mome
 		return consume.Query{}, nil, err
 	}
 	start, _, err := r.start(ctx, s, []timeline.Moment{from}, histories) // the query continues after the moment
-	return consume.Query{Objects: s.objects(), Start: start, StopAtEnd: true, OnRetry: r.OnRetry, OnResume: r.OnResume}, histories, err
+	q := consume.Query{
+		Objects: s.objects(), Cluster: r.Cluster, Start: start, StopAtEnd: true, OnRetry: r.OnRetry, OnResume: r.OnResume,
+	}
+	return q, histories, err
 }

@@ -20,12 +20,8 @@ const MaxOutage = 30 * time.Second
 // Record is a bus or a file that holds the past.
 type Record struct {
 	Source consume.Source
-	// Seek reports whether the source can send stream events alone. If not, and it is not Partitioned, a state is read from the
-	// beginning of the record.
-	Seek bool
-	// Partitioned reports whether the source has several logs, each with all stream events. Each is read until it has passed the
-	// moment: it says nothing about the others.
-	Partitioned bool
+	// Cluster is the name of the only cluster that is asked for, as in consume.Query.
+	Cluster string
 
 	// Reads reports whether the source may have some of the events of objects, and whether it has all of them, as driver.Confined. nil: it
 	// has all. Only says in words what it has. Both may be known only after the first read.
@@ -44,6 +40,14 @@ type Record struct {
 	events atomic.Int64
 	before time.Duration // instead of readBefore, in tests
 }
+
+// HasSeveralLogs reports whether the record is in several logs. Each is read until it has passed a
+// moment: it says nothing about the others.
+func (r *Record) HasSeveralLogs() bool { return !r.Source.Traits().OneLog }
+
+// Seeks reports whether the source can send stream events alone. If not, and the record is one log, a
+// state is read from its beginning.
+func (r *Record) Seeks() bool { return r.Source.Traits().Seeks && !r.HasSeveralLogs() }
 
 // Events returns the number of events that have been read so far. It is safe for concurrent use.
 func (r *Record) Events() int64 { return r.events.Load() }
@@ -79,7 +83,7 @@ func (r *Record) Lacks(s *Selection) string {
 // States returns the states of moments, in the same order, for the objects of a selection. It ignores labels: the caller
 // applies Selector.
 func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.Moment) (timeline.States, *Reading, error) {
-	if r.Partitioned {
+	if r.HasSeveralLogs() {
 		return r.statesInLogs(ctx, s, moments)
 	}
 	began := time.Now()
@@ -96,7 +100,7 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 		return nil, nil, err
 	}
 	var latest time.Time
-	complete, noting := false, !r.Seek && asksHistories(s, moments)
+	complete, noting := false, !r.Seeks() && asksHistories(s, moments)
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		if complete {
 			return false, nil // only noted
@@ -145,7 +149,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	}
 	var start consume.Start
 	var w *window
-	joined := r.Partitioned && !r.Since.IsZero()
+	joined := r.HasSeveralLogs() && !r.Since.IsZero()
 	switch {
 	case joined:
 		start = consume.Since(r.Since.Add(-timeline.MaxLag))
@@ -168,12 +172,12 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 		}
 		return f(nil, gap)
 	}
-	if since == nil && r.Seek {
+	if since == nil && r.Seeks() {
 		if err := r.earlierGaps(ctx, s, start, to, takeGap); err != nil {
 			return nil, nil, err
 		}
 	}
-	complete, noting := false, !r.Seek && asksHistories(s, moments)
+	complete, noting := false, !r.Seeks() && asksHistories(s, moments)
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		if complete {
 			return false, nil // only noted
@@ -192,7 +196,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 				return true, err
 			}
 		}
-		if r.Partitioned {
+		if r.HasSeveralLogs() {
 			return e.Data == nil && !noting && areDoneIn(folds, e.Position.Log), nil
 		}
 		complete = !slices.ContainsFunc(folds, func(f *timeline.Fold) bool { return !f.Done() })
@@ -275,7 +279,10 @@ func (r *Record) read(
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var away *time.Timer
-	q.StopAtEnd, q.ByTime = true, r.Partitioned
+	if r.HasSeveralLogs() && !r.Source.Traits().Merges {
+		return nil, errors.New("the record is in several logs that the bus cannot merge by time: its past cannot be read")
+	}
+	q.Cluster, q.StopAtEnd, q.ByTime = r.Cluster, true, r.HasSeveralLogs()
 	q.OnRetry = func(err error) {
 		if away == nil {
 			away = time.AfterFunc(MaxOutage, func() {
@@ -316,7 +323,7 @@ func (r *Record) read(
 			}
 			_, err := join(consume.Position{})
 			return reading, err
-		case errors.Is(err, errEnough) && r.Partitioned:
+		case errors.Is(err, errEnough) && r.HasSeveralLogs():
 			if leaver != nil {
 				leaver.Leave(at)
 			}

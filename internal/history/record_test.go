@@ -26,11 +26,32 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
+var (
+	seeks     = consume.Traits{OneLog: true, Seeks: true}
+	oneLog    = consume.Traits{OneLog: true}
+	inSeveral = consume.Traits{Merges: true}
+)
+
+// as is a source with given traits.
+type as struct {
+	consume.Source
+	traits consume.Traits
+}
+
+func (s as) Traits() consume.Traits { return s.traits }
+
+// seeking returns a source of one log, with the given Seeks.
+func seeking(s consume.Source, seeks bool) consume.Source {
+	return as{s, consume.Traits{OneLog: true, Seeks: seeks}}
+}
+
 // away is a bus that goes away after its first record, and comes back after a while; 0: it does not.
 type away struct {
 	q    consume.Query
 	back time.Duration
 }
+
+func (s *away) Traits() consume.Traits { return oneLog }
 
 func (s *away) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	s.q = q
@@ -132,6 +153,8 @@ type partitions struct {
 	events []*consume.Event
 }
 
+func (s *partitions) Traits() consume.Traits { return inSeveral }
+
 func (s *partitions) Read(context.Context, consume.Query) (consume.Reader, error) { return s, nil }
 
 func (s *partitions) Next(context.Context) (*consume.Event, error) {
@@ -150,6 +173,10 @@ func TestEachPartitionIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	source := &partitions{}
+	r := &history.Record{Source: as{source, consume.Traits{}}}
+	if _, _, err := r.States(t.Context(), &history.Selection{}, timeline.AtVersion(145, 0)); err == nil || !strings.Contains(err.Error(), "several logs") {
+		t.Errorf("a bus that says nothing about its logs was read: %v", err)
+	}
 	for partition := range 2 {
 		for line := range strings.Lines(string(raw)) {
 			e, err := consume.Parse([]byte(line))
@@ -163,7 +190,7 @@ func TestEachPartitionIsRead(t *testing.T) {
 			source.events = append(source.events, e)
 		}
 	}
-	r := &history.Record{Source: source, Partitioned: true}
+	r.Source = source
 	states, _, err := r.States(t.Context(), &history.Selection{}, timeline.AtVersion(145, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +261,7 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 	r.progress(263, 263, 2, 110)
 	path := r.file(t)
 	for _, seek := range []bool{false, true} {
-		r := &history.Record{Source: &fromfile.File{Path: path}, Seek: seek}
+		r := &history.Record{Source: seeking(&fromfile.File{Path: path}, seek)}
 		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}, timeline.AtVersion(108, 0))
 		if err != nil {
 			t.Fatal(err)
@@ -260,7 +287,7 @@ func TestStateOfAContinuedSnapshotWithoutItsBeginning(t *testing.T) {
 	r.progress(263, 263, 2, 110)
 	path := r.file(t)
 	for _, seek := range []bool{false, true} {
-		r := &history.Record{Source: &fromfile.File{Path: path}, Seek: seek}
+		r := &history.Record{Source: seeking(&fromfile.File{Path: path}, seek)}
 		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}, timeline.AtVersion(108, 0))
 		if err != nil {
 			t.Fatal(err)
@@ -290,7 +317,7 @@ func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
 	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
 
 	for _, seek := range []bool{false, true} {
-		r := &history.Record{Source: &fromfile.File{Path: path}, Seek: seek}
+		r := &history.Record{Source: seeking(&fromfile.File{Path: path}, seek)}
 		states, _, err := r.States(t.Context(), pods, at)
 		if err != nil {
 			t.Fatal(err)
@@ -399,7 +426,7 @@ func TestResourcesOfALongRecord(t *testing.T) {
 			}
 		}
 	}
-	r := &history.Record{Seek: true, Source: &fromnats.JetStream{URL: bus.ClientURL(), Choose: func(_ context.Context, _ jetstream.Stream, q *consume.Query) []string {
+	r := &history.Record{Source: &fromnats.JetStream{URL: bus.ClientURL(), Choose: func(_ context.Context, _ jetstream.Stream, q *consume.Query) []string {
 		if q.Events == consume.StreamEvents {
 			return []string{"kubecdc.*.stream.*.*"}
 		}
@@ -437,7 +464,7 @@ func TestVersionOfTheServerBeforeTheSnapshot(t *testing.T) {
 	r.progress(1030, 1030, 3, 111)
 	says(1090, 4, 120, "v1.37.1")
 	r.progress(1150, 1150, 5, 121)
-	of := &history.Record{Source: &fromfile.File{Path: r.file(t)}, Seek: true}
+	of := &history.Record{Source: seeking(&fromfile.File{Path: r.file(t)}, true)}
 	began := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		at   timeline.Moment
@@ -455,7 +482,7 @@ func TestVersionOfTheServerBeforeTheSnapshot(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", c.at, got, err, c.want)
 		}
 	}
-	of.Seek = false
+	of.Source = seeking(of.Source, false)
 	if got, err := of.APIServerVersion(t.Context(), &history.Selection{}, timeline.AtVersion(115, 0)); err != nil || got != "" {
 		t.Errorf("a source that cannot send progress alone was read: %q, %v", got, err)
 	}

@@ -24,13 +24,13 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks}
 	state, fold := timeline.NewState(from, o), timeline.NewFold(to, o)
 	var in *logStart
-	if r.Partitioned {
+	if r.HasSeveralLogs() {
 		if in, err = r.startInLogs(ctx, s, from); err != nil {
 			return nil, nil, nil, err
 		}
 		start = in.start
 	}
-	noting := !r.Seek && asksHistories(s, []timeline.Moment{from, to})
+	noting := !r.Seeks() && asksHistories(s, []timeline.Moment{from, to})
 	var latest time.Time
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		included := from.Includes(e)
@@ -43,11 +43,11 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 				f(v)
 			}
 		}
-		if r.Partitioned {
+		if r.HasSeveralLogs() {
 			log := e.Position.Log
 			return e.Data == nil && !noting && state.DoneIn(log) && fold.DoneIn(log), nil
 		}
-		return r.Seek && fold.Done(), nil
+		return r.Seeks() && fold.Done(), nil
 	})
 	if err != nil {
 		return nil, nil, nil, err

@@ -50,7 +50,7 @@ type snapshots struct {
 func (r *Record) start(
 	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories,
 ) (consume.Start, *window, error) {
-	if !r.Seek {
+	if !r.Seeks() {
 		return consume.Beginning(), nil, nil
 	}
 	w, err := r.window(ctx, s, moments)

@@ -50,6 +50,8 @@ func subjectOf(e *consume.Event) (kind, subject string) {
 	return "scope", "scope." + e.Scope
 }
 
+func (j *jetStream) Traits() consume.Traits { return seeks }
+
 func (j *jetStream) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	if q.Events == consume.AllEvents {
 		j.final = 0
@@ -167,15 +169,14 @@ func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
 		}
 		ask := func(r *history.Record) (*timeline.State, int) {
 			clear(j.read)
-			r.Source = j
 			states, _, err := r.States(t.Context(), s, moment)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return states[0], j.read["object"]
 		}
-		whole, of := ask(&history.Record{})
-		r := &history.Record{Seek: true}
+		whole, of := ask(&history.Record{Source: seeking(j, false)})
+		r := &history.Record{Source: j}
 		r.SetReadBefore(time.Duration(rapid.IntRange(1, 300).Draw(t, "before")) * time.Minute)
 		part, n := ask(r)
 		if n < of {
@@ -269,7 +270,7 @@ func TestEarlierStreamEventsAreNotRead(t *testing.T) {
 		j := streamOf(k)
 		asked := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
 		at := timeline.At(begin.Add((days-2)*24*time.Hour + 13*time.Hour))
-		states, _, err := (&history.Record{Source: j, Seek: true}).States(t.Context(), asked, at)
+		states, _, err := (&history.Record{Source: j}).States(t.Context(), asked, at)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func (r *Record) Survey(
 		return nil, nil, err
 	}
 	var in *logStart
-	if r.Partitioned {
+	if r.HasSeveralLogs() {
 		if in, err = r.startInLogs(ctx, s, from); err != nil {
 			return nil, nil, err
 		}
@@ -35,7 +35,7 @@ func (r *Record) Survey(
 		return nil, nil, err
 	}
 	for survey.Next() {
-		if r.Seek && !survey.NeedsObjects() {
+		if r.Seeks() && !survey.NeedsObjects() {
 			q.Events = consume.StreamEvents
 		}
 		ignore := func(*consume.Event, []*timeline.Version) error { return nil }
@@ -57,12 +57,12 @@ func (r *Record) survey(
 		if err := f(e, survey.Add(e)); err != nil {
 			return true, err
 		}
-		if r.Partitioned {
+		if r.HasSeveralLogs() {
 			return e.Data == nil && survey.DoneIn(e.Position.Log), nil
 		}
 		return e.Data == nil && survey.Done(), nil
 	})
-	if err != nil || !r.Partitioned {
+	if err != nil || !r.HasSeveralLogs() {
 		return reading, err
 	}
 	for _, log := range reading.logs {

@@ -41,13 +41,13 @@ func TestSurveyAgreesWithStates(t *testing.T) {
 		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 		partitions := rapid.SampledFrom([]int{1, 3}).Draw(t, "partitions")
 		k, end := drawTopic(t, begin, partitions)
-		r := &history.Record{Source: k, Partitioned: true}
+		r := &history.Record{Source: k}
 		if partitions == 1 {
 			j := streamOf(k)
 			if j.hasMixedSnapshots() {
 				return
 			}
-			r = &history.Record{Source: j, Seek: true}
+			r = &history.Record{Source: j}
 		}
 		s := selections[rapid.SampledFrom(slices.Sorted(maps.Keys(selections))).Draw(t, "question")]
 		seconds := int(end.Sub(begin).Seconds())
@@ -86,7 +86,7 @@ func TestSurveyCostsItsSpan(t *testing.T) {
 		k, begin := calmTopic(days)
 		since := begin.Add(time.Duration(days-2)*24*time.Hour + 12*time.Hour)
 		k.read = 0
-		parts := surveyOf(t, &history.Record{Source: k, Partitioned: true}, pods, since, since.Add(time.Hour))
+		parts := surveyOf(t, &history.Record{Source: k}, pods, since, since.Add(time.Hour))
 		kafka[days] = k.read
 		if len(parts) != 1 || certainty.Worst(parts[0].Scopes) != certainty.Exact {
 			t.Errorf("a Kafka of %d days: %+v", days, parts)
@@ -98,7 +98,7 @@ func TestSurveyCostsItsSpan(t *testing.T) {
 			}
 		}
 		j := streamOf(one)
-		parts = surveyOf(t, &history.Record{Source: j, Seek: true}, pods, since, since.Add(time.Hour))
+		parts = surveyOf(t, &history.Record{Source: j}, pods, since, since.Add(time.Hour))
 		if len(parts) != 1 || certainty.Worst(parts[0].Scopes) != certainty.Exact {
 			t.Errorf("a JetStream of %d days: %+v", days, parts)
 		}

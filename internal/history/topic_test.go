@@ -102,6 +102,8 @@ func (k *topic) all() []*consume.Event {
 	}
 }
 
+func (k *topic) Traits() consume.Traits { return inSeveral }
+
 func (k *topic) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	if !q.ByTime || !q.StopAtEnd {
 		return nil, fmt.Errorf("the query is not by time, or does not stop at the end")

@@ -14,7 +14,7 @@ const versionSaidEvery = 65 * time.Minute
 // APIServerVersion returns the version of the API server at a moment, as timeline.State.APIServerVersion, from progress alone. The reading of a
 // state begins at a snapshot, and so may not have the progress that says it. It returns "" if none says it, or if the source cannot omit other events.
 func (r *Record) APIServerVersion(ctx context.Context, s *Selection, at timeline.Moment) (string, error) {
-	if !r.Seek {
+	if !r.Seeks() {
 		return "", nil
 	}
 	start := consume.Beginning() // when a resourceVersion was reached is not known

@@ -33,6 +33,8 @@ func (s *storedRecord) add(stored time.Time, e consume.Event) {
 	s.events, s.stored = append(s.events, &e), append(s.stored, stored)
 }
 
+func (s *storedRecord) Traits() consume.Traits { return seeks }
+
 func (s *storedRecord) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	return &storedReader{s: s, q: q}, nil
 }
@@ -227,7 +229,7 @@ func TestProgressAroundAMomentIsEnough(t *testing.T) {
 		}
 		ask := func(q question, spares bool) map[string]certainty.Scope {
 			s.spares, s.read = spares, 0
-			scopes, err := q(&history.Record{Source: s, Seek: true})
+			scopes, err := q(&history.Record{Source: s})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -263,7 +265,7 @@ func TestMissingProgressMakesNoAnswerMoreCertain(t *testing.T) {
 		s.spares = rapid.Bool().Draw(t, "spares")
 		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(0, minutes*60+600).Draw(t, "second")) * time.Second))
 		ask := func() []certainty.Scope {
-			r := &history.Record{Source: s, Seek: true}
+			r := &history.Record{Source: s}
 			states, reading, err := r.States(t.Context(), &history.Selection{}, moment)
 			if err != nil {
 				t.Fatal(err)
@@ -317,7 +319,7 @@ func TestEarlierProgressIsNotRead(t *testing.T) {
 	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
 	moment := timeline.At(begin.Add(20 * time.Hour))
 	for _, asked := range []*history.Selection{{}, pods} {
-		r := &history.Record{Source: s, Seek: true}
+		r := &history.Record{Source: s}
 		judge := func(what string, scopes []certainty.Scope, err error) {
 			if err != nil {
 				t.Fatal(err)

@@ -41,7 +41,7 @@ func (in *input) next(ctx context.Context) (*consume.Event, error) {
 		if err != nil {
 			continue
 		}
-		if s := in.of.o.Selection; !in.of.o.Record.Seek && (s.Cluster == "" || s.Cluster == e.Cluster) {
+		if s := in.of.o.Selection; !in.of.o.Record.Seeks() && (s.Cluster == "" || s.Cluster == e.Cluster) {
 			in.of.histories.Note(e)
 		}
 		if in.of.o.Selection.Takes(e) && (e.Data != nil || e.Stream != nil || e.Progress != nil) {

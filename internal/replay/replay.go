@@ -127,7 +127,7 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 			later[resourceOf(e)] = true
 		}
 		r.state.Add(e)
-		if !o.Record.Partitioned && r.state.Done() {
+		if !o.Record.HasSeveralLogs() && r.state.Done() {
 			break
 		}
 	}

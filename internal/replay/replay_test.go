@@ -161,6 +161,8 @@ func (l *limited) Write(p []byte) (int, error) {
 // lines is a record as a Source.
 type lines string
 
+func (l lines) Traits() consume.Traits { return consume.Traits{OneLog: true} }
+
 func (l lines) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	return fromfile.NewLines("record", strings.NewReader(string(l)), q), nil
 }

@@ -187,7 +187,7 @@ func (s *source) fill(ctx context.Context) error {
 	if err := s.add(e); err != nil {
 		return err
 	}
-	s.ended = !s.r.o.Record.Partitioned && s.r.fold.Done()
+	s.ended = !s.r.o.Record.HasSeveralLogs() && s.r.fold.Done()
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (s *source) finish() error {
 
 // progress takes the progress of an agent.
 func (s *source) progress(e *consume.Event) error {
-	if s.r.o.Record.Partitioned {
+	if s.r.o.Record.HasSeveralLogs() {
 		id := eventKey{e.ClusterKey(), e.ID}
 		if s.claims.copies[id]++; s.claims.copies[id] == s.r.o.Copies(s.in.Positions(), e) {
 			delete(s.claims.copies, id)
@@ -268,7 +268,7 @@ func (s *source) add(e *consume.Event) error {
 			s.underWay[key] = e.Stream.Snapshot
 		}
 	case consume.TypeSnapshotCompleted:
-		if !r.o.Record.Partitioned && s.underWay[key] == e.Stream.Snapshot && !s.later[resource] {
+		if !r.o.Record.HasSeveralLogs() && s.underWay[key] == e.Stream.Snapshot && !s.later[resource] {
 			break // the target sweeps by itself
 		}
 		for _, v := range versions {
@@ -291,7 +291,7 @@ func (s *source) send(e *consume.Event) error {
 		return nil
 	}
 	rec := &driver.Record{Log: e.Position.Log, Position: e.Position.Next - 1, Event: e, Copies: 1}
-	if e.Data == nil && s.r.o.Record.Partitioned {
+	if e.Data == nil && s.r.o.Record.HasSeveralLogs() {
 		rec.Copies = s.r.o.Copies(s.in.Positions(), e)
 	}
 	if s.r.o.Cluster != "" {

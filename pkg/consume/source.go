@@ -9,8 +9,24 @@ import (
 //
 // Read opens a Reader. ctx limits the time that opening takes, not the reading. A Source starts nothing before Read. It may be read several
 // times, also at the same time.
+//
+// Traits says what Read can do. It does not change.
 type Source interface {
 	Read(ctx context.Context, q Query) (Reader, error)
+	Traits() Traits
+}
+
+// Traits says what a Source can do. The zero value promises nothing: who reads such a Source reads all
+// of it, and expects several logs.
+type Traits struct {
+	// Seeks: Read leaves out the events of other objects and kinds than a Query asks for.
+	Seeks bool
+	// OneLog: all events are in one log. Otherwise they are in several, each with a copy of every
+	// event about the stream, and of progress.
+	OneLog bool
+	// Merges: Read returns the events of several logs in the order of their times, if Query.ByTime
+	// asks for that.
+	Merges bool
 }
 
 // Reader returns the events that a Query asks for: each log in its order, across lost connections and restarts of servers.
@@ -56,6 +72,10 @@ type Query struct {
 	Start     Start
 	StopAtEnd bool // Next returns io.EOF after the last record that existed when Read was called
 
+	// Cluster is the name of the only cluster whose objects are asked for; "": any. A Kafka then reads
+	// one partition for a named object.
+	Cluster string
+
 	// LastOfEach asks for the last record of each subject alone. A JetStream with Subjects leaves out the others, unless it is interrupted. Other
 	// sources return all records. Start must be Beginning.
 	LastOfEach bool
@@ -70,7 +90,7 @@ type Query struct {
 
 	// ByTime asks for the events of all logs in the order of their times, as far as each log is in
 	// that order. It needs StopAtEnd. A Kafka then returns an event when each partition has a record
-	// in hand or has ended. Other sources have one log.
+	// in hand or has ended. Other sources have one log. See Traits.Merges.
 	ByTime bool
 
 	// OnRetry is called when reading is interrupted, and again when an attempt to continue fails; OnResume when it continues.

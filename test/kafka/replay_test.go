@@ -452,6 +452,8 @@ func (l *receivedLines) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	l.text = append(append(l.text, body...), '\n')
 }
 
+func (l *receivedLines) Traits() consume.Traits { return consume.Traits{OneLog: true} }
+
 func (l *receivedLines) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,6 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/replay"
+	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
@@ -60,8 +61,12 @@ func BenchmarkReplay(b *testing.B) {
 		}
 		return time.Since(began)
 	}
-	source := &fromnats.JetStream{URL: startNATS(b)}
-	memory, stream := &history.Record{Source: record}, &history.Record{Source: source, Seek: true}
+	choose, err := subjectfilter.Choose("", func(error) {})
+	if err != nil {
+		b.Fatal(err)
+	}
+	source := &fromnats.JetStream{URL: startNATS(b), Choose: choose}
+	memory, stream := &history.Record{Source: record}, &history.Record{Source: source}
 	run(b, memory, jetStream(b, source.URL))
 	for _, target := range []struct {
 		name string
@@ -193,6 +198,9 @@ func benchRecord(b *testing.B, events int) (record linesOf, from, to time.Time) 
 
 // linesOf is a record in memory, as a Source.
 type linesOf string
+
+// Traits implements consume.Source.
+func (l linesOf) Traits() consume.Traits { return consume.Traits{OneLog: true} }
 
 // Read implements consume.Source.
 func (l linesOf) Read(_ context.Context, q consume.Query) (consume.Reader, error) {

@@ -156,7 +156,7 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 		d.write(t, c, topic)
 		source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
 		at := timeline.At(d.begin.Add(time.Duration(n-1)*24*time.Hour + 15*time.Hour + 20*time.Second)) // three hours after a snapshot
-		r := &history.Record{Source: source, Partitioned: true}
+		r := &history.Record{Source: source}
 		states, _, err := r.States(t.Context(), maps, at)
 		if err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 			t.Errorf("%d days: the state is %v, and %v from all records", n, got, want)
 		}
 		cost[n] = r.Events()
-		now := &history.Record{Source: source, Partitioned: true}
+		now := &history.Record{Source: source}
 		if _, _, err := now.States(t.Context(), maps, timeline.Now(time.Now())); err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestStateOfATopicWithAppendTimes(t *testing.T) {
 	source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
 	for _, hours := range []int{15, 40} {
 		at := timeline.At(d.begin.Add(time.Duration(hours)*time.Hour + 20*time.Second))
-		r := &history.Record{Source: source, Partitioned: true}
+		r := &history.Record{Source: source}
 		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "configmaps"}}, ClusterUID: "c"}, at)
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +221,7 @@ func TestHistoryIsInTheOrderOfTime(t *testing.T) {
 	topic := newTopic(t, c, "order", partitions)
 	d := makeDays(1, partitions)
 	d.write(t, c, topic)
-	r := &history.Record{Source: &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}, Partitioned: true}
+	r := &history.Record{Source: &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}}
 	r.Since = d.begin.Add(12 * time.Hour)
 	since := timeline.At(r.Since)
 	var last time.Time

@@ -38,19 +38,6 @@ type Confined interface {
 	Only() string
 }
 
-// Seeking is a Source that sends only what a query asks for, if Seeks is true.
-type Seeking interface {
-	consume.Source
-	Seeks() bool
-}
-
-// Keyed is a Source of several logs, in which the keys of records begin with the name of their
-// cluster. KeyedBy sets it, unless it is ""; it must be called before Read.
-type Keyed interface {
-	consume.Source
-	KeyedBy(cluster string)
-}
-
 // Partitioned is the Config of a bus with several logs. CopiesOf returns how many of the logs have a copy of an event about the stream.
 type Partitioned interface {
 	CopiesOf(logs []consume.Position, e *consume.Event) int

@@ -309,14 +309,12 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	if topic := c.Topic; !strings.Contains(topic, "{") {
 		match, dead = func(name string) bool { return name == topic }, func(string) bool { return false }
 	}
-	s := &topicSource{
+	return &topicSource{
 		Kafka: fromkafka.Kafka{
 			Brokers: c.Brokers, Dialer: dialer, Cluster: r.Cluster, Match: func(topic string) bool { return match(topic) && !dead(topic) },
 		},
 		template: cmp.Or(c.Topic, DefaultTopic),
-	}
-	s.OnOpen = s.note
-	return s, func(err error) error { return err }, nil
+	}, func(err error) error { return err }, nil
 }
 
 // topicsOf returns a function that reports whether a template may have produced a topic. An empty cluster matches any name.

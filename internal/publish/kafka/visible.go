@@ -45,31 +45,35 @@ func (s *topicSource) varies() bool {
 // each has the events about its scopes, and progress. Others may be quiet, and get progress once an hour.
 // If none of these topics exists, all are read: they show what was observed.
 func (s *topicSource) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
-	if !s.varies() || !q.StopAtEnd || len(q.Objects) == 0 {
-		return s.Kafka.Read(ctx, q)
+	cluster := cmp.Or(q.Cluster, s.Cluster)
+	all := s.Kafka
+	all.OnOpen = func(ctx context.Context, topics []string, errorOf func(context.Context, string) error) {
+		s.note(ctx, cluster, topics, errorOf)
 	}
-	some := s.Kafka
+	if !s.varies() || !q.StopAtEnd || len(q.Objects) == 0 {
+		return all.Read(ctx, q)
+	}
+	some := all
 	some.Match = func(topic string) bool {
 		isOfQuery := slices.ContainsFunc(q.Objects, func(o consume.Objects) bool {
-			return topicsMeet(s.topicsOf(&o, cmp.Or(s.Cluster, "{}")), topic)
+			return topicsMeet(s.topicsOf(&o, cmp.Or(cluster, "{}")), topic)
 		})
 		return isOfQuery && s.Match(topic)
 	}
 	r, err := some.Read(ctx, q)
 	if errors.Is(err, consume.ErrNoStream) {
-		return s.Kafka.Read(ctx, q)
+		return all.Read(ctx, q)
 	}
 	return r, err
 }
 
-// note asks for a topic that does not exist, as fromkafka.Kafka.OnOpen does.
-func (s *topicSource) note(ctx context.Context, topics []string, errorOf func(context.Context, string) error) {
+// note asks for a topic of a cluster that does not exist, as fromkafka.Kafka.OnOpen does.
+func (s *topicSource) note(ctx context.Context, cluster string, topics []string, errorOf func(context.Context, string) error) {
 	s.hidden.Store(nil)
 	if !s.varies() {
 		return
 	}
-	cluster := cmp.Or(s.Cluster, s.clusterIn(topics))
-	absent := strings.NewReplacer("{cluster}", cluster, "{group}", nobody, "{resource}", nobody, "{namespace}", nobody).Replace(s.template)
+	absent := strings.NewReplacer("{cluster}", cmp.Or(cluster, s.clusterIn(topics)), "{group}", nobody, "{resource}", nobody, "{namespace}", nobody).Replace(s.template)
 	if err := errorOf(ctx, absent); err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
 		s.hidden.Store(&visible{slices.Sorted(slices.Values(topics))})
 	}
@@ -140,6 +144,3 @@ func (s *topicSource) Only() string {
 	}
 	return "the reader sees only the topics " + strings.Join(v.topics, ", ")
 }
-
-// KeyedBy implements driver.Keyed.
-func (s *topicSource) KeyedBy(cluster string) { s.Cluster = cmp.Or(cluster, s.Cluster) }

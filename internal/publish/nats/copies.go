@@ -153,9 +153,6 @@ type stream struct {
 	copies *copies
 }
 
-// Seeks implements driver.Seeking.
-func (s *stream) Seeks() bool { return true }
-
 // Reads implements driver.Confined. Before the first Read it is not known what the stream copies.
 func (s *stream) Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool) {
 	return s.copies.reads(objects, events, cluster)

@@ -129,6 +129,9 @@ func (s *confined) Only() string {
 	return s.only
 }
 
+// Traits implements consume.Source: the subjects of its consumers are fixed.
+func (s *confined) Traits() consume.Traits { return consume.Traits{OneLog: true} }
+
 // Read implements consume.Source.
 func (s *confined) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
 	if some, _ := s.Reads(q.Objects, q.Events, ""); !some {

@@ -21,6 +21,9 @@ const maxLine = 64 << 20
 // same, and Next always returns io.EOF at the end. Since compares the times of the events.
 type File struct{ Path string }
 
+// Traits implements consume.Source. A file is read from its beginning.
+func (s *File) Traits() consume.Traits { return consume.Traits{OneLog: true} }
+
 // Read opens the file.
 func (s *File) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	f, err := os.Open(s.Path)

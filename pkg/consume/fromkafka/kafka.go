@@ -141,6 +141,10 @@ type kafkaBatch struct {
 	begin  map[partitionID]*kafkaPartition // the partitions that the group assigns from now on; nil: as before
 }
 
+// Traits implements consume.Source. The partitions of a group are those of one member: it may miss
+// some, and reads what it has.
+func (s *Kafka) Traits() consume.Traits { return consume.Traits{Merges: s.Group == ""} }
+
 // Read looks up topics, their beginnings and ends. With a group, it starts to join the group.
 func (s *Kafka) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
 	if len(s.Brokers) == 0 {

@@ -1,6 +1,7 @@
 package fromkafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,7 +156,8 @@ func (r *kafkaReader) timeAtOnce(ctx context.Context, l consume.Log, offset int6
 
 // chosen returns the partitions, of n, that have the records of a query's objects; nil: all.
 func (s *Kafka) chosen(q *consume.Query, n int) []int {
-	if s.Cluster == "" || s.Group != "" {
+	cluster := cmp.Or(q.Cluster, s.Cluster)
+	if cluster == "" || s.Group != "" {
 		return nil
 	}
 	partitions := make([]int, n)
@@ -164,7 +166,7 @@ func (s *Kafka) chosen(q *consume.Query, n int) []int {
 	}
 	var out []int
 	for i := range q.Objects {
-		key, ok := keyOf(s.Cluster, &q.Objects[i])
+		key, ok := keyOf(cluster, &q.Objects[i])
 		if !ok {
 			return nil
 		}

@@ -126,6 +126,11 @@ const (
 	creators = 8
 )
 
+// Traits implements consume.Source. A stream of which no subjects are known is read whole.
+func (s *JetStream) Traits() consume.Traits {
+	return consume.Traits{OneLog: true, Seeks: s.Choose != nil}
+}
+
 // Read connects, unless a connection is given, and finds the stream.
 func (s *JetStream) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
 	r, err := s.read(ctx, q)
