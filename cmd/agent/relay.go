@@ -19,16 +19,17 @@ import (
 )
 
 type relayFlags struct {
-	config, cluster                      string
-	bus, stream, to, name, start, refuse string
-	dataDir                              string
-	namespaces, ops                      []string
+	config, cluster              string
+	bus, to, name, start, refuse string
+	dataDir                      string
+	namespaces, ops              []string
+	access                       driver.Access
 	agent.Overrides
 }
 
 // given reports whether flags describe a relay.
 func (f *relayFlags) given() bool {
-	return f.bus != "" || f.dataDir != "" || f.stream != "" || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || len(f.namespaces) > 0 || len(f.ops) > 0
+	return f.bus != "" || f.dataDir != "" || len(f.access.Flags) > 0 || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || len(f.namespaces) > 0 || len(f.ops) > 0
 }
 
 func newRelayCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -89,7 +90,7 @@ func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "only records of this `cluster`, and {cluster} in topics and subjects (default: that of the file)")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: "+drivers.URLs(drivers.Readable()))
 	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "in place of --bus: `directory` of the kubecdc that runs here")
-	cmd.Flags().StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default KUBECDC)")
+	addLogs(cmd, &f.access, "")
 }
 
 // load returns the configuration with only the selected relays.
@@ -158,7 +159,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	if !ok || !readable {
 		return nil, usageError{fmt.Errorf("--bus: must be %s: a relay reads what a bus keeps", drivers.URLs(drivers.Readable()))}
 	}
-	if err := bus.SetAccess(&driver.Access{Stream: f.stream}); err != nil {
+	if err := bus.SetAccess(&f.access); err != nil {
 		return nil, usageError{err}
 	}
 	cfg.UseBus(b)

@@ -20,13 +20,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/replaytarget"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
-	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 type replayFlags struct {
@@ -86,9 +86,9 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	fl := cmd.Flags()
 	fl.StringVar(&f.from, "from", "", "the first `moment`: its state is sent as a snapshot, and the events after it")
 	fl.StringVar(&f.to, "to", "now", "the last `moment`")
-	fl.StringVar(&f.target.URL, "target", "", "`target`: "+replaytarget.Forms)
+	fl.StringVar(&f.target.URL, "target", "", "`target`: "+replaytarget.Forms())
 	fl.StringVar(&f.target.Config, "target-config", "", "configuration `file` whose bus has the settings and credentials of the target")
-	fl.StringVar(&f.target.Stream, "target-stream", "", "`name` of the JetStream stream of the target (default: that of --target-config, else "+fromnats.DefaultStream+")")
+	addLogs(cmd, &f.target.Access, "target-")
 	fl.StringVar(&f.speed, "speed", "max", "`speed` of the record's time: 1, 10, 0.5, or max")
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster in the events that are sent (default: as it is)")
 	fl.StringVar(&f.ask.cluster, "source-cluster", "", "`name` of the cluster to send, if the record has several")
@@ -223,7 +223,7 @@ func (f *replayFlags) options(stderr io.Writer) (*replay.Options, error) {
 	case f.from == "":
 		return nil, usageError{errors.New("--from is missing: name the moment at which to begin, such as --from 1h")}
 	case f.target.URL == "" && f.target.Config == "":
-		return nil, usageError{errors.New("--target is missing: want " + replaytarget.Forms)}
+		return nil, usageError{errors.New("--target is missing: want " + replaytarget.Forms())}
 	case f.target.URL == "stdout:" && f.position != "":
 		return nil, usageError{errors.New("--position: standard output cannot be continued; name a file: --target file:PATH")}
 	}
@@ -294,11 +294,17 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 	if f.position == "" {
 		return nil, nil
 	}
-	p, err := replay.OpenPosition(ctx, f.position, map[string]string{
+	given := map[string]string{
 		"resources": strings.Join(args, " "), "--namespace": strings.Join(f.namespaces, ","), "--op": strings.Join(f.ops, ","),
 		"--from": f.from, "--to": f.to, "--source-cluster": f.ask.cluster, "--source-cluster-uid": f.ask.clusterUID, "--cluster": f.cluster, "--config": f.ask.bus.Config,
-		"--stream": f.ask.bus.access.Stream, "--target-config": f.target.Config, "--target-stream": f.target.Stream,
-	}, map[string]string{"--bus": f.ask.bus.Bus, "--target": f.target.URL}, o.From.String(), o.To.String())
+		"--target-config": f.target.Config,
+	}
+	for _, of := range drivers.Flags() {
+		if of.Log {
+			given["--"+of.Name], given["--target-"+of.Name] = f.ask.bus.access.Flags[of.Name], f.target.Access.Flags[of.Name]
+		}
+	}
+	p, err := replay.OpenPosition(ctx, f.position, given, map[string]string{"--bus": f.ask.bus.Bus, "--target": f.target.URL}, o.From.String(), o.To.String())
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--position %w", err)}
 	}

@@ -462,7 +462,7 @@ func BenchmarkTailJetStream(b *testing.B) {
 			b.Setenv("COLUMNS", "160")
 			b.SetBytes(int64(len(line)))
 			f := view.f
-			f.Bus, f.access.Stream, f.noFollow = s.ClientURL(), fill(b, b.N), true
+			f.Bus, f.access.Flags, f.noFollow = s.ClientURL(), map[string]string{"stream": fill(b, b.N)}, true
 			t := newTailer(&f, io.Discard, io.Discard, b)
 			b.ResetTimer()
 			src, blocks, err := f.open(b.Context(), &console.Filter{}, nil, io.Discard)

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
-	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
 // addBus adds the flags for the location of the bus and for the credentials of the reader.
@@ -21,17 +21,57 @@ func (f *tailFlags) addBus(cmd *cobra.Command) {
 	addOverrides(cmd, &f.Overrides)
 	addTimeZone(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.Bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, kafka://host:port/topic,"+f.otherForms()+"\n"+
+	fl.StringVar(&f.Bus, "bus", "", "`URL` of the bus: "+drivers.URLs(drivers.Readable())+","+f.otherForms()+"\n"+
 		"(default: the bus of a kubecdc that runs here, else "+agent.DefaultBus+")")
 	fl.StringVar(&f.DataDir, "data-dir", "", "`directory` of the kubecdc that runs here, if it was started with one")
-	fl.StringVar(&f.Config, "config", "", "read the bus of this configuration `file`: bus.nats or bus.kafka, with credentials and certificates")
-	fl.StringVar(&f.access.Creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
+	fl.StringVar(&f.Config, "config", "", "read the bus of this configuration `file`, with credentials and certificates")
 	fl.StringVar(&f.access.CAFile, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; requires TLS")
-	fl.StringVar(&f.access.Stream, "stream", "", "`name` of the JetStream stream (default: that of --config, else "+fromnats.DefaultStream+")")
-	fl.StringVar(&f.access.InboxPrefix, "inbox-prefix", "", "`prefix` of the subjects on which the server answers, for a user with a private inbox\n"+
-		"(default: that of --config, else _INBOX)")
-	fl.StringVar(&f.access.Domain, "domain", "", "`name` of the JetStream domain that has the stream (default: that of --config, else that of the server)")
+	for _, of := range drivers.Flags() {
+		addAccess(cmd, &f.access, "", of)
+	}
 }
+
+// accessFlag is a flag of a driver, which is set in an Access.
+type accessFlag struct {
+	access *driver.Access
+	name   string
+}
+
+// addAccess adds a flag of a driver under its name with a prefix.
+func addAccess(cmd *cobra.Command, a *driver.Access, prefix string, of driver.Flag) {
+	cmd.Flags().Var(accessFlag{a, of.Name}, prefix+of.Name, of.Help)
+}
+
+// addLogs adds the flags of drivers that name a log.
+func addLogs(cmd *cobra.Command, a *driver.Access, prefix string) {
+	for _, of := range drivers.Flags() {
+		if of.Log {
+			addAccess(cmd, a, prefix, of)
+		}
+	}
+}
+
+func (f accessFlag) String() string {
+	if f.access == nil {
+		return "" // the zero value, which pflag compares with
+	}
+	return f.access.Flags[f.name]
+}
+
+// Set implements pflag.Value.
+func (f accessFlag) Set(value string) error {
+	if f.access.Flags == nil {
+		f.access.Flags = map[string]string{}
+	}
+	f.access.Flags[f.name] = value
+	if value == "" {
+		delete(f.access.Flags, f.name)
+	}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (f accessFlag) Type() string { return "string" }
 
 // otherForms returns the values of --bus that are no URLs of buses, for people.
 func (f *tailFlags) otherForms() string {
@@ -62,7 +102,7 @@ func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(err
 	return source, func(err error) error {
 		explained := refused(err)
 		if f.Embedded() && explained == err { //nolint:errorlint // it was not wrapped
-			return fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or give its URL (--bus nats://host:port)", err)
+			return fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or give its URL (--bus)", err)
 		}
 		return explained
 	}, nil

@@ -41,12 +41,12 @@ func (o *Options) OpenRecord(access *driver.Access, stderr io.Writer) (_ consume
 	case !ok && o.Bus != "":
 		return nil, nil, ErrNotABus
 	case !ok:
-		return nil, nil, ConfigError{errors.New("the configured bus keeps no records: give a NATS or Kafka with --bus")}
+		return nil, nil, ConfigError{errors.New("the configured bus keeps no records: give one that does with --bus")}
 	}
 	if err := bus.SetAccess(access); err != nil {
 		return nil, nil, ConfigError{err}
 	}
-	r := &driver.Reading{ConfigFile: o.Config, Creds: access.Creds, Cluster: cfg.Cluster, DeadLetter: cfg.DeadLetter.Of(d)}
+	r := &driver.Reading{ConfigFile: o.Config, Cluster: cfg.Cluster, DeadLetter: cfg.DeadLetter.Of(d)}
 	if o.Config != "" {
 		r.Key = "bus." + d.Name
 	}

@@ -32,7 +32,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 		q.Record.Since = s.Since.Time()
 	}
 	if q.Record.HasSeveralLogs() && q.Record.Since.IsZero() {
-		fmt.Fprintln(q.Stderr, "Kafka has no index of objects, so all its records are read; --since with a time reads less.")
+		fmt.Fprintln(q.Stderr, "This record has no index of objects, so all of it is read; --since with a time reads less.")
 	}
 	h := &historian{
 		q: q, Span: s, last: map[objectKey]json.RawMessage{}, named: map[string]bool{}, clusters: Clusters{}, paths: newSought(&s.Filters),

@@ -17,18 +17,19 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // Forms are the forms of a URL, for people.
-const Forms = "nats://host:port, tls://host:port, kafka://host:port/topic, http(s)://host/path, file:PATH or stdout:"
+func Forms() string { return drivers.URLs(drivers.Buses()) + ", or file:PATH" }
 
 // Target names a target.
 type Target struct {
 	URL    string
 	Config string // file whose bus has the settings and credentials of the target; "" without one
-	Stream string // of JetStream; "" for that of Config, else the default
+	Access driver.Access
 }
 
 // Opened is an open target.
@@ -117,15 +118,15 @@ func (t *Target) load() (*config.Config, error) {
 	if t.URL != "" {
 		b, err := agent.BusFromURL(t.URL, cfg.Bus)
 		if err != nil {
-			return nil, agent.ConfigError{Err: errors.New("--target: want " + Forms)} // not repeated: it may be a secret
+			return nil, agent.ConfigError{Err: errors.New("--target: want " + Forms())} // not repeated: it may be a secret
 		}
 		cfg.UseBus(b)
 	}
-	if t.Stream != "" {
+	if flag := t.Access.Given(); flag != "" {
 		_, settings := cfg.Bus.Chosen()
 		bus, ok := settings.(driver.Readable)
-		if !ok || bus.SetAccess(&driver.Access{Stream: t.Stream}) != nil {
-			return nil, agent.ConfigError{Err: errors.New("--target-stream is only for JetStream: remove it, or name a NATS server with --target")}
+		if !ok || bus.SetAccess(&t.Access) != nil {
+			return nil, agent.ConfigError{Err: fmt.Errorf("--target-%s does not apply to the target: remove it, or name another --target", flag)}
 		}
 	}
 	if cfg.Bus.Stdout() {

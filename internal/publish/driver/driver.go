@@ -22,6 +22,8 @@ type Driver struct {
 	Schemes []string // of its URLs on the command line
 	URL     string   // the form of such a URL, for help texts and errors: "nats://host:port"
 
+	Flags []Flag // of the commands that read the bus
+
 	Default func() Config        // the settings of a file that has only the name of the bus
 	Keys    map[string]check.Key // by path below its key: "stream.replicas"
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -11,7 +13,7 @@ import (
 
 // Readable is the Config of a bus that keeps records.
 //
-// SetAccess overrides settings with command-line flags. Its error names a flag that does not apply to the bus.
+// SetAccess overrides settings with command-line flags. Its error names a flag that does not apply to the bus, or a wrong value.
 //
 // Source returns the bus as a source of package consume. explain adds advice to an error of its Read.
 //
@@ -43,23 +45,34 @@ type Partitioned interface {
 	CopiesOf(logs []consume.Position, e *consume.Event) int
 }
 
-// Access has the flags for reading a bus, all optional.
+// Access is what a command line says about reading a bus. All of it is optional.
 type Access struct {
-	Creds       string // file with a user's credentials
-	CAFile      string // file with certificates of authorities
-	Stream      string
-	InboxPrefix string
-	Domain      string
+	CAFile string            // file with certificates of authorities
+	Flags  map[string]string // values of flags of the drivers that are given, by name
 	// Token returns the token for the next connection, "" for none, unless other credentials are
 	// given; nil: none is needed.
 	Token func() string
+}
+
+// Flag is a flag of the commands that read a bus.
+type Flag struct {
+	Name string // "stream"
+	Help string // with the name of its value in backquotes
+	Log  bool   // its value is the name of a log
+}
+
+// Given returns the name of a flag that is given; "": none is.
+func (a *Access) Given() string {
+	if len(a.Flags) == 0 {
+		return ""
+	}
+	return slices.Min(slices.Collect(maps.Keys(a.Flags)))
 }
 
 // Reading is the input of a reader beside the settings.
 type Reading struct {
 	Key        string // of the settings, for errors; "": not from a file
 	ConfigFile string // "": there is none
-	Creds      string // Access.Creds
 	Cluster    string // "": any
 	DeadLetter string // as in Env; "": the default
 }

@@ -35,6 +35,14 @@ func Readable() []*driver.Driver {
 	})
 }
 
+// Flags returns the flags of the commands that read a bus.
+func Flags() (all []driver.Flag) {
+	for _, d := range Readable() {
+		all = append(all, d.Flags...)
+	}
+	return all
+}
+
 // Named returns the driver with that name, or nil.
 func Named(all []*driver.Driver, name string) *driver.Driver {
 	if i := slices.IndexFunc(all, func(d *driver.Driver) bool { return d.Name == name }); i >= 0 {

@@ -278,10 +278,8 @@ func cursorStatus(topic string, p kafka.PartitionOffsets, next int64) driver.Cur
 
 // SetAccess implements driver.Readable.
 func (c *Config) SetAccess(a *driver.Access) error {
-	for flag, value := range map[string]string{"--stream": a.Stream, "--creds": a.Creds, "--domain": a.Domain, "--inbox-prefix": a.InboxPrefix} {
-		if value != "" {
-			return fmt.Errorf("%s is for NATS: give the topic as in kafka://host:port/topic, and credentials in the file (--config)", flag)
-		}
+	if flag := a.Given(); flag != "" {
+		return fmt.Errorf("--%s is not for Kafka: give the topic as in kafka://host:port/topic, and credentials in the file (--config)", flag)
 	}
 	for _, broker := range c.Brokers {
 		if _, _, err := net.SplitHostPort(broker); err != nil {

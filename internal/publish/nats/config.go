@@ -36,6 +36,9 @@ type Config struct {
 	// Token returns the token for the next connection; "": none. It is called before the server is
 	// dialled, and the token is sent on that connection only. nil: Auth applies.
 	Token func() string `yaml:"-"`
+
+	// CredsFlag is the file that a command line names; "": the credentials are those of the settings.
+	CredsFlag string `yaml:"-"`
 	// DeadLetterOptional permits an existing stream that does not accept DeadLetter. Otherwise the bus refuses such a stream.
 	DeadLetterOptional bool `yaml:"-"`
 	// AckTimeout is the time that the first attempt waits for its acknowledgement; later attempts wait longer. 0: 5 s.
@@ -83,6 +86,7 @@ const DefaultDeadSubject = "kubecdc.{cluster}.dead"
 func Driver() *driver.Driver {
 	return &driver.Driver{
 		Name: "nats", Schemes: serverSchemes(), URL: "nats://host:port",
+		Flags:   accessFlags(),
 		Default: driver.Defaults[Config],
 		Keys:    keys(),
 		DeadLetter: &driver.DeadLetter{
@@ -91,6 +95,24 @@ func Driver() *driver.Driver {
 			Validate: validateDeadSubject,
 		},
 		ObjectStore: true, LastEvents: true, LastProgress: true,
+	}
+}
+
+// The flags of the commands that read the bus.
+const (
+	flagCreds  = "creds"
+	flagStream = "stream"
+	flagInbox  = "inbox-prefix"
+	flagDomain = "domain"
+)
+
+func accessFlags() []driver.Flag {
+	return []driver.Flag{
+		{Name: flagCreds, Help: "`file` with a NATS user's credentials, as nsc writes them"},
+		{Name: flagStream, Help: "`name` of the JetStream stream (default: that of the file, else " + DefaultStream + ")", Log: true},
+		{Name: flagInbox, Help: "`prefix` of the subjects on which the NATS server answers, for a user with a private inbox\n" +
+			"(default: that of --config, else " + defaultInbox + ")"},
+		{Name: flagDomain, Help: "`name` of the JetStream domain that has the stream (default: that of --config, else that of the server)"},
 	}
 }
 

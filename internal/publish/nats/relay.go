@@ -354,15 +354,15 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 
 // SetAccess implements driver.Readable.
 func (c *Config) SetAccess(a *driver.Access) error {
-	if a.InboxPrefix != "" {
-		if nats.CustomInboxPrefix(a.InboxPrefix)(new(nats.Options)) != nil {
-			return fmt.Errorf("--inbox-prefix %q: want a subject such as _INBOX_reader, without * and >, and without a dot at the end", a.InboxPrefix)
+	if inbox := a.Flags[flagInbox]; inbox != "" {
+		if nats.CustomInboxPrefix(inbox)(new(nats.Options)) != nil {
+			return fmt.Errorf("--%s %q: want a subject such as _INBOX_reader, without * and >, and without a dot at the end", flagInbox, inbox)
 		}
-		c.InboxPrefix = a.InboxPrefix
+		c.InboxPrefix = inbox
 	}
-	c.Stream.Name, c.Domain = cmp.Or(a.Stream, c.Stream.Name), cmp.Or(a.Domain, c.Domain)
-	if a.Creds != "" {
-		c.Auth, c.Token = Auth{CredsFile: a.Creds}, nil
+	c.Stream.Name, c.Domain = cmp.Or(a.Flags[flagStream], c.Stream.Name), cmp.Or(a.Flags[flagDomain], c.Domain)
+	if c.CredsFlag = a.Flags[flagCreds]; c.CredsFlag != "" {
+		c.Auth, c.Token = Auth{CredsFile: c.CredsFlag}, nil
 	}
 	if a.Token != nil && c.Auth == (Auth{}) {
 		c.Token = a.Token
@@ -374,7 +374,7 @@ func (c *Config) SetAccess(a *driver.Access) error {
 // Source implements driver.Readable.
 func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
 	key := r.Key
-	if r.Creds != "" {
+	if c.CredsFlag != "" {
 		key = ""
 	}
 	options, err := c.ConnectOptions(key)
@@ -393,8 +393,8 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	advice := "Set credentials: --creds FILE, or --config FILE with bus.nats.auth in it. " +
 		"The bus of a 'kubecdc run' without a configuration is for the user who runs it: give the same --data-dir"
 	switch {
-	case r.Creds != "":
-		advice = "The server rejects the credentials in " + r.Creds + " (--creds): use those of a user who may read the stream"
+	case c.CredsFlag != "":
+		advice = "The server rejects the credentials in " + c.CredsFlag + " (--creds): use those of a user who may read the stream"
 	case c.Auth != (Auth{}):
 		advice = "The server rejects the credentials that bus.nats.auth in " + r.ConfigFile + " names: correct them, or use others with --creds"
 	}
