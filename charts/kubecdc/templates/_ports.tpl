@@ -1,19 +1,11 @@
-{{/* All URLs and addresses that a configuration names: {nats: […], …}. */}}
+{{/* All URLs and addresses that a configuration names. */}}
 {{- define "kubecdc.addresses" -}}
 {{- $c := include "kubecdc.config" (dict "root" . "component" "agent") | fromYaml -}}
 {{- $found := list -}}
 {{- $targets := list $c.bus -}}
 {{- range $c.relays -}}{{- $targets = append $targets (.to | default dict) -}}{{- end -}}
 {{- range $bus := $targets -}}
-{{- if hasKey $bus "nats" -}}
-{{- range splitList "," (($bus.nats | default dict).url | default "nats://127.0.0.1:4222") -}}{{- $found = append $found (trim .) -}}{{- end -}}
-{{- end -}}
-{{- with $bus.kafka -}}
-{{- range .brokers -}}{{- $found = append $found (printf "kafka://%s" .) -}}{{- end -}}
-{{- with ((.sasl).oauth).tokenURL -}}{{- $found = append $found . -}}{{- end -}}
-{{- end -}}
-{{- with $bus.http -}}{{- $found = append $found .url -}}{{- end -}}
-{{- if $bus.slack -}}{{- $found = append $found "https://slack.com" -}}{{- end -}}
+{{- range include "kubecdc.ofBus" (dict "key" "addresses" "bus" $bus "at" "bus") | default "[]" | fromJsonArray -}}{{- $found = append $found . -}}{{- end -}}
 {{- end -}}
 {{- with (($c.claimCheck).http).url -}}{{- $found = append $found . -}}{{- end -}}
 {{- with ($c.deadLetter).url -}}{{- $found = append $found . -}}{{- end -}}
@@ -32,7 +24,7 @@ a variable.
 {{/* Their ports, as text; that of the scheme where none is written, and ${NAME} where a variable has it. */}}
 {{- define "kubecdc.ports" -}}
 {{- $ports := list -}}
-{{- $known := dict "nats" "4222" "tls" "4222" "ws" "80" "wss" "443" "kafka" "9092" "http" "80" "https" "443" -}}
+{{- $known := include "kubecdc.schemes" . | fromYaml -}}
 {{- range include "kubecdc.addresses" . | fromJsonArray -}}
 {{- $scheme := regexFind "^[a-z]+" . -}}
 {{- $host := regexReplaceAll "^[a-z]+://([^/?#]*).*$" . "${1}" -}}

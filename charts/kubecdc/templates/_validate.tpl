@@ -8,27 +8,24 @@
 {{- fail "config.relay: renamed to config.relays" -}}
 {{- end -}}
 {{- if not $bus -}}
-{{- fail "\n\nbus: is missing. Set one of\n  --set bus.nats.url=nats://nats.messaging:4222\n  --set bus.kafka.brokers={kafka-0.kafka:9092}\n  --set bus.http.url=https://events.example.com/kubecdc\nor install a NATS server too, for a first try:\n  --set nats.enabled=true\n" -}}
+{{- fail (printf "\n\nbus: is missing. Set one of\n%s\nor install a NATS server too, for a first try:\n  --set nats.enabled=true\n" (include "kubecdc.busExamples" .)) -}}
 {{- end -}}
 {{- if gt (len $bus) 1 -}}
 {{- fail (printf "bus: must be exactly one, got %s (bus overrides config.bus%s)" (keys $bus | sortAlpha | join ", ") ($v.nats.enabled | ternary ", and nats.enabled sets bus.nats" "")) -}}
 {{- end -}}
-{{- if and (hasKey $bus "kafka") (not ($bus.kafka).brokers) -}}
-{{- fail "bus.kafka.brokers: is missing; for example --set 'bus.kafka.brokers={kafka-0.kafka:9092}'" -}}
-{{- end -}}
-{{- if and (hasKey $bus "http") (not ($bus.http).url) -}}
-{{- fail "bus.http.url: is missing; for example --set bus.http.url=https://events.example.com/kubecdc" -}}
+{{- with include "kubecdc.ofBus" (dict "key" "missing" "bus" $bus "at" "bus") -}}
+{{- fail . -}}
 {{- end -}}
 {{- range include "kubecdc.addresses" . | fromJsonArray -}}
 {{- if regexMatch "://[^/?#]*@" . -}}
 {{- fail (printf "the URL of %s must not contain a user or a password: put them into files (auth, headersFile, tokenFile), mounted by `secrets`" (regexReplaceAll "^[a-z]+://[^/?#]*@" . "" | include "kubecdc.place")) -}}
 {{- end -}}
 {{- end -}}
-{{- include "kubecdc.secrecy" (dict "at" "bus" "to" $bus) -}}
+{{- include "kubecdc.ofBus" (dict "key" "secrecy" "bus" $bus "at" "bus") -}}
 {{- range $i, $relay := $c.relays -}}
-{{- include "kubecdc.secrecy" (dict "at" (printf "config.relays[%d].to" $i) "to" ($relay.to | default dict)) -}}
+{{- include "kubecdc.ofBus" (dict "key" "secrecy" "bus" ($relay.to | default dict) "at" (printf "config.relays[%d].to" $i)) -}}
 {{- end -}}
-{{- include "kubecdc.secrecy" (dict "at" "config.claimCheck" "to" (pick ($c.claimCheck | default dict) "http")) -}}
+{{- include "kubecdc.ofBus" (dict "key" "secrecy" "bus" (pick ($c.claimCheck | default dict) "http") "at" "config.claimCheck") -}}
 {{- if ($c.tracing).enabled -}}
 {{- include "kubecdc.httpSecrecy" (dict "at" "config.tracing" "key" "endpoint" "of" $c.tracing) -}}
 {{- end -}}
@@ -130,39 +127,7 @@
 {{- if not (or (contains "$" .) (regexMatch "^(https|tls|wss)://" .) (regexMatch "^([a-z]+://)?(localhost|127\\.[0-9.]+|\\[::1\\])([:/].*)?$" .)) -}}true{{- end -}}
 {{- end -}}
 
-{{/* No password, token or client secret is sent unencrypted, unless that is permitted. kubecdc config check has the same rules. {at, to}: a
-bus or a mapping with the same keys. */}}
-{{- define "kubecdc.secrecy" -}}
-{{- $at := .at -}}
-{{- $nats := .to.nats | default dict -}}
-{{- $auth := $nats.auth | default dict -}}
-{{- if and (or $auth.passwordFile $auth.tokenFile) (not (eq (toString $auth.insecure) "true")) (not (kindIs "map" $nats.tls)) (not (regexMatch "(^|,) *(tls|wss)://" ($nats.url | default "" | toString))) -}}
-{{- range splitList "," ($nats.url | default "nats://127.0.0.1:4222" | toString) -}}
-{{- if trim . | include "kubecdc.remote" -}}
-{{- fail (printf "%s.nats.auth.%s: would be sent unencrypted: require TLS with %s.nats.tls: {}, or with tls:// or wss:// in url; or permit it with %s.nats.auth.insecure: true" $at (empty $auth.passwordFile | ternary "tokenFile" "passwordFile") $at $at) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- $kafka := .to.kafka | default dict -}}
-{{- $sasl := $kafka.sasl | default dict -}}
-{{- if and (has $sasl.mechanism (list "PLAIN" "OAUTHBEARER")) (not (eq (toString $sasl.insecure) "true")) (not (kindIs "map" $kafka.tls)) -}}
-{{- range $kafka.brokers -}}
-{{- if toString . | include "kubecdc.remote" -}}
-{{- fail (printf "%s.kafka.sasl: the password or token would be sent unencrypted: require TLS with %s.kafka.tls: {}, or use a SCRAM mechanism; or permit it with %s.kafka.sasl.insecure: true" $at $at $at) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- with $sasl.oauth -}}
-{{- if and (not (eq (toString .insecure) "true")) (toString .tokenURL | include "kubecdc.remote") -}}
-{{- fail (printf "%s.kafka.sasl.oauth.clientSecretFile: would be sent unencrypted: use https:// in tokenURL; or permit it with insecure: true beside it" $at) -}}
-{{- end -}}
-{{- end -}}
-{{- with .to.http -}}
-{{- include "kubecdc.httpSecrecy" (dict "at" (printf "%s.http" $at) "key" "url" "of" .) -}}
-{{- end -}}
-{{- end -}}
-
-{{/* The same for headers and tokens of HTTP: {at, key, of}. */}}
+{{/* Fails if headers or a token would be sent unencrypted over HTTP, unless that is permitted: {at, key, of}. */}}
 {{- define "kubecdc.httpSecrecy" -}}
 {{- if and (or .of.headersFile .of.tokenFile) (not (eq (toString .of.insecure) "true")) (get .of .key | toString | include "kubecdc.remote") -}}
 {{- fail (printf "%s.%s: would be sent unencrypted: use https:// in %s.%s; or permit it with %s.insecure: true" .at (empty .of.tokenFile | ternary "headersFile" "tokenFile") .at .key .at) -}}
