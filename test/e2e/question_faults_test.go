@@ -41,11 +41,12 @@ func (x *trial) killFilters(t *testing.T) {
 func (x *trial) killInsideSnapshot(t *testing.T) {
 	t.Helper()
 	var ids []string
+	// The snapshot is completed when its reads are acknowledged: the time of two delays is left for the kill.
+	x.busWay.Delay(time.Second)
 	wait.Eventually(t, 90*time.Second, func() (err error) { // It may still be catching up.
 		ids, err = x.shaken.RequestSnapshot(t.Context(), "configmaps", "q-rough")
 		return err
 	})
-	x.busWay.Delay(60 * time.Millisecond)
 	wait.Eventually(t, time.Minute, func() error {
 		reads := 0
 		for _, rec := range x.stream.All() {
