@@ -166,8 +166,8 @@ func (s share) percent() float64 {
 // findings are the judgement of many replies.
 type findings struct {
 	wrong   []string
-	shares  map[string]*share // by class, and "rv" or "time"
-	reasons map[string]int    // why answers are not exact that should be
+	shares  map[string]*share   // by class, and "rv" or "time"
+	reasons map[string][]string // why answers are not exact that should be, each with its moments
 }
 
 // floors has the least share of exact answers of each class, in percent.
@@ -176,7 +176,7 @@ type floors map[string]float64
 // judgeReplies compares the exact answers with the LISTs, and counts them. certainty returns that of
 // a reply; a mutant returns another one.
 func judgeReplies(replies []*reply, certainty func(*reply) string) findings {
-	f := findings{shares: map[string]*share{}, reasons: map[string]int{}}
+	f := findings{shares: map[string]*share{}, reasons: map[string][]string{}}
 	for _, r := range replies {
 		isExact := certainty(r) == exactly
 		if isExact {
@@ -213,7 +213,8 @@ func judgeReplies(replies []*reply, certainty func(*reply) string) findings {
 		if _, hasFloor := questionFloors[r.class]; !hasFloor {
 			continue
 		}
-		f.reasons[fmt.Sprintf("%s, %s in %s: %s", name, r.topic.resource, r.topic.namespace, r.why())]++
+		why := fmt.Sprintf("%s, %s in %s: %s", name, r.topic.resource, r.topic.namespace, r.why())
+		f.reasons[why] = append(f.reasons[why], stamp(r.sight.at))
 	}
 	return f
 }
@@ -230,7 +231,8 @@ func (r *reply) saidOfScopes() string {
 func (p *topic) isAside(at time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.asides, func(s span) bool { return s.has(at) })
+	hidden := !p.hides.IsZero() && span{from: p.hides}.has(at)
+	return hidden || slices.ContainsFunc(p.asides, func(s span) bool { return s.has(at) })
 }
 
 // missed returns the floors that the shares do not reach.
@@ -264,7 +266,7 @@ func reportReplies(t *testing.T, replies []*reply, least floors) {
 		t.Logf("%-18s %5.1f %% of %d answers are exact; beside faults %d of %d", name, s.percent(), s.of, s.excusedExact, s.excused)
 	}
 	for _, why := range slices.Sorted(maps.Keys(said.reasons)) {
-		t.Logf("not exact: %d times: %s", said.reasons[why], why)
+		t.Logf("not exact: %s: at %s", why, strings.Join(said.reasons[why], ", "))
 	}
 	for _, text := range said.wrong {
 		oracle.Fail(t, "%s", text)

@@ -103,6 +103,24 @@ func (x *trial) loseMachine(t *testing.T) {
 	aside(from)
 }
 
+// hide begins a span in which filters withhold versions. Nothing is required until show ends it: a
+// trial may end before.
+func (p *topic) hide() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hides.IsZero() {
+		p.hides = time.Now()
+	}
+}
+
+// show ends the span of hide.
+func (p *topic) show(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asides = append(p.asides, span{p.hides, until})
+	p.hides = time.Time{}
+}
+
 // setAside adds a span in which nothing is required of the share of exact answers.
 func (p *topic) setAside(s span) {
 	p.mu.Lock()

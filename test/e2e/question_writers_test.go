@@ -143,7 +143,7 @@ func (x *trial) writeFiltered(ctx context.Context, n int) error {
 	switch n % cycle {
 	case 0:
 		for _, p := range all {
-			p.hides = time.Now()
+			p.hide()
 		}
 		fallthrough
 	case 1, 2:
@@ -199,7 +199,7 @@ func (x *trial) snapshotFiltered(ctx context.Context, all []*topic) error {
 	})
 	x.shown.Store(time.Now().UnixNano())
 	for _, p := range all { // The agent learns a little later that the snapshot is acknowledged.
-		p.setAside(span{p.hides, time.Now().Add(grace)})
+		p.show(time.Now().Add(grace))
 	}
 	return err
 }
