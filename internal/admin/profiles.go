@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"runtime/pprof"
@@ -10,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // MaxProfile limits the duration of a profile.
@@ -64,7 +65,7 @@ func cpuProfile(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "another profile is being taken", http.StatusConflict)
 		return
 	}
-	wait(r.Context(), span)
+	_ = pause.For(r.Context(), span)
 	pprof.StopCPUProfile()
 }
 
@@ -80,7 +81,7 @@ func executionTrace(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "another trace is being taken", http.StatusConflict)
 		return
 	}
-	wait(r.Context(), span)
+	_ = pause.For(r.Context(), span)
 	trace.Stop()
 }
 
@@ -100,14 +101,4 @@ func seconds(r *http.Request, unset time.Duration) (time.Duration, error) {
 		return 0, fmt.Errorf("seconds: must be above 0 and at most %v, got %q", MaxProfile.Seconds(), text)
 	}
 	return time.Duration(n * float64(time.Second)), nil
-}
-
-// wait waits for d, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/leader"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -236,7 +237,7 @@ func (h *RelayHost) Run(ctx context.Context, fence publish.Fence, open func(*con
 
 // keep restarts one relay until ctx ends.
 func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fence, open func(*config.Relay) (Runner, error)) {
-	pause := h.pause
+	rest := h.pause
 	// A suspended leader may take the cursor after another agent leads, and then end. Therefore a leader takes the cursor back, but only
 	// once: a second time, the other is not a former leader.
 	takesBack := fence != nil
@@ -268,14 +269,14 @@ func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fenc
 			err = errors.New("it stopped unexpectedly")
 		}
 		if time.Since(began) >= mostRelayPause {
-			pause = h.pause
+			rest = h.pause
 		}
 		r.set(nil, err)
-		h.log.Error("relay failed, restarting it; records wait on the bus meanwhile", "relay", r.cfg.Name, "err", err, "after", pause)
-		if publish.Sleep(ctx, pause) != nil {
+		h.log.Error("relay failed, restarting it; records wait on the bus meanwhile", "relay", r.cfg.Name, "err", err, "after", rest)
+		if pause.For(ctx, rest) != nil {
 			return
 		}
-		pause = min(2*pause, mostRelayPause)
+		rest = min(2*rest, mostRelayPause)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -379,7 +380,7 @@ func (v *View) Play(ctx context.Context, speed float64, begun func()) (int, erro
 		if rest <= 0 {
 			break
 		}
-		if err := wait(ctx, rest); err != nil {
+		if err := pause.For(ctx, rest); err != nil {
 			return 0, err
 		}
 	}
@@ -387,27 +388,13 @@ func (v *View) Play(ctx context.Context, speed float64, begun func()) (int, erro
 	start, from := time.Now(), p.now
 	for i, s := range p.order {
 		if speed > 0 {
-			if err := wait(ctx, time.Duration(float64(s.time.Sub(from))/speed)-time.Since(start)); err != nil {
+			if err := pause.For(ctx, time.Duration(float64(s.time.Sub(from))/speed)-time.Since(start)); err != nil {
 				return i, err
 			}
 		}
 		p.show(s)
 	}
 	return len(p.order), nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return context.Cause(ctx)
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 func (p *replay) show(s step) {

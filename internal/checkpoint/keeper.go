@@ -16,7 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/kubecdc/kubecdc/internal/retry"
+
+
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 const (
@@ -163,7 +165,7 @@ func (k *Keeper) read(ctx context.Context) (*Document, error) {
 		}
 		delay := b.Step()
 		k.warn(ctx, "read", err, delay)
-		if !retry.Sleep(ctx, delay) {
+		if pause.For(ctx, delay) != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -286,7 +288,7 @@ func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 		if failure != nil || done {
 			return failure
 		}
-		if rest := k.saver.rest(); need > 0 && rest > 0 && !retry.Sleep(ctx, rest) {
+		if rest := k.saver.rest(); need > 0 && rest > 0 && pause.For(ctx, rest) != nil {
 			return fmt.Errorf("save the checkpoint: %w", context.Cause(ctx))
 		}
 		err := k.attempt(ctx, least)
@@ -301,7 +303,7 @@ func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 		if ctx.Err() == nil {
 			k.warn(ctx, "save", err, delay)
 		}
-		if !retry.Sleep(ctx, delay) {
+		if pause.For(ctx, delay) != nil {
 			return fmt.Errorf("save the checkpoint: %w: %w", context.Cause(ctx), err)
 		}
 	}

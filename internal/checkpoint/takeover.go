@@ -7,7 +7,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/retry"
+
+
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // Check returns the error with which Load or TakeOver would refuse the stored checkpoint. It locks and changes nothing: it is for
@@ -44,7 +46,7 @@ func (k *Keeper) TakeOver(ctx context.Context, epoch uint64, pass func(context.C
 			return 0, err
 		}
 		// The previous leader has saved in between. Its document is valid, and newer than ours.
-		if !retry.Sleep(ctx, b.Step()) {
+		if pause.For(ctx, b.Step()) != nil {
 			return 0, context.Cause(ctx)
 		}
 	}
@@ -79,7 +81,7 @@ func (k *Keeper) claim(ctx context.Context) error {
 		if ctx.Err() == nil {
 			k.warn(ctx, "take over", err, delay)
 		}
-		if !retry.Sleep(ctx, delay) {
+		if pause.For(ctx, delay) != nil {
 			return fmt.Errorf("take over the checkpoint: %w: %w", context.Cause(ctx), err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
@@ -41,7 +42,7 @@ func (n *namespaces) review(ctx context.Context) {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		case <-n.woken:
-			retry.Sleep(ctx, reviewDelay)
+			_ = pause.For(ctx, reviewDelay)
 		}
 	}
 }

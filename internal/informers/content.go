@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
-	"github.com/kubecdc/kubecdc/internal/retry"
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // versionEvery is the interval of requests for the version of the API server.
@@ -16,7 +16,7 @@ const versionEvery = time.Minute
 // versions of objects in another form, and may have other etcds.
 func (s *Manager) followVersion(ctx context.Context) {
 	last := ""
-	for again := true; again; again = retry.Sleep(ctx, versionEvery) {
+	for again := true; again; again = pause.For(ctx, versionEvery) == nil {
 		version, err := s.client.ServerVersion(ctx)
 		now := version.Release
 		if err != nil { // the last one holds for progress

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 const (
@@ -65,7 +65,7 @@ func (s *Manager) sendProgress(ctx context.Context) {
 		case <-due.C:
 		case done := <-s.progress.asks:
 			asked = append(asked, done)
-			if !retry.Sleep(ctx, endsTogether) {
+			if pause.For(ctx, endsTogether) != nil {
 				return
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/etcds"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // Progress says which resources share an etcd: only their resourceVersions can be compared. Package
@@ -70,7 +70,7 @@ func (s *sharing) etcdOf(r *object.Resource) int {
 
 // compareEtcds finds out which resources share an etcd, until ctx ends.
 func (s *Manager) compareEtcds(ctx context.Context) {
-	for wait := firstRound; retry.Sleep(ctx, wait); wait = etcds.Every {
+	for wait := firstRound; pause.For(ctx, wait) == nil; wait = etcds.Every {
 		s.compareOnce(ctx)
 	}
 }

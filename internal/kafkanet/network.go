@@ -13,6 +13,10 @@ import (
 	"github.com/segmentio/kafka-go/protocol/fetch"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 	"github.com/segmentio/kafka-go/sasl"
+
+
+
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 const (
@@ -305,7 +309,7 @@ func (n *Network) connect(ctx context.Context, b *broker) (_ *conn, err error) {
 	n.noteThrottle(b, versions)
 	// Quotas of requests name pauses of up to a second (quota.window.size.seconds), so the time
 	// limit may include this one.
-	if err := sleep(ctx, pauseOf(versions)); err != nil {
+	if err := pause.For(ctx, pauseOf(versions)); err != nil {
 		return nil, err
 	}
 	if n.o.Mechanism != nil {

@@ -9,6 +9,10 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/fetch"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
+
+
+
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // calm is the time after the last pause until a broker gets several requests to produce at once
@@ -193,21 +197,10 @@ func (n *Network) awaitPause(ctx context.Context, b *broker, req protocol.Messag
 		}
 	}
 	for ; left > 0; left = n.pauseLeft(b) {
-		if err := sleep(ctx, left); err != nil {
+		if err := pause.For(ctx, left); err != nil {
 			release()
 			return nil, err
 		}
 	}
 	return release, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubecdc/kubecdc/internal/config/check"
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // pairAttempts bounds the reads of a certificate and key that do not match in one handshake; pairDelay is the pause between reads.
@@ -131,7 +132,7 @@ func (t *TLS) pair(ctx context.Context) (*tls.Certificate, error) {
 		if attempt == pairAttempts {
 			return nil, err
 		}
-		if Sleep(ctx, pairDelay) != nil {
+		if pause.For(ctx, pairDelay) != nil {
 			return nil, err
 		}
 	}

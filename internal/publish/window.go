@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -69,18 +68,6 @@ func (b Backoff) Delay(failures int) time.Duration {
 		d = min(b.Limit, b.First<<(failures-1))
 	}
 	return d/2 + rand.N(d/2+1)
-}
-
-// Sleep waits for d, and returns the cause of ctx if that ends first.
-func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // BusyBackoff is the backoff for a bus that is away, or rejects an event for now.

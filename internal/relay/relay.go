@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/queue"
@@ -182,7 +183,7 @@ func (r *Relay) connect(ctx context.Context) error {
 		if suppressed, ok := r.window.First("open"); ok && ctx.Err() == nil {
 			r.log.Warn("cannot read the bus yet, retrying", "err", err, "suppressed", suppressed)
 		}
-		if err := publish.Sleep(ctx, openBackoff().Delay(failures)); err != nil {
+		if err := pause.For(ctx, openBackoff().Delay(failures)); err != nil {
 			return err
 		}
 	}

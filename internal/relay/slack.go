@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubecdc/kubecdc/internal/config/check"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
@@ -246,7 +247,7 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 			if suppressed, ok := s.window.First("rate limit"); ok {
 				s.log.Warn("slack limits the rate, waiting", "retry_after", limited.RetryAfter, "wait", wait, "suppressed", suppressed)
 			}
-			if err := publish.Sleep(ctx, wait); err != nil {
+			if err := pause.For(ctx, wait); err != nil {
 				return err
 			}
 			continue
@@ -271,7 +272,7 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 			s.client.CloseIdleConnections() // their path may be dead too
 			backoff = publish.BusyBackoff()
 		}
-		if err := publish.Sleep(ctx, backoff.Delay(failures)); err != nil {
+		if err := pause.For(ctx, backoff.Delay(failures)); err != nil {
 			return err
 		}
 	}

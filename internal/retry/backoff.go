@@ -6,6 +6,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+
+
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 const (
@@ -37,7 +41,9 @@ func (b *Backoff) Next(err error) time.Duration {
 }
 
 // Wait waits for Next(err). It returns false if ctx ended first.
-func (b *Backoff) Wait(ctx context.Context, err error) bool { return Sleep(ctx, b.Next(err)) }
+func (b *Backoff) Wait(ctx context.Context, err error) bool {
+	return pause.For(ctx, b.Next(err)) == nil
+}
 
 // Do calls f until it returns nil. After an error it calls failed, with the delay until the next attempt, unless ctx has ended. If failed
 // returns false, another attempt cannot help, and Do returns the error of f. If ctx has ended, Do returns its cause.
@@ -54,20 +60,8 @@ func Do(ctx context.Context, f func() error, failed func(err error, delay time.D
 		if !failed(err, delay) {
 			return err
 		}
-		if !Sleep(ctx, delay) {
+		if pause.For(ctx, delay) != nil {
 			return context.Cause(ctx)
 		}
-	}
-}
-
-// Sleep waits for d. It returns false if ctx ended first.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -24,9 +24,9 @@ func TestImports(t *testing.T) {
 		"pkg/consume/cloudevents": append(slices.Clone(parses), module+"pkg/consume/cloudevents", "github.com/cloudevents/sdk-go",
 			"github.com/json-iterator/go", "github.com/modern-go"),
 		"pkg/consume/fromnats": append(slices.Clone(parses), module+"pkg/consume/fromnats", module+"internal/natsversion",
-			module+"internal/searchtime", module+"internal/silence", "github.com/nats-io", "golang.org/x"),
+			module+"internal/pause", module+"internal/searchtime", module+"internal/silence", "github.com/nats-io", "golang.org/x"),
 		"pkg/consume/fromkafka": append(slices.Clone(parses), module+"pkg/consume/fromkafka", module+"internal/kafkaid",
-			module+"internal/kafkanet", "github.com/segmentio/kafka-go", "github.com/pierrec/lz4"),
+			module+"internal/kafkanet", module+"internal/pause", "github.com/segmentio/kafka-go", "github.com/pierrec/lz4"),
 	} {
 		allowed := make(map[string]bool) // whether the package needs it
 		for _, prefix := range want {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 const (
@@ -131,7 +131,7 @@ func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 		x.again = max(0, x.again-1)
 	case <-x.changed:
 		x.again = repeats
-		if !retry.Sleep(ctx, max(settleDelay, discoverApart-time.Since(x.discovered))) {
+		if pause.For(ctx, max(settleDelay, discoverApart-time.Since(x.discovered))) != nil {
 			return false
 		}
 		select {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
@@ -104,7 +105,7 @@ func (f *follower) run(ctx context.Context) {
 		default:
 			f.log.Debug("list or watch failed, retrying", "resource", f.resource.String(), "err", err, "retry_in", delay)
 		}
-		if !retry.Sleep(ctx, delay) {
+		if pause.For(ctx, delay) != nil {
 			return
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // A proxy between the agent and the API server may hold back the frames of a watch. It passes them on
@@ -164,7 +164,7 @@ func (i *Informer) askAbout(s *stream) {
 			i.noteError("compare", err)
 		case found == nil:
 			i.state.clearHeldBack()
-		case retry.Sleep(s.ctx, showWithin) && !found.isShown(s):
+		case pause.For(s.ctx, showWithin) == nil && !found.isShown(s):
 			s.end(fmt.Errorf("%w: %s", errHeldBack, found))
 			return
 		default:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
@@ -187,7 +188,7 @@ func (d *Denials) Run(ctx context.Context) {
 			return
 		case <-d.added:
 		}
-		retry.Sleep(ctx, gatherDenials)
+		_ = pause.For(ctx, gatherDenials)
 		d.Flush()
 	}
 }
@@ -238,7 +239,7 @@ func (i *Informer) pause(ctx context.Context, err error, d time.Duration) bool {
 	case <-t.C:
 	case <-i.kicked:
 	case <-answers:
-		return retry.Sleep(ctx, min(d, retry.First+rand.N(wakeWithin)))
+		return pause.For(ctx, min(d, retry.First+rand.N(wakeWithin))) == nil
 	case <-ctx.Done():
 		return false
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
@@ -363,7 +364,7 @@ func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 		case now != t.resume.ResourceVersion, !time.Now().Before(until):
 			return now, nil
 		}
-		if !retry.Sleep(ctx, time.Second) {
+		if pause.For(ctx, time.Second) != nil {
 			return 0, context.Cause(ctx)
 		}
 	}

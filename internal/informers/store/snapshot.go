@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // snapshot is a snapshot in progress. snapshot.completed must follow the last of its reads: a consumer then deletes every object of the
@@ -398,7 +398,7 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 			_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // if it is refused, the next attempt follows a minute later
 		case <-s.kick:
 			for due, _ := s.due(); due; due, _ = s.due() {
-				if _, err := s.TakeSnapshot(ctx, s.o.Scope, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
+				if _, err := s.TakeSnapshot(ctx, s.o.Scope, ""); err != nil && pause.For(ctx, beginWithin) != nil {
 					return
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/kubecdc/kubecdc/internal/atomicfile"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -52,7 +53,7 @@ func (r *Retry) Do(ctx context.Context, name string, retried func(reason string)
 			r.Log.Error("the claim store rejects an event that is too large for the bus: later changes of its object wait", "store", r.where,
 				"object", name, "attempt", failures, "err", err, "suppressed", suppressed)
 		}
-		if err := publish.Sleep(ctx, publish.BusyBackoff().Delay(failures)); err != nil {
+		if err := pause.For(ctx, publish.BusyBackoff().Delay(failures)); err != nil {
 			return err
 		}
 	}

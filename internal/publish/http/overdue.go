@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -71,7 +72,7 @@ func (c *client) sendCopies(ctx context.Context, r *request, timeout time.Durati
 	for copies := 1; c.fence.Pass(ctx) == nil; copies++ {
 		o = c.exchange(ctx, r, attempt{own: true, timeout: timeout})
 		o.copies = copies
-		if o.answered || publish.Sleep(ctx, publish.BusyBackoff().Delay(copies)) != nil {
+		if o.answered || pause.For(ctx, publish.BusyBackoff().Delay(copies)) != nil {
 			break
 		}
 	}
@@ -88,7 +89,7 @@ func (p *payload) waitForStall(ctx context.Context, d time.Duration) error {
 		if rest <= 0 {
 			return nil
 		}
-		if err := publish.Sleep(ctx, rest); err != nil {
+		if err := pause.For(ctx, rest); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -63,7 +64,7 @@ func (b *Bus) client(broker net.Addr) *kafka.Client {
 // pause waits before the next attempt: for d, then at most a second for a view newer than seen.
 func (b *Bus) pause(ctx context.Context, seen *view, d time.Duration) error {
 	b.look.Raise()
-	if err := publish.Sleep(ctx, d); err != nil {
+	if err := pause.For(ctx, d); err != nil {
 		return err
 	}
 	ending, cancel := context.WithTimeout(ctx, time.Second)
@@ -88,7 +89,7 @@ func (b *Bus) manage(ctx context.Context, g *errgroup.Group) error {
 		case err != nil:
 			return err
 		}
-		if publish.Sleep(ctx, delay) != nil {
+		if pause.For(ctx, delay) != nil {
 			return nil
 		}
 		select {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -64,7 +65,7 @@ func (b *Bus) LastProgress(ctx context.Context, writer string) (publish.Progress
 		if suppressed, ok := b.window.First("last progress"); ok {
 			b.log.Warn("cannot read the last progress of the agent, retrying", "err", err, "suppressed", suppressed)
 		}
-		if err := publish.Sleep(ctx, publish.BusyBackoff().Delay(failures)); err != nil {
+		if err := pause.For(ctx, publish.BusyBackoff().Delay(failures)); err != nil {
 			return publish.ProgressEvent{}, false, err
 		}
 	}
@@ -129,7 +130,7 @@ func (b *Bus) progressLogs(ctx context.Context) (topics [][]*backReader, err err
 			return nil, err
 		}
 		if isFixed && look < missingLooks && (len(res.Topics) == 0 || errors.Is(res.Topics[0].Error, kafka.UnknownTopicOrPartition)) {
-			if err := publish.Sleep(ctx, topicPause); err != nil {
+			if err := pause.For(ctx, topicPause); err != nil {
 				return nil, err
 			}
 			continue

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -47,7 +48,7 @@ func (b *Bus) watchLogs(ctx context.Context) error {
 			b.look.Raise() // read the leaders too: if they have changed, another broker must confirm the look
 			wait = publish.LogPause
 		}
-		if publish.Sleep(ctx, publish.LogPause) != nil {
+		if pause.For(ctx, publish.LogPause) != nil {
 			return nil
 		}
 	}

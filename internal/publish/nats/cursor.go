@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -115,7 +116,7 @@ func takeCursor(ctx context.Context, kv jetstream.KeyValue, name string, first p
 			return c, nil
 		case errors.Is(err, jetstream.ErrKeyExists) && ctx.Err() == nil:
 			// It has moved, another relay takes it too, or the replica that answered lags.
-			if err = publish.Sleep(ctx, publish.BusyBackoff().Delay(failures)); err == nil {
+			if err = pause.For(ctx, publish.BusyBackoff().Delay(failures)); err == nil {
 				continue
 			}
 		}

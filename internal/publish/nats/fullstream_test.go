@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
@@ -212,12 +213,12 @@ func (f *fullStream) pause(ctx context.Context, dice *rand.Rand, about time.Dura
 	if f.rush.Load() {
 		about = 20 * time.Millisecond
 	}
-	_ = publish.Sleep(ctx, about/2+time.Duration(dice.Int64N(int64(about))))
+	_ = pause.For(ctx, about/2+time.Duration(dice.Int64N(int64(about))))
 }
 
 // stepDown makes the leader of the stream, and at times that of JetStream, step down.
 func (f *fullStream) stepDown(ctx context.Context, dice *rand.Rand) {
-	for publish.Sleep(ctx, time.Duration(1000+dice.IntN(4000))*time.Millisecond) == nil {
+	for pause.For(ctx, time.Duration(1000+dice.IntN(4000))*time.Millisecond) == nil {
 		f.stepDownNow(ctx)
 		if dice.IntN(5) == 0 {
 			_, _ = f.js.Conn().RequestWithContext(ctx, "$JS.API.META.LEADER.STEPDOWN", nil)
@@ -251,7 +252,7 @@ func (f *fullStream) look(length time.Duration) {
 		if left <= 0 || f.t.Failed() {
 			return
 		}
-		_ = publish.Sleep(f.t.Context(), min(left, f.sizes.age/4))
+		_ = pause.For(f.t.Context(), min(left, f.sizes.age/4))
 	}
 }
 
@@ -291,7 +292,7 @@ func (f *fullStream) edit(change func(*jetstream.StreamConfig)) {
 func (f *fullStream) hurry() (end func()) {
 	f.rush.Store(true)
 	return func() {
-		_ = publish.Sleep(f.t.Context(), 100*time.Millisecond)
+		_ = pause.For(f.t.Context(), 100*time.Millisecond)
 		f.rush.Store(false)
 	}
 }
@@ -303,7 +304,7 @@ func (f *fullStream) steps(n int, between func()) {
 		if between != nil {
 			between()
 		}
-		_ = publish.Sleep(f.t.Context(), time.Duration(f.dice.IntN(200))*time.Millisecond)
+		_ = pause.For(f.t.Context(), time.Duration(f.dice.IntN(200))*time.Millisecond)
 		f.stepDownNow(f.t.Context())
 		f.look(300 * time.Millisecond)
 	}
@@ -475,7 +476,7 @@ func (j *recordJudge) mayBeGone(at time.Time) bool {
 func (j *recordJudge) retry(what string, f func(context.Context) error) {
 	j.t.Helper()
 	var err error
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); _ = publish.Sleep(j.t.Context(), 50*time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); _ = pause.For(j.t.Context(), 50*time.Millisecond) {
 		ctx, cancel := context.WithTimeout(j.t.Context(), 2*time.Second)
 		err = f(ctx)
 		cancel()
@@ -512,7 +513,7 @@ func (j *recordJudge) get(stream string, sequences []uint64) []*nats.RawStreamMs
 	g.SetLimit(16)
 	for i, sequence := range sequences {
 		g.Go(func() (err error) {
-			for limit := time.Now().Add(time.Minute); time.Now().Before(limit); _ = publish.Sleep(j.t.Context(), 20*time.Millisecond) {
+			for limit := time.Now().Add(time.Minute); time.Now().Before(limit); _ = pause.For(j.t.Context(), 20*time.Millisecond) {
 				ctx, cancel := context.WithTimeout(j.t.Context(), 2*time.Second)
 				records[i], err = j.by.GetMsg(stream, sequence, nats.Context(ctx))
 				cancel()
@@ -563,7 +564,7 @@ func (j *recordJudge) readNew(stream string) {
 	next := s.last + 1
 	j.mu.Unlock()
 	known := j.readFrom(stream, next)
-	for limit := time.Now().Add(lagLimit); ; _ = publish.Sleep(j.t.Context(), 100*time.Millisecond) {
+	for limit := time.Now().Add(lagLimit); ; _ = pause.For(j.t.Context(), 100*time.Millisecond) {
 		missing := j.missing(stream, due, known)
 		if len(missing) == 0 {
 			return
@@ -634,7 +635,7 @@ func (j *recordJudge) missing(stream string, due map[string]time.Time, known tim
 func (j *recordJudge) readAll(stream string) {
 	j.t.Helper()
 	j.readNew(stream)
-	for limit := time.Now().Add(lagLimit); ; _ = publish.Sleep(j.t.Context(), 100*time.Millisecond) {
+	for limit := time.Now().Add(lagLimit); ; _ = pause.For(j.t.Context(), 100*time.Millisecond) {
 		wrong := j.vanished(stream)
 		if len(wrong) == 0 {
 			return

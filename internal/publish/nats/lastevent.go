@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -75,7 +76,7 @@ func askStream[A any](ctx context.Context, b *Bus, subject string, ask func(cont
 			b.log.Warn("cannot read the last event on a subject, retrying", "stream", b.cfg.Stream.Name, "subject", subject,
 				"err", err, "advice", "allow the user to publish to "+b.apiSubject("STREAM.MSG.GET."), "suppressed", suppressed)
 		}
-		if err := publish.Sleep(ctx, checkBackoff().Delay(failures)); err != nil {
+		if err := pause.For(ctx, checkBackoff().Delay(failures)); err != nil {
 			return none, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -46,7 +47,7 @@ func (b *Bus) Run(ctx context.Context) error {
 				b.log.Warn("connection to bus was closed, reconnecting", "servers", b.servers, "err", err, "suppressed", suppressed)
 			}
 			b.onDown(nil, err)
-			if publish.Sleep(ctx, publish.BusyBackoff().Delay(min(failures, 10))) != nil {
+			if pause.For(ctx, publish.BusyBackoff().Delay(min(failures, 10))) != nil {
 				return nil
 			}
 		}
@@ -174,7 +175,7 @@ func (b *Bus) checkAgain(ctx context.Context, err error, failures int) error {
 		b.log.Warn("cannot check the stream, retrying", "stream", b.cfg.Stream.Name, "err", why, "suppressed", suppressed)
 	}
 	b.wake.Raise()
-	return publish.Sleep(ctx, checkBackoff().Delay(failures))
+	return pause.For(ctx, checkBackoff().Delay(failures))
 }
 
 // check verifies the server and the stream.

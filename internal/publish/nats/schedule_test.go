@@ -12,6 +12,7 @@ import (
 
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
@@ -180,7 +181,7 @@ func publishVersions(end context.Context, t *testing.T, b *natsbus.Bus, key, ver
 				break
 			} else if errors.As(err, &again) {
 				alone = alone || again.Alone
-				if publish.Sleep(t.Context(), 2*time.Millisecond) != nil {
+				if pause.For(t.Context(), 2*time.Millisecond) != nil {
 					return v
 				}
 				continue

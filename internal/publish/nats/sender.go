@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -56,7 +57,7 @@ func (b *Bus) send(ctx context.Context) error {
 			failures = 0
 		default: // the connection is lost, but nats.go has not called onDown yet
 			failures++
-			if publish.Sleep(ctx, raceBackoff().Delay(failures)) != nil {
+			if pause.For(ctx, raceBackoff().Delay(failures)) != nil {
 				return nil
 			}
 		}
@@ -215,7 +216,7 @@ func (b *Bus) isolate(ctx context.Context) error {
 		}
 		for failures := 1; ; failures++ {
 			o, sent := b.sendAlone(ctx, f)
-			if !sent && publish.Sleep(ctx, publish.BusyBackoff().Delay(failures)) != nil {
+			if !sent && pause.For(ctx, publish.BusyBackoff().Delay(failures)) != nil {
 				o, sent = outcome{kind: failed, err: publish.ErrClosed}, true
 			}
 			if sent {

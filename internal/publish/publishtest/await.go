@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -44,7 +45,7 @@ func (p awaiting) Publish(ctx context.Context, ev *encode.Event) error {
 			return err
 		}
 		alone = again.Alone
-		if err := publish.Sleep(ctx, max(again.After, publish.BusyBackoff().Delay(failures))); err != nil {
+		if err := pause.For(ctx, max(again.After, publish.BusyBackoff().Delay(failures))); err != nil {
 			return err
 		}
 	}

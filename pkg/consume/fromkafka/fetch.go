@@ -15,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -76,7 +77,7 @@ func (f *kafkaFetcher) run(ctx context.Context) {
 			}
 		}
 		if f.odd > 0 || failures > 0 {
-			_ = sleep(ctx, min(retryFirst<<min(max(failures, 3), 10), retryMax)) // what ends it ends run
+			_ = pause.For(ctx, min(retryFirst<<min(max(failures, 3), 10), retryMax)) // what ends it ends run
 		}
 	}
 }
@@ -223,7 +224,7 @@ func (r *kafkaReader) find(ctx context.Context) (map[string]int, error) {
 		if err != nil || failing == nil || !r.q.StopAtEnd {
 			return found, err
 		}
-		if e := kafka.Error(0); !errors.As(failing, &e) || !e.Temporary() || sleep(ctx, retryFirst) != nil {
+		if e := kafka.Error(0); !errors.As(failing, &e) || !e.Temporary() || pause.For(ctx, retryFirst) != nil {
 			return nil, failing
 		}
 	}
@@ -296,7 +297,7 @@ func (r *kafkaReader) list(ctx context.Context, logs []consume.Log, timestamps .
 		if err == nil && len(unknown) > 0 { // a leader that has just started answers so
 			err = r.offsetError(unknown[0], kafka.UnknownTopicOrPartition)
 		}
-		if e := kafka.Error(0); !errors.As(err, &e) || !e.Temporary() || sleep(ctx, retryFirst) != nil {
+		if e := kafka.Error(0); !errors.As(err, &e) || !e.Temporary() || pause.For(ctx, retryFirst) != nil {
 			return all, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -89,7 +90,7 @@ func (g *kafkaGroup) generations(ctx context.Context, member *kafka.ConsumerGrou
 		var partitions map[partitionID]*kafkaPartition
 		if err == nil {
 			if partitions, err = g.assigned(ctx, gen); err != nil {
-				gen.Start(func(ctx context.Context) { _ = sleep(ctx, retryMax) }) // when it returns, the generation ends and the next one starts
+				gen.Start(func(ctx context.Context) { _ = pause.For(ctx, retryMax) }) // when it returns, the generation ends and the next one starts
 			}
 		}
 		b := &kafkaBatch{begin: partitions}

@@ -23,6 +23,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/kubecdc/kubecdc/internal/kafkanet"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -94,7 +95,7 @@ func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Re
 			return nil, protocol.NewErrNoLeader(topic, p)
 		}
 		if topic == "b" && b.holds.Load() {
-			_ = sleep(ctx, fetchWait)
+			_ = pause.For(ctx, fetchWait)
 			records = protocol.NewRecordReader()
 		}
 		return &fetch.Response{Topics: []fetch.ResponseTopic{{Topic: topic, Partitions: []fetch.ResponsePartition{{

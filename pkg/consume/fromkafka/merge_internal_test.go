@@ -22,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubecdc/kubecdc/internal/kafkanet"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -87,7 +88,7 @@ func (b *shelf) fetch(ctx context.Context, p *fetch.RequestPartition) (kafka.Res
 	b.fetches[p.Partition]++
 	slow := b.slow[p.Partition]
 	b.mu.Unlock()
-	if sleep(ctx, slow) != nil {
+	if pause.For(ctx, slow) != nil {
 		return nil, context.Cause(ctx)
 	}
 	all := b.partitions[p.Partition]

@@ -14,6 +14,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -116,7 +117,7 @@ const leaderWait = 30 * time.Second
 func (r *kafkaReader) timeAt(ctx context.Context, l consume.Log, offset int64) (time.Time, error) {
 	for began := time.Now(); ; {
 		at, err := r.timeAtOnce(ctx, l, offset)
-		if err == nil || !isTemporary(err) || time.Since(began) > leaderWait || sleep(ctx, retryFirst) != nil {
+		if err == nil || !isTemporary(err) || time.Since(began) > leaderWait || pause.For(ctx, retryFirst) != nil {
 			return at, err
 		}
 	}

@@ -1,9 +1,6 @@
 package fromkafka
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 const (
 	apiTimeout  = 10 * time.Second
@@ -12,12 +9,3 @@ const (
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 2 * time.Second
 )
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/searchtime"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -256,7 +257,7 @@ func (r *jetStreamReader) look(ctx context.Context) (*jetstream.StreamInfo, erro
 		if info.Cluster == nil || info.Cluster.Leader != "" {
 			return info, nil
 		}
-		if sleep(ctx, min(retryFirst<<min(attempt, 10), retryMax)) != nil {
+		if pause.For(ctx, min(retryFirst<<min(attempt, 10), retryMax)) != nil {
 			return nil, errNoLeader
 		}
 	}

@@ -8,6 +8,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+
+
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // link is a connection and its state.
@@ -116,7 +120,7 @@ func (l *link) untilRefused(ctx context.Context, f func(context.Context) error) 
 	before := l.conn.LastError()
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
-		for sleep(ctx, quickHeartbeat) == nil {
+		for pause.For(ctx, quickHeartbeat) == nil {
 			if err := l.conn.LastError(); err != before && errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // a later one
 				cancel(err)
 			}

@@ -9,6 +9,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+
+
+	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
 // A permission confines a reader to filters only if it also has the names of the reader's
@@ -106,7 +110,7 @@ func (r *jetStreamReader) hold(ctx context.Context, p *pull, limit time.Duration
 		case info.NumWaiting > 0 || info.Delivered.Consumer > 0: // a request ends when it is satisfied
 			return nil
 		}
-		if err := sleep(ctx, quickHeartbeat); err != nil {
+		if err := pause.For(ctx, quickHeartbeat); err != nil {
 			return fmt.Errorf("consumer %s: the server has no request of its reader: %w", p.name(), err)
 		}
 	}

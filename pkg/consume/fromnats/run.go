@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -204,7 +205,7 @@ func (s *service) run(ctx context.Context) error {
 		if s.o.OnRetry != nil {
 			s.o.OnRetry(fmt.Errorf("run consumer %s at %s: %w", s.o.Durable, s.link.servers, err))
 		}
-		if err := sleep(ctx, min(retryFirst<<min(s.failures-1, 10), retryMax)); err != nil {
+		if err := pause.For(ctx, min(retryFirst<<min(s.failures-1, 10), retryMax)); err != nil {
 			return err
 		}
 	}
@@ -297,7 +298,7 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 		if s.o.OnRetry != nil {
 			s.o.OnRetry(fmt.Errorf("stream %s, record %d: handle %s: %w", s.o.Stream, seq, e.ID, err))
 		}
-		if err := sleep(ctx, min(retryFirst<<min(attempt, 10), handlerRetryMax)); err != nil {
+		if err := pause.For(ctx, min(retryFirst<<min(attempt, 10), handlerRetryMax)); err != nil {
 			return err
 		}
 	}
@@ -325,19 +326,10 @@ func (s *service) sayWorking(m jetstream.Msg) (stop func()) {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // sleepUntil sleeps until a time, which may be over.
 func sleepUntil(ctx context.Context, t time.Time) error {
 	if d := time.Until(t); d > 0 {
-		return sleep(ctx, d)
+		return pause.For(ctx, d)
 	}
 	return nil
 }

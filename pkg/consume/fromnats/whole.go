@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -72,7 +73,7 @@ func readObject(ctx context.Context, js jetstream.JetStream, bucket, name string
 		case !exists:
 			return nil, err
 		}
-		if err := sleep(ctx, min(retryFirst<<min(attempt, 10), retryMax)); err != nil {
+		if err := pause.For(ctx, min(retryFirst<<min(attempt, 10), retryMax)); err != nil {
 			return nil, err
 		}
 	}
