@@ -1,13 +1,13 @@
 {{/*
-What the chart knows of each bus, and of the other target of relays. No other template names a bus, but for the
-NATS server that the chart can install. A bus NAME defines, of its settings (.of) below the key .at:
+The part of the chart for each bus, and for the other target of relays. No other template names a bus, except for
+the NATS server of the chart. A bus NAME defines these templates. They get its settings (.of) and their key (.at).
 
-  kubecdc.NAME.addresses  a JSON list of the URLs that it connects to
-  kubecdc.NAME.place      where the records go, for people
-  kubecdc.NAME.missing    the error of settings without an address; "" if there is one
-  kubecdc.NAME.secrecy    fails if a secret would be sent unencrypted; kubecdc config check has the same rules
-  kubecdc.NAME.kind       keeps: commands can read it; receives: the receiver gets requests; "": neither
-  kubecdc.NAME.reader     what a user needs besides to read it, for people
+- kubecdc.NAME.addresses: a JSON list of the URLs that it connects to.
+- kubecdc.NAME.place: where the records go, for people.
+- kubecdc.NAME.missing: the error of settings without an address. "": there is one.
+- kubecdc.NAME.secrecy: fails if a secret would be sent in plain text. kubecdc config check has the same rules.
+- kubecdc.NAME.kind: "keeps" if commands can read it, "receives" if its receiver gets requests.
+- kubecdc.NAME.reader: what a user needs to read it, for people.
 */}}
 
 {{/* The name of the bus of settings, {NAME: …}. "": there is none, or there are several. */}}
