@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 
-	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 var (
@@ -193,5 +193,5 @@ func unescape(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw
 	}
-	return object.AppendUnescaped(nil, raw)
+	return jsonscan.AppendUnescaped(nil, raw)
 }

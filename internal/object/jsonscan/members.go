@@ -1,11 +1,11 @@
-package object
+package jsonscan
 
 // Members reads a JSON document in place, member by member. It decodes only the requested values,
 // skips the others, and checks those that it skips as strictly as encoding/json.Valid does. The
 // limit of nesting applies to each value by itself, wherever it is in the document. It belongs to
 // one goroutine.
 //
-//	m := object.NewMembers(doc)
+//	m := jsonscan.NewMembers(doc)
 //	if m.Enter('{') {
 //		for name, ok := m.Next(); ok; name, ok = m.Next() {
 //			… either m.Value(), or m.Enter and all of its members …
@@ -19,13 +19,13 @@ type Members struct {
 	i     int
 	first bool // nothing of the last entered container has been read
 	bad   int  // the complement of the offset of the syntax error, 0 if there is none
-	stack nesting
+	stack Nesting
 	name  []byte // buffer for unescaped names
 }
 
 // NewMembers returns a reader of doc, which must not change while it is in use: results alias it.
 func NewMembers(doc []byte) *Members {
-	return &Members{b: doc, i: skipSpace(doc, 0)}
+	return &Members{b: doc, i: SkipSpace(doc, 0)}
 }
 
 // Enter enters the current value if it begins with c, '{' or '['; else it does nothing and returns false.
@@ -48,17 +48,17 @@ func (m *Members) Next() (name []byte, ok bool) {
 	if start >= len(m.b) || m.b[start] != '"' {
 		return nil, m.fail(^start)
 	}
-	end := skipString(m.b, start+1)
+	end := SkipString(m.b, start+1)
 	if end < 0 {
 		return nil, m.fail(end)
 	}
-	i := skipColon(m.b, end)
+	i := SkipColon(m.b, end)
 	if i < 0 {
 		return nil, m.fail(i)
 	}
 	m.i = i
 	name = m.b[start+1 : end-1]
-	if escaped(name) {
+	if Escaped(name) {
 		m.name = AppendUnescaped(m.name[:0], name)
 		name = m.name
 	}
@@ -73,7 +73,7 @@ func (m *Members) more(closing byte) bool {
 	if m.bad != 0 {
 		return false
 	}
-	i := skipSpace(m.b, m.i)
+	i := SkipSpace(m.b, m.i)
 	switch {
 	case i >= len(m.b):
 		return m.fail(^i)
@@ -85,7 +85,7 @@ func (m *Members) more(closing byte) bool {
 	case m.b[i] != ',':
 		return m.fail(^i)
 	default:
-		i = skipSpace(m.b, i+1)
+		i = SkipSpace(m.b, i+1)
 	}
 	m.i = i
 	return true
@@ -96,7 +96,7 @@ func (m *Members) Value() []byte {
 	if m.bad != 0 {
 		return nil
 	}
-	end := m.stack.skip(m.b, m.i, 0)
+	end := m.stack.Skip(m.b, m.i, 0)
 	if end < 0 {
 		m.fail(end)
 		return nil
@@ -109,12 +109,12 @@ func (m *Members) Value() []byte {
 // End returns the first error, or an error if something other than white space follows the value.
 func (m *Members) End() error {
 	if m.bad == 0 {
-		if i := skipSpace(m.b, m.i); i < len(m.b) {
+		if i := SkipSpace(m.b, m.i); i < len(m.b) {
 			m.fail(^i)
 		}
 	}
 	if m.bad != 0 {
-		return syntaxError(m.b, m.bad)
+		return ErrorAt(m.b, m.bad)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func Text(value []byte) (string, bool) {
 		return "", false
 	}
 	inside := value[1 : len(value)-1]
-	if escaped(inside) {
+	if Escaped(inside) {
 		inside = AppendUnescaped(nil, inside)
 	}
 	return string(inside), true

@@ -1,4 +1,4 @@
-package object
+package jsonscan
 
 import (
 	"encoding/binary"
@@ -7,15 +7,8 @@ import (
 	"math/bits"
 )
 
-const (
-	// maxDepth is the maximum nesting of a value: encoding/json's limit.
-	maxDepth = 10000
-
-	// MaxLevels is the maximum nesting of an object that an event contains. Parsers of consumers
-	// bear far fewer levels than encoding/json: that of Python ends at about 990, and the event
-	// adds a few.
-	MaxLevels = 500
-)
+// MaxDepth is the maximum nesting of a value: encoding/json's limit.
+const MaxDepth = 10000
 
 // ErrTruncated is returned for JSON that ends before its value does.
 var ErrTruncated = errors.New("JSON ends before the value does")
@@ -30,11 +23,13 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("JSON syntax at byte %d: %s", e.Offset, e.Msg)
 }
 
-// The functions below take JSON and an offset, and return the offset after the skipped part, or the complement (^) of the
-// offset of the first invalid byte. That is len(b) if b is truncated. An int is cheaper to return than an error, and one
-// value in a million needs the message, which syntaxError creates.
+// The functions below take JSON and an offset, and return the offset after the skipped part, or the
+// complement (^) of the offset of the first invalid byte. That is len(b) if b is truncated. An int is
+// cheaper to return than an error, and one value in a million needs the message, which ErrorAt
+// creates.
 
-func syntaxError(b []byte, failed int) error {
+// ErrorAt returns the error for a failed result: ErrTruncated or a *SyntaxError.
+func ErrorAt(b []byte, failed int) error {
 	at := ^failed
 	if at >= len(b) {
 		return ErrTruncated
@@ -42,24 +37,24 @@ func syntaxError(b []byte, failed int) error {
 	return &SyntaxError{Offset: at, Msg: fmt.Sprintf("unexpected %q", b[at])}
 }
 
-// nesting is a stack of the containers around a value: one bit per level, set for an object. It makes skip independent of
-// the goroutine's stack, whose depth must not depend on external input.
-type nesting struct {
-	objects [maxDepth/64 + 1]uint64
-	deepest int // the deepest level that was entered
+// Nesting is a stack of the containers around a value: one bit per level, set for an object. It makes Skip independent of
+// the goroutine's stack, whose depth must not depend on external input. The zero value is ready.
+type Nesting struct {
+	objects [MaxDepth/64 + 1]uint64
+	Deepest int // the deepest level that was entered
 }
 
-// skip skips the value at b[i], which is depth levels deep, and checks it as strictly as encoding/json.Valid.
-func (n *nesting) skip(b []byte, i, depth int) int {
+// Skip skips the value at b[i], which is depth levels deep, and checks it as strictly as encoding/json.Valid.
+func (n *Nesting) Skip(b []byte, i, depth int) int {
 	for outside := depth; ; {
 		if i >= len(b) {
 			return ^len(b)
 		}
 		switch c := b[i]; c {
 		case '"':
-			i = skipString(b, i+1)
+			i = SkipString(b, i+1)
 		case '{', '[':
-			if depth == maxDepth {
+			if depth == MaxDepth {
 				return ^i
 			}
 			depth++
@@ -76,7 +71,7 @@ func (n *nesting) skip(b []byte, i, depth int) int {
 			depth--
 			i++
 		default:
-			i = skipScalar(b, i)
+			i = SkipScalar(b, i)
 		}
 		if i < 0 {
 			return i
@@ -88,8 +83,8 @@ func (n *nesting) skip(b []byte, i, depth int) int {
 }
 
 // enter records whether the container at depth is an object.
-func (n *nesting) enter(depth int, object bool) {
-	n.deepest = max(n.deepest, depth)
+func (n *Nesting) enter(depth int, object bool) {
+	n.Deepest = max(n.Deepest, depth)
 	bit := uint64(1) << (depth & 63)
 	if n.objects[depth>>6] &^= bit; object {
 		n.objects[depth>>6] |= bit
@@ -97,7 +92,7 @@ func (n *nesting) enter(depth int, object bool) {
 }
 
 // after skips the separators after a value, up to the next value, or to the end of the value at outside.
-func (n *nesting) after(b []byte, i, depth, outside int) (int, int) {
+func (n *Nesting) after(b []byte, i, depth, outside int) (int, int) {
 	for depth != outside {
 		if i = skipBlank(b, i); i >= len(b) {
 			return ^len(b), depth
@@ -120,10 +115,10 @@ func (n *nesting) after(b []byte, i, depth, outside int) (int, int) {
 	return i, depth
 }
 
-// skipBlank is skipSpace, optimized for input without white space.
+// skipBlank is SkipSpace, optimized for input without white space.
 func skipBlank(b []byte, i int) int {
 	if i < len(b) && b[i] <= ' ' {
-		return skipSpace(b, i)
+		return SkipSpace(b, i)
 	}
 	return i
 }
@@ -136,18 +131,19 @@ func skipName(b []byte, i int) int {
 	if b[i] != '"' {
 		return ^i
 	}
-	if i = skipString(b, i+1); i < 0 {
+	if i = SkipString(b, i+1); i < 0 {
 		return i
 	}
 	if i+1 < len(b) && b[i] == ':' && b[i+1] > ' ' {
 		return i + 1
 	}
-	return skipColon(b, i)
+	return SkipColon(b, i)
 }
 
-func skipColon(b []byte, i int) int {
+// SkipColon skips a colon and the white space around it.
+func SkipColon(b []byte, i int) int {
 	if i < len(b) && b[i] <= ' ' {
-		i = skipSpace(b, i)
+		i = SkipSpace(b, i)
 	}
 	if i >= len(b) {
 		return ^len(b)
@@ -157,31 +153,32 @@ func skipColon(b []byte, i int) int {
 	}
 	i++
 	if i < len(b) && b[i] <= ' ' {
-		i = skipSpace(b, i)
+		i = SkipSpace(b, i)
 	}
 	return i
 }
 
-func skipSpace(b []byte, i int) int {
+// SkipSpace skips white space. It does not fail.
+func SkipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
 	}
 	return i
 }
 
-// stringStops marks the bytes of x that need a check inside a string: quotes, backslashes and control characters. The lowest
+// StringStops marks the bytes of x that need a check inside a string: quotes, backslashes and control characters. The lowest
 // mark is exact; borrows may set marks above it.
-func stringStops(x uint64) uint64 {
+func StringStops(x uint64) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	low := x ^ ones*('"'^' ') // maps the quote to the space, so that one comparison finds it and the control characters
 	slash := x ^ ones*'\\'
 	return ((low-ones*(' '+1))&^low | (slash-ones)&^slash) & tops
 }
 
-// stringStop returns the offset of the first byte from b[i] on that needs a check inside a string, or len(b).
-func stringStop(b []byte, i int) int {
+// StringStop returns the offset of the first byte from b[i] on that needs a check inside a string, or len(b).
+func StringStop(b []byte, i int) int {
 	for i+8 <= len(b) {
-		if stops := stringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
+		if stops := StringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
 			return i + bits.TrailingZeros64(stops)>>3
 		}
 		i += 8
@@ -192,10 +189,10 @@ func stringStop(b []byte, i int) int {
 	return i
 }
 
-// skipString skips the rest of a string; the opening quote precedes b[i].
-func skipString(b []byte, i int) int {
-	for ; i+8 <= len(b); i += 8 { // inlined stringStop: most strings are short, and have no escapes
-		if stops := stringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
+// SkipString skips the rest of a string; the opening quote precedes b[i].
+func SkipString(b []byte, i int) int {
+	for ; i+8 <= len(b); i += 8 { // inlined StringStop: most strings are short, and have no escapes
+		if stops := StringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
 			if i += bits.TrailingZeros64(stops) >> 3; b[i] == '"' {
 				return i + 1
 			}
@@ -203,7 +200,7 @@ func skipString(b []byte, i int) int {
 		}
 	}
 	for {
-		i = stringStop(b, i)
+		i = StringStop(b, i)
 		if i >= len(b) {
 			return ^len(b)
 		}
@@ -245,8 +242,8 @@ func skipEscape(b []byte, i int) int {
 	return ^i
 }
 
-// skipScalar skips a number, true, false or null.
-func skipScalar(b []byte, i int) int {
+// SkipScalar skips a number, true, false or null.
+func SkipScalar(b []byte, i int) int {
 	switch b[i] {
 	case 't':
 		return skipWord(b, i, "true")

@@ -1,15 +1,14 @@
-package object
+package jsonscan
 
 import (
 	"bytes"
 	"encoding/binary"
-	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// escaped reports whether the inside of a JSON string differs from its text.
-func escaped(b []byte) bool {
+// Escaped reports whether the inside of a JSON string differs from its text.
+func Escaped(b []byte) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	odd := uint64(0) // the highest bit of each byte is set if it is a backslash, or not ASCII
 	i := 0
@@ -90,8 +89,8 @@ func hex4(b []byte) rune {
 	return r
 }
 
-// appendString appends text as a JSON string.
-func appendString[T []byte | string](dst []byte, text T) []byte {
+// AppendString appends text as a JSON string.
+func AppendString[T []byte | string](dst []byte, text T) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
 	for _, c := range []byte(text) {
@@ -105,36 +104,4 @@ func appendString[T []byte | string](dst []byte, text T) []byte {
 		}
 	}
 	return append(dst, '"')
-}
-
-// unixTime returns an RFC 3339 time in seconds since 1970, 0 if text is not such a time.
-func unixTime(text []byte) int64 {
-	// The only form that the API server writes for metav1.Time: 2026-11-20T15:00:00Z
-	//                                                           0123456789012345678 9
-	const form = "0000-00-00T00:00:00Z"
-	if len(text) == len(form) {
-		usual := true
-		for i, c := range text {
-			if d := c - '0'; form[i] == '0' && d > 9 || form[i] != '0' && c != form[i] {
-				usual = false
-				break
-			}
-		}
-		if usual {
-			two := func(i int) int { return int(text[i]-'0')*10 + int(text[i+1]-'0') }
-			year, month, day := two(0)*100+two(2), two(5), two(8)
-			hour, minute, second := two(11), two(14), two(17)
-			if month >= 1 && month <= 12 && day >= 1 && day <= 28 && hour < 24 && minute < 60 && second < 60 {
-				return time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC).Unix()
-			}
-		}
-	}
-	if len(text) == 0 {
-		return 0
-	}
-	var t time.Time
-	if t.UnmarshalText(text) != nil {
-		return 0
-	}
-	return t.Unix()
 }

@@ -1,4 +1,4 @@
-package object_test
+package jsonscan_test
 
 import (
 	"encoding/json"
@@ -9,11 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // walk lists what Members goes through, entering every object and array.
-func walk(m *object.Members, path string, out *[]string) {
+func walk(m *jsonscan.Members, path string, out *[]string) {
 	switch {
 	case m.Enter('{'):
 		for name, ok := m.Next(); ok; name, ok = m.Next() {
@@ -52,7 +52,7 @@ func TestMembers(t *testing.T) {
 		`{}{}`:               `JSON syntax at byte 2: unexpected '{'`,
 		`{"a":tru}`:          `JSON syntax at byte 8: unexpected '}'`,
 	} {
-		m := object.NewMembers([]byte(doc))
+		m := jsonscan.NewMembers([]byte(doc))
 		var got []string
 		walk(m, "", &got)
 		if err := m.End(); err != nil {
@@ -66,12 +66,12 @@ func TestMembers(t *testing.T) {
 
 func TestText(t *testing.T) {
 	for value, want := range map[string]string{`""`: "", `"a"`: "a", `"\u00e9\"\ud83d\ude00"`: "é\"😀", "\"\xff\"": "\uFFFD"} {
-		if got, ok := object.Text([]byte(value)); got != want || !ok {
+		if got, ok := jsonscan.Text([]byte(value)); got != want || !ok {
 			t.Errorf("%s: %q, %v, want %q", value, got, ok, want)
 		}
 	}
 	for _, value := range []string{``, `"`, `1`, `null`, `{}`} {
-		if got, ok := object.Text([]byte(value)); ok {
+		if got, ok := jsonscan.Text([]byte(value)); ok {
 			t.Errorf("%s: %q", value, got)
 		}
 	}
@@ -85,14 +85,14 @@ func FuzzMembers(f *testing.F) {
 		if strings.Count(string(doc), "[")+strings.Count(string(doc), "{") > 1000 {
 			t.Skip("walk recurses")
 		}
-		m := object.NewMembers(doc)
+		m := jsonscan.NewMembers(doc)
 		var out []string
 		walk(m, "", &out)
 		err := m.End()
 		if json.Valid(doc) != (err == nil) {
 			t.Fatalf("valid: %v, error %v", json.Valid(doc), err)
 		}
-		if syntax := new(object.SyntaxError); err != nil && !errors.Is(err, object.ErrTruncated) && !errors.As(err, &syntax) {
+		if syntax := new(jsonscan.SyntaxError); err != nil && !errors.Is(err, jsonscan.ErrTruncated) && !errors.As(err, &syntax) {
 			t.Fatalf("error %v", err)
 		}
 	})
@@ -102,7 +102,7 @@ func FuzzMembers(f *testing.F) {
 // value.
 func TestMembersOfDeepestValue(t *testing.T) {
 	deepest := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
-	m := object.NewMembers([]byte(`{"data":{"after":` + deepest + `}}`))
+	m := jsonscan.NewMembers([]byte(`{"data":{"after":` + deepest + `}}`))
 	m.Enter('{')
 	m.Next()
 	m.Enter('{')
@@ -113,7 +113,7 @@ func TestMembersOfDeepestValue(t *testing.T) {
 	if err := m.End(); err != nil || string(got) != deepest {
 		t.Errorf("%v, got %d bytes, want %d", err, len(got), len(deepest))
 	}
-	m = object.NewMembers([]byte("[" + deepest + "]"))
+	m = jsonscan.NewMembers([]byte("[" + deepest + "]"))
 	if m.Value(); m.End() == nil {
 		t.Error("a value of 10,001 levels has no error")
 	}
