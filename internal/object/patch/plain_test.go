@@ -1,4 +1,4 @@
-package encode_test
+package patch_test
 
 import (
 	"bytes"
@@ -11,11 +11,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object/patch"
 )
 
 // plainPatch defines the patch in the plainest way: it decodes both values again on each level, and
-// writes as it goes. AppendPatch must have the same output, although its work is linear.
+// writes as it goes. Append must have the same output, although its work is linear.
 func plainPatch(before, after []byte) []byte {
 	p := plainDiffer{out: []byte{'['}}
 	p.compare("", bytes.TrimSpace(before), bytes.TrimSpace(after), 0)
@@ -39,7 +39,7 @@ func (p *plainDiffer) compare(path string, va, vb []byte, depth int) {
 	if bytes.Equal(va, vb) {
 		return
 	}
-	if va[0] != vb[0] || va[0] != '{' && va[0] != '[' || depth == encode.MaxDepth {
+	if va[0] != vb[0] || va[0] != '{' && va[0] != '[' || depth == patch.MaxDepth {
 		if !sameText(va, vb) {
 			p.emit("replace", path, vb)
 		}
@@ -51,7 +51,7 @@ func (p *plainDiffer) compare(path string, va, vb []byte, depth int) {
 	} else {
 		p.compareArrays(path, va, vb, depth)
 	}
-	if len(p.out)-from > len(vb)+encode.PatchSlack {
+	if len(p.out)-from > len(vb)+patch.Slack {
 		p.out = p.out[:from]
 		p.emit("replace", path, vb)
 	}
@@ -182,7 +182,7 @@ func step(key string) string {
 func checkPlain(t fataler, before, after []byte) {
 	want := plainPatch(before, after)
 	for name, patch := range map[string]func(dst, before, after []byte) ([]byte, error){
-		"lockstep": encode.AppendPatch, "index": encode.AppendPatchByIndex,
+		"lockstep": patch.Append, "index": patch.AppendByIndex,
 	} {
 		got, err := patch(nil, before, after)
 		if err != nil || !bytes.Equal(want, got) {

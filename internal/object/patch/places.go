@@ -1,4 +1,6 @@
-package encode
+package patch
+
+import "github.com/kubecdc/kubecdc/internal/object/jsonscan"
 
 // places are the places of the values in a part of a document, in the order of the document, each
 // container before its content. One pass finds them all: a comparison does not search for the end
@@ -41,7 +43,9 @@ func (p *places) value(at place, i, levels int) (end int, err error) {
 	case levels > 0 && i < len(p.doc) && p.doc[i] == '[':
 		end, err = p.elements(i+1, levels-1)
 	default:
-		end, err = skipValue(p.doc, i)
+		if end = jsonscan.ValueEnd(p.doc, i); end < 0 {
+			return 0, jsonscan.ErrorAt(p.doc, end)
+		}
 	}
 	p.all[n].end, p.all[n].next = int32(end), int32(len(p.all))
 	return end, err
@@ -50,7 +54,7 @@ func (p *places) value(at place, i, levels int) (end int, err error) {
 // members adds the members of an object, starting with the one at doc[i].
 func (p *places) members(i, levels int) (end int, err error) {
 	for first := true; ; first = false {
-		i = skipSpace(p.doc, i)
+		i = jsonscan.SkipSpace(p.doc, i)
 		if i < len(p.doc) && p.doc[i] == '}' {
 			return i + 1, nil
 		}
@@ -58,21 +62,20 @@ func (p *places) members(i, levels int) (end int, err error) {
 			if i >= len(p.doc) || p.doc[i] != ',' {
 				return 0, errSyntax
 			}
-			i = skipSpace(p.doc, i+1)
+			i = jsonscan.SkipSpace(p.doc, i+1)
 		}
 		if i >= len(p.doc) || p.doc[i] != '"' {
 			return 0, errSyntax
 		}
-		end, err = skipString(p.doc, i)
-		if err != nil {
-			return 0, err
+		if end = jsonscan.StringEnd(p.doc, i); end < 0 {
+			return 0, jsonscan.ErrorAt(p.doc, end)
 		}
 		at := place{key: int32(i + 1), keyEnd: int32(end - 1)}
-		i = skipSpace(p.doc, end)
+		i = jsonscan.SkipSpace(p.doc, end)
 		if i >= len(p.doc) || p.doc[i] != ':' {
 			return 0, errSyntax
 		}
-		i, err = p.value(at, skipSpace(p.doc, i+1), levels)
+		i, err = p.value(at, jsonscan.SkipSpace(p.doc, i+1), levels)
 		if err != nil {
 			return 0, err
 		}
@@ -82,7 +85,7 @@ func (p *places) members(i, levels int) (end int, err error) {
 // elements adds the elements of an array, starting with the one at doc[i].
 func (p *places) elements(i, levels int) (end int, err error) {
 	for first := true; ; first = false {
-		i = skipSpace(p.doc, i)
+		i = jsonscan.SkipSpace(p.doc, i)
 		if i < len(p.doc) && p.doc[i] == ']' {
 			return i + 1, nil
 		}
@@ -90,7 +93,7 @@ func (p *places) elements(i, levels int) (end int, err error) {
 			if i >= len(p.doc) || p.doc[i] != ',' {
 				return 0, errSyntax
 			}
-			i = skipSpace(p.doc, i+1)
+			i = jsonscan.SkipSpace(p.doc, i+1)
 		}
 		i, err = p.value(place{}, i, levels)
 		if err != nil {

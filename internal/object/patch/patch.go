@@ -1,4 +1,4 @@
-package encode
+package patch
 
 import (
 	"bytes"
@@ -7,16 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 const (
-	// maxDepth is the depth to which AppendPatch descends. Deeper values are compared byte by byte and replaced as a whole.
+	// maxDepth is the depth to which Append descends. Deeper values are compared byte by byte and replaced as a whole.
 	// This bounds the stack, and the length of a path in the patch.
 	maxDepth = 100
 
-	// patchSlack is how many bytes longer than a value the operations inside it may be before one replacement takes their
+	// slack is how many bytes longer than a value the operations inside it may be before one replacement takes their
 	// place. It is not 0: a few paths are more readable than a slightly shorter copy of a whole object.
-	patchSlack = 512
+	slack = 512
+
+	// maxKept is the largest buffer that a Differ keeps for its next patch. Without this bound, each of
+	// a thousand workers would eventually hold buffers of the size of the largest object.
+	maxKept = 64 << 10
 
 	// maxVisited is the number of bytes that one comparison may visit. It bounds for how long one
 	// event can occupy an encoder. The clock has no influence: an event is encoded the same each
@@ -27,10 +33,16 @@ const (
 // ErrCostly means that a comparison would visit more than maxVisited bytes.
 var ErrCostly = fmt.Errorf("comparing both versions of the object would read more than %d MiB", maxVisited>>20)
 
+// What the comparison finds wrong between the values.
+var (
+	errSyntax   = errors.New("malformed JSON")
+	errTrailing = errors.New("data after the JSON value")
+)
+
 // errLockstep ends a traversal in lockstep that has compared too much twice.
 var errLockstep = errors.New("lockstep costs too much")
 
-// AppendPatch appends to dst the RFC 6902 patch that turns before into after, as a JSON array of
+// Append appends to dst the RFC 6902 patch that turns before into after, as a JSON array of
 // add, remove and replace operations; [] if the documents are equal. The patch is at most 600 bytes
 // longer than after. The work is linear in the length of the documents, whatever their nesting;
 // documents for which it exceeds maxVisited are an error.
@@ -41,12 +53,12 @@ var errLockstep = errors.New("lockstep costs too much")
 // Both documents must be valid JSON in UTF-8. For other input the result is an error or a
 // meaningless patch, never a panic. The documents may be in the array of dst, but only below its
 // length.
-func AppendPatch(dst, before, after []byte) ([]byte, error) {
-	var d differ
-	return d.append(dst, before, after)
+func Append(dst, before, after []byte) ([]byte, error) {
+	var d Differ
+	return d.Append(dst, before, after)
 }
 
-// differ traverses two documents in lockstep. Versions of one object are mostly equal, so it mostly
+// Differ computes patches. It traverses two documents in lockstep. Versions of one object are mostly equal, so it mostly
 // reads only one of them. A comparison of whole words finds that a[i:same] equals the bytes of b
 // from j on; inside that part only the tokens of a are read. If the documents diverge inside a
 // scalar, both scalars are skipped and the traversal continues after them. If they diverge between
@@ -56,8 +68,9 @@ func AppendPatch(dst, before, after []byte) ([]byte, error) {
 // are compared again are counted. If they are more than both documents have, the index replaces the
 // lockstep for the whole documents. The patch is the same.
 //
-// It keeps its allocations for the next patch.
-type differ struct {
+// It keeps its allocations for the next patch, up to 64 KiB each. The zero value is ready. It belongs
+// to one goroutine.
+type Differ struct {
 	a, b []byte
 	i, j int // the next byte of each
 	same int // a[i:same] == b[j:j+same-i], and same is maximal
@@ -87,7 +100,8 @@ type segment struct {
 
 type span struct{ start, end int }
 
-func (d *differ) append(dst, before, after []byte) ([]byte, error) {
+// Append is the function Append, with the memory of the former patches.
+func (d *Differ) Append(dst, before, after []byte) ([]byte, error) {
 	if d.path == nil { // enough for all but the largest objects
 		d.path = make([]segment, 0, 32)
 		d.keys = make([]span, 0, 128)
@@ -111,8 +125,12 @@ func (d *differ) append(dst, before, after []byte) ([]byte, error) {
 	return out, nil
 }
 
+// Visited returns the number of bytes that the last comparison has read, each as often as it was
+// read. It measures for how long the comparison ran.
+func (d *Differ) Visited() int { return d.visited }
+
 // run compares the documents from their beginning.
-func (d *differ) run() error {
+func (d *Differ) run() error {
 	d.path, d.keys = d.path[:0], d.keys[:0]
 	d.pairs.truncate(&pairings{})
 	d.operations.reset()
@@ -127,7 +145,7 @@ func (d *differ) run() error {
 }
 
 // release releases both documents, and the memory that an exceptionally large one has taken.
-func (d *differ) release() {
+func (d *Differ) release() {
 	d.a, d.b = nil, nil
 	d.indexes = false
 	clear(d.path[:cap(d.path)])
@@ -152,17 +170,17 @@ type mark struct {
 	written
 }
 
-func (d *differ) mark() mark { return mark{i: d.i, j: d.j, keys: len(d.keys), written: d.written()} }
+func (d *Differ) mark() mark { return mark{i: d.i, j: d.j, keys: len(d.keys), written: d.written()} }
 
 // resync moves to i and j and finds how far the documents agree from there. Each byte is compared once: the next call
 // happens only after the traversal has left the equal part.
-func (d *differ) resync(i, j int) {
+func (d *Differ) resync(i, j int) {
 	d.i, d.j, d.diverging = i, j, nil
 	d.same = i + d.common(d.a[i:], d.b[j:])
 }
 
 // common returns the length of the common beginning of a and b.
-func (d *differ) common(a, b []byte) int {
+func (d *Differ) common(a, b []byte) int {
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
 	k := 0
@@ -181,13 +199,13 @@ func (d *differ) common(a, b []byte) int {
 }
 
 // next returns the first byte of the next token of each document, 0 at the end.
-func (d *differ) next() (ca, cb byte) {
+func (d *Differ) next() (ca, cb byte) {
 	if d.i < d.same {
 		if c := d.a[d.i]; c > ' ' {
 			return c, c
 		}
 	}
-	i, j := skipSpace(d.a, d.i), skipSpace(d.b, d.j)
+	i, j := jsonscan.SkipSpace(d.a, d.i), jsonscan.SkipSpace(d.b, d.j)
 	if i-d.i == j-d.j && i <= d.same {
 		d.i, d.j = i, j
 	} else {
@@ -202,7 +220,7 @@ func (d *differ) next() (ca, cb byte) {
 	return ca, cb
 }
 
-func (d *differ) value() error {
+func (d *Differ) value() error {
 	ca, cb := d.next()
 	if ca == cb && (ca == '{' || ca == '[') && len(d.path) < maxDepth {
 		switch {
@@ -215,9 +233,9 @@ func (d *differ) value() error {
 		}
 		return d.array()
 	}
-	i, err := skipValue(d.a, d.i)
-	if err != nil {
-		return err
+	i := jsonscan.ValueEnd(d.a, d.i)
+	if i < 0 {
+		return jsonscan.ErrorAt(d.a, i)
 	}
 	d.visited += i - d.i
 	// Below same even the byte after the value is equal, so the value cannot be the beginning of a longer number.
@@ -226,9 +244,9 @@ func (d *differ) value() error {
 		d.i = i
 		return nil
 	}
-	j, err := skipValue(d.b, d.j)
-	if err != nil {
-		return err
+	j := jsonscan.ValueEnd(d.b, d.j)
+	if j < 0 {
+		return jsonscan.ErrorAt(d.b, j)
 	}
 	d.visited += j - d.j
 	d.scalar(d.a[d.i:i], d.b[d.j:j])
@@ -237,19 +255,19 @@ func (d *differ) value() error {
 }
 
 // scalar writes the operation that turns va into vb, which are not looked into.
-func (d *differ) scalar(va, vb []byte) {
+func (d *Differ) scalar(va, vb []byte) {
 	d.visited += min(len(va), len(vb))
-	if !sameScalar(va, vb) {
+	if !jsonscan.SameScalar(va, vb) {
 		d.emit(opReplace, vb)
 	}
 }
 
 // bounded returns an error if the comparison, or its lockstep, costs too much.
-func (d *differ) bounded() error {
+func (d *Differ) bounded() error {
 	switch {
 	case d.visited > maxVisited:
 		return ErrCostly
-	case !d.indexes && (d.again > len(d.a)+len(d.b) || d.size > 2*(len(d.b)+patchSlack)):
+	case !d.indexes && (d.again > len(d.a)+len(d.b) || d.size > 2*(len(d.b)+slack)):
 		return errLockstep
 	}
 	return nil
@@ -258,7 +276,7 @@ func (d *differ) bounded() error {
 // skipEqual skips an object or array that ends before the documents diverge, and reports whether it did. Otherwise it
 // records which objects and arrays inside contain the divergence, so that it reads each byte at most once. The outermost one
 // is always traversed, which checks the syntax.
-func (d *differ) skipEqual() bool {
+func (d *Differ) skipEqual() bool {
 	end := 0
 	switch {
 	case len(d.path) == 0:
@@ -268,7 +286,7 @@ func (d *differ) skipEqual() bool {
 	case d.diverging[0] == d.i:
 		d.diverging = d.diverging[1:]
 	default:
-		end, _ = skipValue(d.a[:d.same], d.i)
+		end = max(0, jsonscan.ValueEnd(d.a[:d.same], d.i))
 		d.visited += cmp.Or(end, d.same) - d.i
 	}
 	if end == 0 {
@@ -279,13 +297,13 @@ func (d *differ) skipEqual() bool {
 }
 
 // diverge returns the index after the object or array that begins at a[i], 0 if it ends after the documents diverge.
-func (d *differ) diverge() int {
+func (d *Differ) diverge() int {
 	open, doc := d.open[:0], d.a[:d.same]
 	for i := d.i; i < len(doc); {
 		c := doc[i]
 		if c == '"' {
-			end, err := skipString(doc, i)
-			if err != nil {
+			end := jsonscan.StringEnd(doc, i)
+			if end < 0 {
 				break
 			}
 			if i = end; i < len(doc) && (doc[i] == ':' || doc[i] == ',') {
@@ -293,7 +311,7 @@ func (d *differ) diverge() int {
 			}
 			continue
 		}
-		switch c | ' ' { // the bracket and the brace differ only by this bit
+		switch c | ' ' { // the bracket and the brace Differ only by this bit
 		case '{':
 			open = append(open, i)
 		case '}':
@@ -309,7 +327,7 @@ func (d *differ) diverge() int {
 	return 0
 }
 
-func (d *differ) object() error {
+func (d *Differ) object() error {
 	m := d.mark()
 	d.path = append(d.path, segment{})
 	top := len(d.path) - 1
@@ -340,9 +358,9 @@ func (d *differ) object() error {
 		if ca != '"' || cb != '"' {
 			return errSyntax
 		}
-		end, err := skipString(d.a, d.i)
-		if err != nil {
-			return err
+		end := jsonscan.StringEnd(d.a, d.i)
+		if end < 0 {
+			return jsonscan.ErrorAt(d.a, end)
 		}
 		if end > d.same {
 			return d.indexed(m)
@@ -373,7 +391,7 @@ func (d *differ) object() error {
 	return nil
 }
 
-func (d *differ) array() error {
+func (d *Differ) array() error {
 	m := d.mark()
 	d.path = append(d.path, segment{})
 	top := len(d.path) - 1
@@ -407,7 +425,7 @@ func (d *differ) array() error {
 
 // rest writes the operations for the members after the comma at doc[i]. They end one of two objects that began at m and are
 // equal up to there.
-func (d *differ) rest(m mark, doc []byte, i int, op op) error {
+func (d *Differ) rest(m mark, doc []byte, i int, op op) error {
 	var buf [linearMax]member
 	ms, end, err := appendMembers(buf[:0], doc, i+1)
 	switch {
@@ -438,7 +456,7 @@ func (d *differ) rest(m mark, doc []byte, i int, op op) error {
 }
 
 // duplicates reports whether a member may have one of the keys, or the key of another member.
-func (d *differ) duplicates(keys []span, ms []member) bool {
+func (d *Differ) duplicates(keys []span, ms []member) bool {
 	for k := range ms {
 		raw := ms[k].raw
 		if bytes.IndexByte(raw, '\\') >= 0 {
@@ -459,7 +477,7 @@ func (d *differ) duplicates(keys []span, ms []member) bool {
 }
 
 // close ends the object or array that began at m.
-func (d *differ) close(m mark) {
+func (d *Differ) close(m mark) {
 	d.path = d.path[:len(d.path)-1]
 	d.keys = d.keys[:m.keys]
 	d.bound(m.written, d.b[m.j:d.j])
@@ -467,7 +485,7 @@ func (d *differ) close(m mark) {
 
 // bound replaces the operations since w, all of them inside one value, by that value if they are
 // too long.
-func (d *differ) bound(w written, value []byte) {
+func (d *Differ) bound(w written, value []byte) {
 	if d.exceeds(w, value) {
 		d.operations.truncate(w)
 		d.emit(opReplace, value)
@@ -475,13 +493,13 @@ func (d *differ) bound(w written, value []byte) {
 }
 
 // exceeds reports whether the operations since w are too long for that value.
-func (d *differ) exceeds(w written, value []byte) bool {
-	return d.size-w.size > len(value)+patchSlack
+func (d *Differ) exceeds(w written, value []byte) bool {
+	return d.size-w.size > len(value)+slack
 }
 
 // indexed discards the output since m and compares the object or array that began there with an
 // index.
-func (d *differ) indexed(m mark) error {
+func (d *Differ) indexed(m mark) error {
 	d.operations.truncate(m.written)
 	d.keys = d.keys[:m.keys]
 	d.path = d.path[:len(d.path)-1]
@@ -489,10 +507,10 @@ func (d *differ) indexed(m mark) error {
 }
 
 // at sets the last step of the path.
-func (d *differ) at(s segment) { d.path[len(d.path)-1] = s }
+func (d *Differ) at(s segment) { d.path[len(d.path)-1] = s }
 
 // emit adds one operation on the current path; value is nil for a removal.
-func (d *differ) emit(op op, value []byte) { d.operations.add(op, d.path, value) }
+func (d *Differ) emit(op op, value []byte) { d.operations.add(op, d.path, value) }
 
 // repeats reports whether two of the keys may be equal. A key with an escape counts as a repetition: it may equal an
 // unescaped key.

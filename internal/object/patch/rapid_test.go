@@ -1,4 +1,4 @@
-package encode_test
+package patch_test
 
 import (
 	"bytes"
@@ -182,7 +182,7 @@ func (w *writer) appendString(b []byte, s string) []byte {
 }
 
 // An object's history: from each version to the next, and from the first to each, patches lead there.
-func TestAppendPatchProperties(t *testing.T) {
+func TestAppendProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 4).Draw(t, "depth")
 		object := func(v any) map[string]any {
@@ -214,7 +214,7 @@ func TestAppendPatchProperties(t *testing.T) {
 	})
 }
 
-func FuzzAppendPatch(f *testing.F) {
+func FuzzAppend(f *testing.F) {
 	for _, p := range pairs(f) {
 		f.Add(p[0], p[1])
 	}
@@ -232,7 +232,7 @@ func FuzzAppendPatch(f *testing.F) {
 	})
 }
 
-// plain reports whether doc is valid input for AppendPatch: one JSON object in UTF-8. TestAppendPatch covers halves of surrogate pairs,
+// plain reports whether doc is valid input for Append: one JSON object in UTF-8. TestAppend covers halves of surrogate pairs,
 // which encoding/json does not preserve.
 func plain(doc []byte) bool {
 	var m map[string]json.RawMessage

@@ -1,6 +1,10 @@
-package encode
+package patch
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
+)
 
 // member is one member of an object.
 type member struct {
@@ -15,7 +19,7 @@ const linearMax = 16
 
 // index compares the object or array that begins at m with an index of both documents. It does not
 // return to lockstep inside.
-func (d *differ) index(m mark) error {
+func (d *Differ) index(m mark) error {
 	// alike looks one level deeper than the comparison.
 	levels := maxDepth - len(d.path) + 1
 	i, err := d.placesA.read(d.a, m.i, levels)
@@ -46,7 +50,7 @@ const unknown = -1
 // compare adds the operations that turn the value at placesA.all[x] into the one at placesB.all[y].
 // same is the length of their common beginning: if the comparison of the values around them has
 // found it, these bytes are not compared again.
-func (d *differ) compare(x, y int32, same int) error {
+func (d *Differ) compare(x, y int32, same int) error {
 	va, vb := d.placesA.bytes(x), d.placesB.bytes(y)
 	if same == unknown {
 		same = d.common(va, vb)
@@ -76,7 +80,7 @@ func (d *differ) compare(x, y int32, same int) error {
 
 // within returns the length of the common beginning of two values inside the values x and y, whose
 // own is same.
-func (d *differ) within(x, y int32, same int, insideX, insideY int32) int {
+func (d *Differ) within(x, y int32, same int, insideX, insideY int32) int {
 	a, b := &d.placesA.all[insideX], &d.placesB.all[insideY]
 	i, j := a.start-d.placesA.all[x].start, b.start-d.placesB.all[y].start
 	if i != j || int(i) > same {
@@ -85,7 +89,7 @@ func (d *differ) within(x, y int32, same int, insideX, insideY int32) int {
 	return min(same-int(i), int(a.end-a.start), int(b.end-b.start))
 }
 
-func (d *differ) compareObjects(x, y int32, same int) error {
+func (d *Differ) compareObjects(x, y int32, same int) error {
 	var bufA, bufB [linearMax]member
 	as := lastOfEach(d.placesA.appendMembers(bufA[:0], x))
 	bs := lastOfEach(d.placesB.appendMembers(bufB[:0], y))
@@ -126,7 +130,7 @@ func (d *differ) compareObjects(x, y int32, same int) error {
 // compareArrays first skips the equal elements at both ends. If the lengths differ, it then pairs the elements at both ends
 // that are versions of each other. The patch for an inserted container thus contains only the new one. All other elements
 // are paired in order.
-func (d *differ) compareArrays(x, y int32, same int) error {
+func (d *Differ) compareArrays(x, y int32, same int) error {
 	outer := d.pairs
 	p := pairing{d: d, heads: outer.heads[len(outer.heads):], tails: outer.tails[len(outer.tails):]}
 	d.pairs.elements = d.placesA.appendInside(d.pairs.elements, x)
@@ -148,7 +152,7 @@ func (d *differ) compareArrays(x, y int32, same int) error {
 // pairing pairs the elements of two arrays. It keeps the lengths of the common beginnings that it
 // finds, so that the comparison of a pair does not read these bytes once more.
 type pairing struct {
-	d      *differ
+	d      *Differ
 	as, bs []int32
 	heads  []int // of the pairs from the beginning, as far as known
 	tails  []int // of the pairs from the end, as far as known
@@ -369,7 +373,7 @@ func lastOfEach(ms []member) []member {
 // appendMembers appends the members of an object, starting with the one at doc[i]. end is the index of the closing bracket.
 func appendMembers(ms []member, doc []byte, i int) (_ []member, end int, err error) {
 	for first := true; ; first = false {
-		i = skipSpace(doc, i)
+		i = jsonscan.SkipSpace(doc, i)
 		if i < len(doc) && doc[i] == '}' {
 			return ms, i, nil
 		}
@@ -377,25 +381,24 @@ func appendMembers(ms []member, doc []byte, i int) (_ []member, end int, err err
 			if i >= len(doc) || doc[i] != ',' {
 				return ms, 0, errSyntax
 			}
-			i = skipSpace(doc, i+1)
+			i = jsonscan.SkipSpace(doc, i+1)
 		}
 		if i >= len(doc) || doc[i] != '"' {
 			return ms, 0, errSyntax
 		}
-		end, err = skipString(doc, i)
-		if err != nil {
-			return ms, 0, err
+		if end = jsonscan.StringEnd(doc, i); end < 0 {
+			return ms, 0, jsonscan.ErrorAt(doc, end)
 		}
 		raw := doc[i+1 : end-1]
-		i = skipSpace(doc, end)
+		i = jsonscan.SkipSpace(doc, end)
 		if i >= len(doc) || doc[i] != ':' {
 			return ms, 0, errSyntax
 		}
-		i = skipSpace(doc, i+1)
-		if end, err = skipValue(doc, i); err != nil {
-			return ms, 0, err
+		i = jsonscan.SkipSpace(doc, i+1)
+		if end = jsonscan.ValueEnd(doc, i); end < 0 {
+			return ms, 0, jsonscan.ErrorAt(doc, end)
 		}
-		ms = append(ms, member{key: unescape(raw), raw: raw, value: doc[i:end]})
+		ms = append(ms, member{key: jsonscan.Unescape(raw), raw: raw, value: doc[i:end]})
 		i = end
 	}
 }
@@ -405,7 +408,7 @@ func (p *places) appendMembers(ms []member, n int32) []member {
 	end := p.all[n].next
 	for n++; n < end; n = p.all[n].next {
 		raw := p.doc[p.all[n].key:p.all[n].keyEnd]
-		ms = append(ms, member{key: unescape(raw), raw: raw, at: n})
+		ms = append(ms, member{key: jsonscan.Unescape(raw), raw: raw, at: n})
 	}
 	return ms
 }

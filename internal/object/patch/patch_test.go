@@ -1,4 +1,4 @@
-package encode_test
+package patch_test
 
 import (
 	"bytes"
@@ -14,10 +14,10 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object/patch"
 )
 
-func TestAppendPatch(t *testing.T) {
+func TestAppend(t *testing.T) {
 	for _, tc := range []struct{ name, before, after, want string }{
 		{"equal", `{"a":1,"b":[{}]}`, `{"a":1,"b":[{}]}`, `[]`},
 		{"replace", `{"a":1}`, `{"a":2}`, `[{"op":"replace","path":"/a","value":2}]`},
@@ -64,7 +64,7 @@ func TestAppendPatch(t *testing.T) {
 		{"root", `{"a":1}`, `[1]`, `[{"op":"replace","path":"","value":[1]}]`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := encode.AppendPatch([]byte("x"), []byte(tc.before), []byte(tc.after))
+			got, err := patch.Append([]byte("x"), []byte(tc.before), []byte(tc.after))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,45 +76,45 @@ func TestAppendPatch(t *testing.T) {
 	}
 }
 
-func TestAppendPatchErrors(t *testing.T) {
+func TestAppendErrors(t *testing.T) {
 	for _, doc := range []string{
 		``, ` `, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{a:1}`, `{"a" 1}`, `{"a":"`, `{"a":"\`, `[1`, `[1,`,
 		`{"a":1}}`, `{"a":1} 2`, `}`, `{"a":]}`, "{\"a\":1}\x00",
 	} {
 		for _, pair := range [][2]string{{doc, doc}, {doc, `{"a":2}`}, {`{"a":2}`, doc}, {`{"b":0}`, doc}} {
-			got, err := encode.AppendPatch([]byte("x"), []byte(pair[0]), []byte(pair[1]))
+			got, err := patch.Append([]byte("x"), []byte(pair[0]), []byte(pair[1]))
 			if err == nil {
-				t.Errorf("AppendPatch(%q, %q) = %s, want an error", pair[0], pair[1], got)
+				t.Errorf("Append(%q, %q) = %s, want an error", pair[0], pair[1], got)
 			} else if string(got) != "x" {
-				t.Errorf("AppendPatch(%q, %q) with an error gave %s", pair[0], pair[1], got)
+				t.Errorf("Append(%q, %q) with an error gave %s", pair[0], pair[1], got)
 			}
 		}
 	}
 }
 
 // Documents far deeper than the patch looks, and far deeper than a stack that recursed over them would bear.
-func TestAppendPatchDeep(t *testing.T) {
+func TestAppendDeep(t *testing.T) {
 	const levels = 1_000_000
 	nest := func(open, leaf, shut string) []byte {
 		return []byte(`{"a":` + strings.Repeat(open, levels) + leaf + strings.Repeat(shut, levels) + `}`)
 	}
 	for _, tc := range []struct{ open, shut string }{{`[`, `]`}, {`{"a":`, `}`}, {`[{"b":0,"a":`, `}]`}} {
 		before, after := nest(tc.open, "1", tc.shut), nest(tc.open, "2", tc.shut)
-		got, err := encode.AppendPatch(nil, before, after)
+		got, err := patch.Append(nil, before, after)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(got) > len(after)+1024 || bytes.Count(got, []byte(`"op"`)) != 1 {
 			t.Errorf("a patch of %d bytes with %d operations", len(got), bytes.Count(got, []byte(`"op"`)))
 		}
-		if got, err = encode.AppendPatch(nil, before, before); err != nil || string(got) != "[]" {
+		if got, err = patch.Append(nil, before, before); err != nil || string(got) != "[]" {
 			t.Errorf("equal documents: %v", err)
 		}
 	}
 }
 
 // Objects of more members than are looked for one by one, in any order and with duplicates.
-func TestAppendPatchWide(t *testing.T) {
+func TestAppendWide(t *testing.T) {
 	for _, n := range []int{20, 40, 2_000} {
 		var before, after, doubled []byte
 		for k := range n {
@@ -169,7 +169,7 @@ func pairs(t testing.TB) map[string][2][]byte {
 	return out
 }
 
-func TestAppendPatchObjects(t *testing.T) {
+func TestAppendObjects(t *testing.T) {
 	all := pairs(t)
 	for name, p := range all {
 		t.Run(name, func(t *testing.T) {
@@ -189,12 +189,12 @@ func TestAppendPatchObjects(t *testing.T) {
 	}
 }
 
-func appendPatch(before, after []byte) ([]byte, error) { return encode.AppendPatch(nil, before, after) }
+func appendPatch(before, after []byte) ([]byte, error) { return patch.Append(nil, before, after) }
 
 func mustPatch(t fataler, before, after []byte) []byte {
 	patch, err := appendPatch(before, after)
 	if err != nil {
-		t.Fatalf("AppendPatch(%s, %s): %v", before, after, err)
+		t.Fatalf("Append(%s, %s): %v", before, after, err)
 	}
 	return patch
 }
