@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kubecdc/kubecdc/internal/object/patch"
-	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/object/yamltext"
 	"github.com/kubecdc/kubecdc/internal/sequence"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -245,7 +245,7 @@ func (b *Blame) Lines() ([]Line, error) {
 	if b.after == nil || b.last.Gone() || b.hole {
 		return nil, nil
 	}
-	text, err := printer.ToYAML(b.after)
+	text, err := yamltext.FromJSON(b.after)
 	if err != nil {
 		return nil, fmt.Errorf("blame: %w", err)
 	}

@@ -1,4 +1,4 @@
-package printer_test
+package yamltext_test
 
 import (
 	"encoding/json"
@@ -7,14 +7,14 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/object/yamltext"
 )
 
 // JSON permits characters that the parser of YAML rejects, and escapes of surrogates.
 func TestYAMLOfEveryCharacter(t *testing.T) {
 	for _, value := range []string{"\u009b31m", "\x7f", "\u0085", "\ufeff", "\ufffe", "\u202e", `\u001b[2J`, `\ud83d\ude80`, "\U000e0001", `<\u2028>`} {
 		raw := []byte(`{"a":"` + value + `","b":9007199254740993}`)
-		text, err := printer.ToYAML(raw)
+		text, err := yamltext.FromJSON(raw)
 		if err != nil {
 			t.Errorf("%q: %v", value, err)
 			continue
