@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 )
 
 // newCompletionCommand is cobra's completion command, reduced to the information that a first-time user needs.
@@ -96,7 +96,7 @@ func completeResources(_ *cobra.Command, args []string, typed string) ([]cobra.C
 	}
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
 	var out []cobra.Completion
-	for _, name := range slices.Sorted(slices.Values(config.ResourceNames())) {
+	for _, name := range slices.Sorted(slices.Values(kinds.Plurals())) {
 		if all := before + name; strings.HasPrefix(all, typed) {
 			out = append(out, all)
 		}

@@ -338,7 +338,7 @@ func newTailer(f *tailFlags, out, complaints io.Writer, t testing.TB) *tail.Tail
 func largeRecord(tb testing.TB) []byte {
 	tb.Helper()
 	pod := func(name string) map[string]any {
-		raw, err := os.ReadFile("../../internal/encode/testdata/objects/" + name)
+		raw, err := os.ReadFile("../../internal/object/patch/testdata/objects/" + name)
 		if err != nil {
 			tb.Fatal(err)
 		}

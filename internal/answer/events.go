@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -270,10 +271,9 @@ func happeningOf(v *timeline.Version, e *consume.Event) *happening {
 
 // resourceOf returns the resource of a reference, as far as Kubernetes serves it itself; else its kind.
 func resourceOf(r *reference) string {
-	plural, groups := console.Known(strings.ToLower(r.Kind))
-	for _, group := range groups {
-		if r.APIVersion == "" || group == r.group() {
-			return history.Resource{Group: group, Plural: plural}.String()
+	for _, k := range kinds.Named(r.Kind) {
+		if r.APIVersion == "" || k.Group == r.group() {
+			return k.String()
 		}
 	}
 	return strings.ToLower(r.Kind)

@@ -11,6 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/object/yamltext"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
@@ -179,7 +180,7 @@ func (q *Question) printDocuments(objects []*timeline.Version) error {
 		if k > 0 {
 			b.WriteString("---\n")
 		}
-		text, err := printer.ToYAML(v.After)
+		text, err := yamltext.FromJSON(v.After)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/certainty"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/object/yamltext"
 	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -364,7 +365,7 @@ func (h *historian) yamlDocument(v *timeline.Version, e *consume.Event, head str
 	}
 	fmt.Fprintf(&b, "# %s %s%s\n", v.Time.Local().Format(time.RFC3339), head, of)
 	if after != nil {
-		text, err := printer.ToYAML(after)
+		text, err := yamltext.FromJSON(after)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -220,10 +220,9 @@ func (o *ownership) isAsked(r *reference, namespace string) bool {
 	if r.Kind == "Node" {
 		namespace = "" // static Pods belong to one
 	}
-	plural, groups := console.Known(strings.ToLower(r.Kind))
-	for _, group := range groups {
-		if r.APIVersion == "" || group == r.group() {
-			return o.asked.TakesObject(history.Resource{Group: group, Plural: plural}.String(), namespace, r.Name)
+	for _, k := range kinds.Named(r.Kind) {
+		if r.APIVersion == "" || k.Group == r.group() {
+			return o.asked.TakesObject(k.String(), namespace, r.Name)
 		}
 	}
 	if resource := o.kinds[kindKey{r.group(), r.Kind}]; resource != "" {
@@ -247,8 +246,8 @@ func (o *ownedObject) ownersAt(at time.Time) []reference {
 // dependents returns the resources whose objects may be owned by objects of a resource of Kubernetes,
 // directly or not, and have Events. ok is false for other resources, which may own any object.
 func dependents(r *history.Resource) (resources []history.Resource, ok bool) {
-	_, groups := console.Known(r.Plural)
-	if r.IsCustom() || !slices.Contains(groups, r.Group) {
+	isKind := slices.ContainsFunc(kinds.Of(r.Plural), func(k kinds.Kind) bool { return k.Group == r.Group })
+	if r.IsCustom() || !isKind {
 		return nil, false
 	}
 	core := func(plurals ...string) (out []history.Resource) {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/object/patch"
 )
 
 // Path is the path of values in an object: spec.template.spec.containers[app].image.
@@ -96,8 +98,8 @@ func newStep(m []string) (step, error) {
 
 func parsePointer(text string) Path {
 	var p Path
-	for key := range strings.SplitSeq(text, "/") {
-		p = append(p, step{form: pointed, key: strings.NewReplacer("~1", "/", "~0", "~").Replace(key)})
+	for _, key := range patch.Steps("/" + text) {
+		p = append(p, step{form: pointed, key: key})
 	}
 	return p
 }

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/object/yamltext"
 )
 
 // answer writes objects in the form that a client asked for.
@@ -41,7 +41,7 @@ func (f form) write(w http.ResponseWriter, body []byte) error {
 	if f.yaml {
 		kind = "application/yaml"
 		var err error
-		if body, err = printer.ToYAML(body); err != nil {
+		if body, err = yamltext.FromJSON(body); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
@@ -114,30 +115,14 @@ func kindOf(resource string, versions []*timeline.Version, crd *definition) (kin
 }
 
 func (k *kind) fromKubernetes() bool {
-	for line := range strings.Lines(builtinKinds) {
-		f := strings.Fields(line)
-		if len(f) != 6 || f[1] != k.plural {
-			continue
+	for _, known := range kinds.Of(k.plural) {
+		if known.Group == k.group {
+			k.apiVersion, k.name, k.namespaced, k.builtin = known.Version, known.Name, known.Namespaced, true
+			k.shortNames, k.categories = known.ShortNames, known.Categories
+			return true
 		}
-		group, v, ok := strings.Cut(f[0], "/")
-		if !ok {
-			group, v = "", f[0]
-		}
-		if group != k.group {
-			continue
-		}
-		k.apiVersion, k.name, k.namespaced, k.builtin = v, f[2], f[3] == "n", true
-		k.shortNames, k.categories = words(f[4]), words(f[5])
-		return true
 	}
 	return false
-}
-
-func words(s string) []string {
-	if s == "-" {
-		return nil
-	}
-	return strings.Split(s, ",")
 }
 
 func (k *kind) fromCRD(d *definition) {

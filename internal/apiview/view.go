@@ -224,7 +224,7 @@ func (v *View) Empty() bool { return len(v.resources) == 0 }
 
 // encodeRedacted returns a Secret whose redacted values are base64, as every client expects of its data.
 func encodeRedacted(secret []byte) []byte {
-	if !strings.Contains(string(secret), `"hmac-sha256:`) {
+	if !strings.Contains(string(secret), `"`+object.RedactedPrefix) {
 		return secret
 	}
 	var members map[string]json.RawMessage
@@ -233,7 +233,7 @@ func encodeRedacted(secret []byte) []byte {
 		return secret
 	}
 	for key, value := range data {
-		if text, ok := value.(string); ok && strings.HasPrefix(text, "hmac-sha256:") {
+		if text, ok := value.(string); ok && strings.HasPrefix(text, object.RedactedPrefix) {
 			data[key] = base64.StdEncoding.EncodeToString([]byte(text))
 		}
 	}

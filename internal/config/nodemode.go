@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 )
 
 const (
@@ -127,9 +129,9 @@ func (p *ResourcePattern) nowhere() string {
 	switch {
 	case p.Resource == "*" && p.Group == "" && !p.Core:
 		return "takes every resource, and most belong to no node" + cure
-	case p.Resource == "*" && (p.Core || builtinGroup(p.Group)):
+	case p.Resource == "*" && (p.Core || kinds.IsGroup(p.Group)):
 		return "takes every resource of the group, and there are some that belong to no node" + cure
-	case p.Resource == "*", b == nil && !builtinGroup(p.Group):
+	case p.Resource == "*", b == nil && !kinds.IsGroup(p.Group):
 		return ""
 	case b == nil, !slices.Contains(nodeLocal(), b.name()):
 		return fmt.Sprintf("the API server cannot select %s by node%s", p.Resource, cure)

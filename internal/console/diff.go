@@ -3,6 +3,8 @@ package console
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // kind is the kind of a node of a difference.
@@ -54,7 +56,7 @@ func (d *differ) diff(before, after []byte) error {
 	d.nodes, d.noise, d.ms = d.nodes[:0], d.noise[:0], d.ms[:0]
 	before, after = trim(before), trim(after)
 	if len(before) == 0 || len(after) == 0 {
-		return fmt.Errorf("compare objects: %w", errEnd)
+		return fmt.Errorf("compare objects: %w", jsonscan.ErrTruncated)
 	}
 	if err := d.value(node{from: -1, to: -1, before: before, after: after}); err != nil {
 		return fmt.Errorf("compare objects: %w", err)
@@ -69,7 +71,7 @@ func (d *differ) value(n node) error {
 		return nil
 	}
 	if !isContainer(a) || !isContainer(b) || a[0] != b[0] || n.depth >= maxDepth {
-		if !sameScalar(a, b) {
+		if !jsonscan.SameScalar(a, b) {
 			n.kind = changed
 			d.nodes = append(d.nodes, n)
 		}
@@ -155,7 +157,7 @@ func (x *index) member(hint int, key []byte) int {
 	}
 	if len(x.ms) <= few && bytes.IndexByte(key, '\\') < 0 {
 		for k := range x.ms {
-			if bytes.Equal(unescape(x.ms[k].key), key) {
+			if bytes.Equal(jsonscan.Unescape(x.ms[k].key), key) {
 				return k
 			}
 		}
@@ -164,10 +166,10 @@ func (x *index) member(hint int, key []byte) int {
 	if x.byKey == nil {
 		x.byKey = make(map[string]int, len(x.ms))
 		for k := range x.ms {
-			x.byKey[string(unescape(x.ms[k].key))] = k
+			x.byKey[string(jsonscan.Unescape(x.ms[k].key))] = k
 		}
 	}
-	if k, ok := x.byKey[string(unescape(key))]; ok {
+	if k, ok := x.byKey[string(jsonscan.Unescape(key))]; ok {
 		return k
 	}
 	return -1
@@ -185,14 +187,14 @@ func lastOfEach(ms []member) []member {
 	}
 	last := make(map[string]int, len(ms))
 	for k := range ms {
-		last[string(unescape(ms[k].key))] = k
+		last[string(jsonscan.Unescape(ms[k].key))] = k
 	}
 	if len(last) == len(ms) {
 		return ms
 	}
 	out := make([]member, 0, len(last))
 	for k := range ms {
-		if last[string(unescape(ms[k].key))] == k {
+		if last[string(jsonscan.Unescape(ms[k].key))] == k {
 			out = append(out, ms[k])
 		}
 	}

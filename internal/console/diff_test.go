@@ -458,7 +458,7 @@ func TestTextDifferenceMakesBothTexts(t *testing.T) {
 
 // Each pair of real objects of the encoder's tests has a difference.
 func TestRealObjects(t *testing.T) {
-	files, err := filepath.Glob("../encode/testdata/objects/*.before.json")
+	files, err := filepath.Glob("../object/patch/testdata/objects/*.before.json")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no objects", err)
 	}

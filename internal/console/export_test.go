@@ -1,5 +1,7 @@
 package console
 
+import "github.com/kubecdc/kubecdc/internal/object/jsonscan"
+
 // Node is a node of a difference.
 type Node struct {
 	Kind          string
@@ -30,7 +32,7 @@ func export(nodes []node) []Node {
 	out := make([]Node, len(nodes))
 	for k, n := range nodes {
 		out[k] = Node{
-			Kind: names[n.kind], List: n.list, Elem: n.elem, Depth: n.depth, Key: string(unescape(n.key)), Label: string(n.label),
+			Kind: names[n.kind], List: n.list, Elem: n.elem, Depth: n.depth, Key: string(jsonscan.Unescape(n.key)), Label: string(n.label),
 			From: n.from, To: n.to, Before: string(n.before), After: string(n.after), Order: n.order,
 		}
 	}

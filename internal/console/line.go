@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 	"github.com/kubecdc/kubecdc/internal/sequence"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -415,7 +416,7 @@ func appendStep(dst []byte, start int, n *node) []byte {
 	if n.key == nil {
 		return dst
 	}
-	key := unescape(n.key)
+	key := jsonscan.Unescape(n.key)
 	if bytes.ContainsAny(key, `.[]"`) && len(dst) > start || len(key) == 0 {
 		return append(appendQuoted(append(dst, '['), key), ']')
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 	"github.com/kubecdc/kubecdc/internal/sequence"
 )
 
@@ -149,7 +150,7 @@ func (d *differ) positional(as, bs []member, depth int) error {
 			come = append(come, j)
 		}
 	}
-	sequence.Common(len(as), len(bs), func(x, y int) bool { return sameScalar(as[x].value, bs[y].value) }, func(x, y int) {
+	sequence.Common(len(as), len(bs), func(x, y int) bool { return jsonscan.SameScalar(as[x].value, bs[y].value) }, func(x, y int) {
 		flush(x, y)
 		i, j = x+1, y+1
 	})

@@ -1,30 +1,26 @@
 package console
 
 import (
-	"bytes"
-	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
+	"github.com/kubecdc/kubecdc/internal/object/patch"
 )
 
 // patched sets nodes to the changes of an RFC 6902 patch that resulted in after. The values before are unknown. after may be nil.
-func (d *differ) patched(patch, after []byte) error {
+func (d *differ) patched(change, after []byte) error {
 	d.nodes, d.noise, d.ms = d.nodes[:0], d.noise[:0], d.ms[:0]
-	ops, err := appendMembers(nil, trim(patch), nil)
+	ops, err := patch.Parse(change)
 	if err != nil {
-		return fmt.Errorf("read the patch: %w", err)
+		return err
 	}
 	var open []string // the path of the nodes that may contain the next operation
 	shifted := shiftedLists(ops)
 	for k := range ops {
-		op, value := string(unquote(lookup(ops[k].value, "op"))), lookup(ops[k].value, "value")
-		path := string(unquote(lookup(ops[k].value, "path")))
-		if op == "test" {
+		op, steps := &ops[k], ops[k].Path
+		if op.Op == "test" {
 			continue
-		}
-		steps := strings.Split(path, "/")[1:]
-		if path == "" || !strings.HasPrefix(path, "/") {
-			steps = nil
 		}
 		if !d.all && len(steps) >= 2 && steps[0] == "metadata" && isNoise([]byte(steps[1])) {
 			d.noise = append(d.noise, "metadata."+steps[1])
@@ -43,15 +39,14 @@ func (d *differ) patched(patch, after []byte) error {
 			n := node{depth: depth + 1, from: -1, to: -1}
 			if len(parent) > 0 && parent[0] == '[' {
 				d.nodes[d.lastAt(depth)].list = true
-				parent = n.patchedElement(parent, steps[depth], shifted["/"+strings.Join(steps[:depth], "/")])
+				parent = n.patchedElement(parent, steps[depth], shifted[pathOf(steps[:depth])])
 			} else {
-				key := strings.NewReplacer("~1", "/", "~0", "~").Replace(steps[depth])
-				n.key = appendStringJSON(nil, key)
-				parent = lookup(parent, key)
+				n.key = jsonscan.AppendInside(nil, steps[depth])
+				parent = lookup(parent, steps[depth])
 			}
 			if depth == len(steps)-1 {
-				n.kind, n.after = unknown, value
-				if op == "add" {
+				n.kind, n.after = unknown, op.Value
+				if op.Op == "add" {
 					n.kind = added
 				}
 				d.nodes = append(d.nodes, n)
@@ -61,7 +56,7 @@ func (d *differ) patched(patch, after []byte) error {
 			}
 		}
 		if len(steps) == 0 {
-			d.nodes = append(d.nodes[:0], node{kind: unknown, from: -1, to: -1, after: value})
+			d.nodes = append(d.nodes[:0], node{kind: unknown, from: -1, to: -1, after: op.Value})
 			return nil
 		}
 	}
@@ -99,33 +94,23 @@ func (n *node) patchedElement(list []byte, step string, shifted bool) []byte {
 	return ms[at].value
 }
 
-// shiftedLists returns the paths whose children were added or removed: if such a path is a list, its indexes have moved.
-func shiftedLists(ops []member) map[string]bool {
+// pathOf returns a path as one text.
+func pathOf(steps []string) string {
+	var path strings.Builder
+	for _, step := range steps {
+		path.WriteString("\x00" + step)
+	}
+	return path.String()
+}
+
+// shiftedLists returns the paths, as pathOf, whose children were added or removed: if such a path is a list, its indexes have moved.
+func shiftedLists(ops []patch.Operation) map[string]bool {
 	out := make(map[string]bool)
 	for k := range ops {
-		if op := unquote(lookup(ops[k].value, "op")); string(op) == "replace" || string(op) == "test" {
-			continue
-		}
-		path := unquote(lookup(ops[k].value, "path"))
-		if at := bytes.LastIndexByte(path, '/'); at >= 0 {
-			out[string(path[:at])] = true
+		op := &ops[k]
+		if op.Op != "replace" && op.Op != "test" && len(op.Path) > 0 {
+			out[pathOf(op.Path[:len(op.Path)-1])] = true
 		}
 	}
 	return out
-}
-
-// appendStringJSON appends text in the form between the quotes of a JSON string.
-func appendStringJSON(dst []byte, text string) []byte {
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c < ' ':
-			const hex = "0123456789abcdef"
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return dst
 }

@@ -1,17 +1,20 @@
 package console
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
 
 const (
-	redactedPrefix = "hmac-sha256:"
-	keyIDLength    = 8  // hexadecimal digits
-	leastMAC       = 22 // characters of base64url: 16 bytes
-	shownMAC       = 6  // of these: enough to distinguish two by eye
+	keyIDLength = 8  // hexadecimal digits
+	leastMAC    = 22 // characters of base64url: 16 bytes
+	shownMAC    = 6  // of these: enough to distinguish two by eye
 )
 
 // redacted parses the replacement of a redacted value: "hmac-sha256:<key id>:<mac>". rest is the text after it.
 func redacted(text string) (keyID, mac, rest string, ok bool) {
-	body, ok := strings.CutPrefix(text, redactedPrefix)
+	body, ok := strings.CutPrefix(text, object.RedactedPrefix)
 	if !ok || len(body) < keyIDLength+1+leastMAC || body[keyIDLength] != ':' || strings.Trim(body[:keyIDLength], "0123456789abcdef") != "" {
 		return "", "", "", false
 	}
@@ -38,25 +41,25 @@ func isRedacted(value []byte) (keyID string, ok bool) {
 
 // shorten cuts the MACs in text to a length that people can compare.
 func (p *Printer) shorten(text string) string {
-	if p.opts.Wide || !strings.Contains(text, redactedPrefix) {
+	if p.opts.Wide || !strings.Contains(text, object.RedactedPrefix) {
 		return text
 	}
 	var out strings.Builder
 	for {
-		at := strings.Index(text, redactedPrefix)
+		at := strings.Index(text, object.RedactedPrefix)
 		if at < 0 {
 			out.WriteString(text)
 			return out.String()
 		}
 		keyID, mac, rest, ok := redacted(text[at:])
 		if !ok {
-			end := at + len(redactedPrefix)
+			end := at + len(object.RedactedPrefix)
 			out.WriteString(text[:end])
 			text = text[end:]
 			continue
 		}
 		out.WriteString(text[:at])
-		out.WriteString(redactedPrefix + keyID + ":" + mac[:shownMAC] + ellipsis)
+		out.WriteString(object.RedactedPrefix + keyID + ":" + mac[:shownMAC] + ellipsis)
 		text = rest
 	}
 }
@@ -73,7 +76,7 @@ func (p *Printer) redactedChange(before, after []byte) string {
 	case !ok || !also:
 		return ""
 	case was != is:
-		return "redacted with another key (" + redactedPrefix + was + ":" + ellipsis + "→" + is + ":" + ellipsis + ")"
+		return "redacted with another key (" + object.RedactedPrefix + was + ":" + ellipsis + "→" + is + ":" + ellipsis + ")"
 	}
-	return "changed (" + redactedPrefix + is + ":" + ellipsis + ")"
+	return "changed (" + object.RedactedPrefix + is + ":" + ellipsis + ")"
 }

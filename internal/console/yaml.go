@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // maxDepth limits the depth of comparisons and output. Deeper values are compared and shown as a whole, which bounds the stack.
@@ -74,12 +76,12 @@ func appendSpaces(dst []byte, n int) []byte {
 
 // isEmpty reports whether an object or array has no members.
 func isEmpty(value []byte) bool {
-	i := skipSpace(value, 1)
+	i := jsonscan.SkipSpace(value, 1)
 	return i < len(value) && (value[i] == '}' || value[i] == ']')
 }
 
 func appendKey(dst, raw []byte) []byte {
-	key := unescape(raw)
+	key := jsonscan.Unescape(raw)
 	if plainYAML(key) {
 		return append(dst, key...)
 	}

@@ -1,29 +1,44 @@
 package encode_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
-	jsonpatch "github.com/evanphx/json-patch/v5"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
+// podUnready returns the versions of a pod of 3.8 KB whose container has become unready.
+func podUnready(b testing.TB) (before, after []byte) {
+	b.Helper()
+	var versions [2][]byte
+	for i, name := range []string{"before", "after"} {
+		raw, err := os.ReadFile("../object/patch/testdata/objects/pod-unready." + name + ".json")
+		if err != nil {
+			b.Fatal(err)
+		}
+		versions[i] = bytes.TrimSpace(raw)
+	}
+	return versions[0], versions[1]
+}
+
 // podUpdate is a pod of 3.8 KB whose container has become unready.
 func podUpdate(b testing.TB) (d *object.Delta, before, after []byte) {
-	p := pairs(b)["pod-unready"]
+	before, after = podUnready(b)
 	ref := object.NewRef(pods, "shop", "web-6d4cf56db6-x7k2p", "0b6f3f0e-5d7c-4a53-9a57-0d3a8f5f1a11")
-	codec := object.NewCodec(p[0])
+	codec := object.NewCodec(before)
 	return &object.Delta{
 		Op: object.Updated, Ref: ref, ResourceVersion: 48390, Previous: 48211, Observed: observed.UnixNano(),
-		Before:    object.New(ref, 48211, 0, codec, p[0]),
-		After:     object.New(ref, 48390, 0, codec, p[1]),
+		Before:    object.New(ref, 48211, 0, codec, before),
+		After:     object.New(ref, 48390, 0, codec, after),
 		ChangedBy: []byte(`[{"manager":"kubelet","operation":"Update","time":"2026-11-20T15:07:12Z"}]`),
-	}, p[0], p[1]
+	}, before, after
 }
 
 func BenchmarkEncode(b *testing.B) {
@@ -101,7 +116,7 @@ func BenchmarkEncodeDeep(b *testing.B) {
 			if levels == 0 {
 				name = fmt.Sprintf("flat/%d-bytes", size)
 			}
-			before, after := deepPair(deepShapes()["key after"], levels, size)
+			before, after := deepPair(levels, size)
 			d := updateOf("web-1", before, after)
 			e := encode.New(full)
 			b.Run(name, func(b *testing.B) {
@@ -116,31 +131,4 @@ func BenchmarkEncodeDeep(b *testing.B) {
 			})
 		}
 	}
-}
-
-func BenchmarkAppendPatch(b *testing.B) {
-	for _, name := range []string{"pod-unready", "pod-started", "deployment-scaled", "deployment-edited", "configmap"} {
-		p := pairs(b)[name]
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(len(p[1])))
-			var dst []byte
-			var err error
-			for b.Loop() {
-				if dst, err = encode.AppendPatch(dst[:0], p[0], p[1]); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-	// A merge patch from two decoded trees, which says less (arrays are replaced whole).
-	b.Run("baseline-json-merge-patch-pod-unready", func(b *testing.B) {
-		p := pairs(b)["pod-unready"]
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := jsonpatch.CreateMergePatch(p[0], p[1]); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
 }

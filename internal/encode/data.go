@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
+	"github.com/kubecdc/kubecdc/internal/object/patch"
 )
 
 // patchRoom is the space reserved for the patch of most changes and for member names, in bytes.
@@ -19,7 +21,7 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 		s = &shortening{}
 	}
 	dst = appendChange(dst, d)
-	before, after, patch := e.parts(ev, d, s)
+	before, after, diff := e.parts(ev, d, s)
 	// Reserve space for both objects at once: otherwise the array is copied for the second one, and again for the patch.
 	room := len(d.ChangedBy) + patchRoom
 	if before {
@@ -28,7 +30,7 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 	if after {
 		room += d.After.Size()
 	}
-	dst, err := appendObjects(slices.Grow(dst, room), ev, d, before, after, patch)
+	dst, err := appendObjects(slices.Grow(dst, room), ev, d, before, after, diff)
 	if err != nil {
 		return dst, err
 	}
@@ -55,7 +57,7 @@ func appendChange(dst []byte, d *object.Delta) []byte {
 	dst = appendRedacted(dst, d)
 	if d.Op == object.Read {
 		dst = append(dst, `,"snapshot":`...)
-		dst = appendQuoted(dst, d.Snapshot)
+		dst = jsonscan.AppendString(dst, d.Snapshot)
 	}
 	return dst
 }
@@ -75,19 +77,19 @@ func appendRedacted(dst []byte, d *object.Delta) []byte {
 
 // parts reports which objects are sent, and whether the patch is. It records the members that s
 // omits, and whether an object is too deep. A patch is no deeper than the object after.
-func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, after, patch bool) {
+func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, after, diff bool) {
 	before = e.o.Before && d.Op != object.Created && d.Op != object.Read && d.Before != nil
 	before = before && !s.leave(ev, "before", s.before)
 	after = d.Op != object.Deleted && d.Op != object.Left
 	after = after && !s.leave(ev, "after", s.after)
-	patch = e.o.Patch && (d.Op == object.Updated || d.Op == object.Entered) && d.Before != nil
-	patch = patch && !s.leave(ev, "patch", s.patch)
+	diff = e.o.Patch && (d.Op == object.Updated || d.Op == object.Entered) && d.Before != nil
+	diff = diff && !s.leave(ev, "patch", s.patch)
 	ev.TooDeep = before && d.Before.Deep() || after && d.After.Deep()
-	return before, after, patch
+	return before, after, diff
 }
 
 // appendObjects appends the objects that are sent, and the patch between them.
-func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter, patch bool) ([]byte, error) {
+func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter, sendPatch bool) ([]byte, error) {
 	// The patch reads both objects in dst. Appending to dst does not change the bytes below its length, and if append
 	// allocates a larger array, these slices keep the old one.
 	var before, after []byte
@@ -99,7 +101,7 @@ func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter
 		if dst, before, err = appendObject(dst, `,"before":`, d.Before); err != nil {
 			return dst, err
 		}
-	case patch:
+	case sendPatch:
 		if ev.before, err = d.Before.AppendJSON(ev.before[:0]); err != nil {
 			return dst, err
 		}
@@ -113,11 +115,11 @@ func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter
 			return dst, err
 		}
 	}
-	if !patch {
+	if !sendPatch {
 		return dst, nil
 	}
-	out, err := ev.differ.append(append(dst, `,"patch":`...), before, after)
-	if errors.Is(err, ErrCostly) {
+	out, err := ev.differ.Append(append(dst, `,"patch":`...), before, after)
+	if errors.Is(err, patch.ErrCostly) {
 		ev.Truncated = append(ev.Truncated, "patch")
 		return dst, nil
 	}
@@ -139,7 +141,7 @@ func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta, _ *sho
 	switch s.Kind {
 	case object.SnapshotStarted, object.SnapshotCompleted:
 		dst = append(dst, `,"snapshot":`...)
-		dst = appendQuoted(dst, s.Snapshot)
+		dst = jsonscan.AppendString(dst, s.Snapshot)
 		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
 		dst = append(dst, `,"objects":`...)
 		dst = strconv.AppendInt(dst, int64(s.Objects), 10)
@@ -150,7 +152,7 @@ func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta, _ *sho
 	case object.ScopeEnded:
 		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
 		dst = append(dst, `,"end":`...)
-		dst = appendQuoted(dst, string(s.End))
+		dst = jsonscan.AppendString(dst, string(s.End))
 		dst = appendList(dst, `,"successors":[`, s.Successors)
 		dst = e.appendWriter(dst)
 	case object.Gap:
@@ -187,8 +189,8 @@ func (e *Encoder) appendWriter(dst []byte) []byte {
 	if e.o.Writer == "" {
 		return dst
 	}
-	dst = appendQuoted(append(dst, `,"writer":`...), e.o.Writer)
-	return appendQuoted(append(dst, `,"run":`...), e.o.Run)
+	dst = jsonscan.AppendString(append(dst, `,"writer":`...), e.o.Writer)
+	return jsonscan.AppendString(append(dst, `,"run":`...), e.o.Run)
 }
 
 // appendList appends a member with the given name and opening bracket, unless it has no elements.
@@ -201,7 +203,7 @@ func appendList(dst []byte, member string, all []string) []byte {
 		if n > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendQuoted(dst, text)
+		dst = jsonscan.AppendString(dst, text)
 	}
 	return append(dst, ']')
 }
@@ -215,11 +217,11 @@ func appendGap(dst []byte, s *object.StreamEvent) []byte {
 	}
 	if s.Reason != "" {
 		dst = append(dst, `,"reason":`...)
-		dst = appendQuoted(dst, string(s.Reason))
+		dst = jsonscan.AppendString(dst, string(s.Reason))
 	}
 	if s.Letter != "" {
 		dst = append(dst, `,"deadLetter":`...)
-		dst = appendQuoted(dst, s.Letter)
+		dst = jsonscan.AppendString(dst, s.Letter)
 	}
 	dst = append(dst, `,"recovered":`...)
 	return strconv.AppendBool(dst, s.Recovered)

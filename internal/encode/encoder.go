@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // Mode is the content mode of CloudEvents.
@@ -119,7 +120,7 @@ func (e *Encoder) encode(ev *Event, d *object.Delta, mode Mode, s *shortening) e
 		body = append(body, '"')
 		body = append(body, a.Name...)
 		body = append(body, `":"`...)
-		body = appendEscaped(body, a.Value)
+		body = jsonscan.AppendInside(body, a.Value)
 		body = append(body, `",`...)
 	}
 	body = append(body, `"data":`...)

@@ -1,6 +1,9 @@
 package encode
 
-import "github.com/kubecdc/kubecdc/internal/object"
+import (
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/patch"
+)
 
 const (
 	// structuredType is the media type of CloudEvents' JSON format (JSON event format 1.0, section 3).
@@ -39,7 +42,7 @@ type Event struct {
 	Trace Trace
 
 	// Truncated are the members of data that EncodeShort omitted, as listed in data.truncated; nil
-	// if none. Encode and EncodeWhole omit a patch that is too costly (ErrCostly).
+	// if none. Encode and EncodeWhole omit a patch that is too costly (patch.ErrCostly).
 	Truncated []string
 
 	// TooDeep reports that the event contains an object of more than object.MaxLevels levels.
@@ -49,7 +52,7 @@ type Event struct {
 	attributes []Attribute
 	values     []byte // of the attributes
 	before     []byte // an object that the patch needs but the body does not contain
-	differ     differ
+	differ     patch.Differ
 }
 
 // Attribute is a context attribute of an event. Value is valid UTF-8 without control characters; the publisher escapes other
@@ -88,7 +91,7 @@ func (ev *Event) Size() int {
 
 // Visited returns the number of bytes that the comparison for the patch has read, each as often as
 // it was read. It measures for how long the event occupied its encoder.
-func (ev *Event) Visited() int { return ev.differ.visited }
+func (ev *Event) Visited() int { return ev.differ.Visited() }
 
 func reuse(b []byte) []byte {
 	if cap(b) > maxKept {

@@ -1,6 +1,8 @@
 package encode_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -27,4 +29,18 @@ func golden(t *testing.T, name string, got []byte) {
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s: -want +got\n%s", path, diff)
 	}
+}
+
+type fataler interface {
+	Fatalf(format string, args ...any)
+}
+
+func decode(t fataler, doc []byte) any {
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("decode %s: %v", doc, err)
+	}
+	return v
 }

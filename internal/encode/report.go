@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 const (
@@ -47,8 +48,8 @@ func (e *Encoder) reportAttributes(ev *Event, d *object.Delta) {
 // appendReport appends the data of a progress event.
 func (e *Encoder) appendReport(dst []byte, _ *Event, d *object.Delta, _ *shortening) ([]byte, error) {
 	r := d.Report
-	dst = appendQuoted(append(dst, `{"writer":`...), e.o.Writer)
-	dst = appendQuoted(append(dst, `,"run":`...), e.o.Run)
+	dst = jsonscan.AppendString(append(dst, `{"writer":`...), e.o.Writer)
+	dst = jsonscan.AppendString(append(dst, `,"run":`...), e.o.Run)
 	dst = strconv.AppendUint(append(dst, `,"number":`...), r.Number, 10)
 	dst = appendOptional(dst, `,"checkpoint":`, e.o.Checkpoint)
 	dst = appendOptional(dst, `,"node":`, e.o.Node)
@@ -71,7 +72,7 @@ func (e *Encoder) appendReport(dst []byte, _ *Event, d *object.Delta, _ *shorten
 }
 
 func appendScopeReport(dst []byte, s *object.ScopeReport) []byte {
-	dst = appendQuoted(append(dst, `{"resource":`...), s.Resource.String())
+	dst = jsonscan.AppendString(append(dst, `{"resource":`...), s.Resource.String())
 	dst = appendOptional(dst, `,"scope":`, s.Scope)
 	dst = appendOptional(dst, `,"etcd":`, s.Etcd)
 	if s.Count > 1 {
@@ -94,7 +95,7 @@ func appendInterruptions(dst []byte, all []object.Interruption) []byte {
 		} else {
 			dst = append(dst, ',')
 		}
-		dst = appendQuoted(append(dst, `{"why":`...), string(all[i].Why))
+		dst = jsonscan.AppendString(append(dst, `{"why":`...), string(all[i].Why))
 		dst = appendMoment(dst, `,"from":"`, all[i].From)
 		dst = append(appendMoment(dst, `,"until":"`, all[i].Until), '}')
 		if i == len(all)-1 {
@@ -133,7 +134,7 @@ func appendOptional(dst []byte, member, text string) []byte {
 	if text == "" {
 		return dst
 	}
-	return appendQuoted(append(dst, member...), text)
+	return jsonscan.AppendString(append(dst, member...), text)
 }
 
 // appendMoment appends a member with the given name and opening quote, unless the time is zero.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // Short defines which members an event omits to fit into the bus, where the whole event is, and why it is a dead letter.
@@ -102,14 +103,14 @@ func (s *shortening) appendData(dst []byte, ev *Event) []byte {
 		} else {
 			dst = append(dst, ',')
 		}
-		dst = appendQuoted(dst, name)
+		dst = jsonscan.AppendString(dst, name)
 		if i == len(ev.Truncated)-1 {
 			dst = append(dst, ']')
 		}
 	}
 	if s.dataRef != "" {
 		dst = append(dst, `,"dataref":`...)
-		dst = appendQuoted(dst, s.dataRef)
+		dst = jsonscan.AppendString(dst, s.dataRef)
 	}
 	return dst
 }

@@ -4,6 +4,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // appendText appends s as an attribute value. CloudEvents' strings have no control characters and no noncharacters
@@ -12,7 +13,7 @@ import (
 // allow anyone who may create a ClusterRole to stop the stream of all of them. The object in the data has the unencoded
 // name.
 func appendText(dst []byte, s string) []byte {
-	plain := plainText(s)
+	plain := jsonscan.Plain(s)
 	dst = append(dst, s[:plain]...)
 	if plain == len(s) {
 		return dst
@@ -30,56 +31,9 @@ func appendText(dst []byte, s string) []byte {
 	return dst
 }
 
-// plainText returns the length of the prefix of s that needs no escapes in an attribute and in a JSON string: ASCII without
-// control characters, quotes and backslashes. It may stop early, unless all of s is plain.
-func plainText[T string | []byte](s T) int {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	i := 0
-	for ; i+8 <= len(s); i += 8 {
-		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
-			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
-		quote, slash := x^ones*'"', x^ones*'\\'
-		if (x|(x+ones)|(x-ones*' ')|(quote-ones)|(slash-ones))&tops != 0 { // x + ones detects a DEL
-			return i
-		}
-	}
-	for i < len(s) && ' ' <= s[i] && s[i] <= '~' && s[i] != '"' && s[i] != '\\' {
-		i++
-	}
-	return i
-}
-
 func appendPercent(dst []byte, c byte) []byte {
 	const hex = "0123456789ABCDEF"
 	return append(dst, '%', hex[c>>4], hex[c&15])
-}
-
-// appendQuoted appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD.
-func appendQuoted[T string | []byte](dst []byte, s T) []byte {
-	dst = append(dst, '"')
-	dst = appendEscaped(dst, s)
-	return append(dst, '"')
-}
-
-// appendEscaped appends the inside of a JSON string.
-func appendEscaped[T string | []byte](dst []byte, s T) []byte {
-	plain := plainText(s)
-	dst = append(dst, s[:plain]...)
-	if plain == len(s) {
-		return dst
-	}
-	const hex = "0123456789abcdef"
-	for _, r := range string(s[plain:]) {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r < ' ':
-			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
-		default:
-			dst = utf8.AppendRune(dst, r)
-		}
-	}
-	return dst
 }
 
 // appendPath appends the path under which the API server serves the resource: "/apis/apps/v1/namespaces/shop/deployments".

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // comparison compares two objects except for the values at paths. It is immutable.
@@ -167,7 +168,7 @@ func stepsOf(path string) []step {
 				}
 				end++
 			}
-			s.name, _ = object.Text([]byte(path[i+1 : end+1]))
+			s.name, _ = jsonscan.Text([]byte(path[i+1 : end+1]))
 			i = end + len(`"]`)
 		default:
 			if path[i] == '.' {

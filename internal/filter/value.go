@@ -11,7 +11,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
 
-	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // errJSON means that JSON is damaged. Objects are checked when they are received.
@@ -31,7 +31,7 @@ func valueIn(raw []byte, levels int) ref.Val {
 	case '[':
 		return &listing{raw: raw, levels: levels}
 	case '"':
-		s, _ := object.Text(raw)
+		s, _ := jsonscan.Text(raw)
 		return types.String(s)
 	case 't':
 		return types.True
@@ -78,7 +78,7 @@ func (m *mapping) open() {
 		return
 	}
 	m.opened = true
-	doc := object.NewMembers(m.raw)
+	doc := jsonscan.NewMembers(m.raw)
 	if !doc.Enter('{') {
 		return
 	}
@@ -225,7 +225,7 @@ func (l *listing) open() {
 		return
 	}
 	l.opened = true
-	doc := object.NewMembers(l.raw)
+	doc := jsonscan.NewMembers(l.raw)
 	if !doc.Enter('[') {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -75,11 +75,10 @@ func names(all []Resource) []string {
 
 // builtin returns the resources of Kubernetes itself that a word names.
 func builtin(w *word) []Resource {
-	plural, groups := console.Known(w.name)
 	var out []Resource
-	for _, group := range groups {
-		if w.group == "" || w.group == group {
-			out = append(out, Resource{Group: group, Plural: plural})
+	for _, k := range kinds.Named(w.name) {
+		if w.group == "" || w.group == k.Group {
+			out = append(out, Resource{Group: k.Group, Plural: k.Plural})
 		}
 	}
 	return out

@@ -12,9 +12,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// redactedPrefix starts the text with which the agent replaces a redacted value.
-const redactedPrefix = "hmac-sha256:"
-
 // mask removes values that the record does not have from the objects of a resource.
 type mask struct {
 	resource string // "deployments.apps"
@@ -148,7 +145,7 @@ func redactedPath(members map[string]any, path, at string) string {
 
 func isRedacted(value any) bool {
 	text, ok := value.(string)
-	return ok && strings.HasPrefix(text, redactedPrefix)
+	return ok && strings.HasPrefix(text, object.RedactedPrefix)
 }
 
 // memberPath returns the path of a member in the syntax of object.NewCutter.

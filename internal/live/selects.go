@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -67,7 +68,7 @@ func clauseSelects(limits string, v *timeline.Version) bool {
 			return false
 		}
 		value, err := object.Locate(v.After, path)
-		text, _ := object.Text(value)
+		text, _ := jsonscan.Text(value)
 		if err != nil || (text == r.Value) == (r.Operator == "!=") {
 			return false
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // lineReader gives one piece after another, for ever, as a busy connection does.
@@ -64,7 +65,7 @@ func BenchmarkScan(b *testing.B) {
 		})
 		run("json.Valid", func() error {
 			if !json.Valid(raw) {
-				return object.ErrTruncated
+				return jsonscan.ErrTruncated
 			}
 			return nil
 		})

@@ -3,6 +3,8 @@ package object
 import (
 	"bytes"
 	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // Carrier is a resource whose objects have whole manifests as text or compressed, so that no Secret
@@ -213,15 +215,15 @@ func (f *copyFinder) search(raw []byte, top bool) (copied, ok bool) {
 	if top {
 		next = atTop
 	}
-	i := skipSpace(raw, 0)
+	i := jsonscan.SkipSpace(raw, 0)
 	for {
-		if i >= len(raw) || len(f.frames) > maxDepth {
+		if i >= len(raw) || len(f.frames) > jsonscan.MaxDepth {
 			return copied, false
 		}
 		switch c := raw[i]; c {
 		case '{', '[':
 			f.frames = append(f.frames, frame{start: i, object: c == '{', place: next})
-			if i = skipSpace(raw, i+1); i < len(raw) && raw[i] == c+2 { // '}' and ']' are '{'+2 and '['+2
+			if i = jsonscan.SkipSpace(raw, i+1); i < len(raw) && raw[i] == c+2 { // '}' and ']' are '{'+2 and '['+2
 				break // closed below
 			}
 			if next, i = f.enter(raw, i); i < 0 {
@@ -230,18 +232,18 @@ func (f *copyFinder) search(raw []byte, top bool) (copied, ok bool) {
 			continue
 		case '"':
 			start := i + 1
-			if i = skipString(raw, start); i < 0 {
+			if i = jsonscan.SkipString(raw, start); i < 0 {
 				return copied, false
 			}
 			copied = f.note(next, raw[start:i-1]) || copied
 		default:
-			if i = skipScalar(raw, i); i < 0 {
+			if i = jsonscan.SkipScalar(raw, i); i < 0 {
 				return copied, false
 			}
 		}
 		// A value has ended, or an empty container ends here.
 		for {
-			i = skipSpace(raw, i)
+			i = jsonscan.SkipSpace(raw, i)
 			if len(f.frames) == 0 {
 				return copied, i == len(raw)
 			}
@@ -249,7 +251,7 @@ func (f *copyFinder) search(raw []byte, top bool) (copied, ok bool) {
 				return copied, false
 			}
 			if raw[i] == ',' {
-				if next, i = f.enter(raw, skipSpace(raw, i+1)); i < 0 {
+				if next, i = f.enter(raw, jsonscan.SkipSpace(raw, i+1)); i < 0 {
 					return copied, false
 				}
 				break
@@ -273,16 +275,16 @@ func (f *copyFinder) enter(raw []byte, i int) (place, int) {
 		return elsewhere, ^i
 	}
 	start := i + 1
-	if i = skipString(raw, start); i < 0 {
+	if i = jsonscan.SkipString(raw, start); i < 0 {
 		return elsewhere, i
 	}
 	name := raw[start : i-1]
-	if escaped(name) {
-		name = AppendUnescaped(nil, name)
+	if jsonscan.Escaped(name) {
+		name = jsonscan.AppendUnescaped(nil, name)
 	}
 	at := in.place.member(name)
 	in.values = in.values || at == inValues
-	return at, skipColon(raw, i)
+	return at, jsonscan.SkipColon(raw, i)
 }
 
 // member returns the place of a member of an object at p.
@@ -311,7 +313,7 @@ func (f *copyFinder) note(at place, text []byte) bool {
 	if at != inKind && at != inVersion && at != inCopy {
 		return false
 	}
-	f.text = AppendUnescaped(f.text[:0], text)
+	f.text = jsonscan.AppendUnescaped(f.text[:0], text)
 	in := &f.frames[max(len(f.frames)-1, 0)]
 	switch {
 	case at == inKind && string(f.text) == "Secret":

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // Cutter is a compiled set of paths to cut from objects, and of paths whose values are replaced (see Redact). Immutable; a
@@ -346,7 +348,7 @@ func (n *node) canonical() []byte {
 	for _, e := range n.members {
 		// A name whose rules equal those of [*] is omitted.
 		if member := e.node.canonical(); string(member) != string(each) {
-			dst = append(appendString(dst, e.name), member...)
+			dst = append(jsonscan.AppendString(dst, e.name), member...)
 		}
 	}
 	return append(dst, '}')

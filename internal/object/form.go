@@ -3,6 +3,8 @@ package object
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // Form returns a hash of the content of a JSON document, which must be valid. It depends neither on
@@ -13,7 +15,7 @@ import (
 // allocates nothing. It is no defense: who writes an object can find two contents with one hash.
 func Form(doc []byte) uint64 {
 	scratch := packers.Get().(*[]byte)
-	f := former{c: cursor{b: doc, i: skipSpace(doc, 0), scratch: *scratch}}
+	f := former{c: cursor{b: doc, i: jsonscan.SkipSpace(doc, 0), scratch: *scratch}}
 	form := f.value()
 	if *scratch = f.c.scratch; cap(*scratch) <= bufferGiant {
 		packers.Put(scratch)
@@ -47,7 +49,7 @@ func (f *former) value() uint64 {
 		return f.text()
 	}
 	start := c.i
-	if !c.at(skipScalar(c.b, start)) {
+	if !c.at(jsonscan.SkipScalar(c.b, start)) {
 		return 0
 	}
 	return hashText(formOfScalar, c.b[start:c.i])
@@ -63,7 +65,7 @@ func (f *former) object() uint64 {
 			return 0
 		}
 		name := f.text()
-		if c.bad != 0 || !c.at(skipColon(c.b, c.i)) {
+		if c.bad != 0 || !c.at(jsonscan.SkipColon(c.b, c.i)) {
 			return 0
 		}
 		sum += mixed(name ^ bits.RotateLeft64(f.value(), 32))
@@ -85,7 +87,7 @@ func (f *former) text() uint64 {
 	h := uint64(formOfText)
 	for i := c.i + 1; i+8 <= len(c.b); i += 8 {
 		word := binary.LittleEndian.Uint64(c.b[i:])
-		stops := stringStops(word)
+		stops := jsonscan.StringStops(word)
 		if stops == 0 {
 			h = hashWord(h, word)
 			continue
@@ -98,7 +100,7 @@ func (f *former) text() uint64 {
 		return hashTail(h, word&(1<<(8*n)-1), n)
 	}
 	start := c.i + 1
-	if !c.at(skipString(c.b, start)) {
+	if !c.at(jsonscan.SkipString(c.b, start)) {
 		return 0
 	}
 	return hashText(formOfText, c.plain(c.b[start:c.i-1]))
@@ -106,10 +108,10 @@ func (f *former) text() uint64 {
 
 // plain returns the text of the inside of a string, valid until the next call of plain or text.
 func (c *cursor) plain(inside []byte) []byte {
-	if !escaped(inside) {
+	if !jsonscan.Escaped(inside) {
 		return inside
 	}
-	c.scratch = AppendUnescaped(c.scratch[:0], inside)
+	c.scratch = jsonscan.AppendUnescaped(c.scratch[:0], inside)
 	return c.scratch
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // step is a step of a path, parsed independently of the package.
@@ -220,7 +221,7 @@ func FuzzScan(f *testing.F) {
 		}
 		out = out[4:]
 		trimmed := bytes.Trim(raw, " \t\r\n")
-		var syntax *object.SyntaxError
+		var syntax *jsonscan.SyntaxError
 		if !json.Valid(raw) {
 			if err == nil {
 				t.Fatalf("accepted invalid JSON %q", raw)
@@ -232,7 +233,7 @@ func FuzzScan(f *testing.F) {
 			}
 			return
 		}
-		if errors.As(err, &syntax) || errors.Is(err, object.ErrTruncated) {
+		if errors.As(err, &syntax) || errors.Is(err, jsonscan.ErrTruncated) {
 			t.Fatalf("%q is valid: %v", raw, err)
 		}
 		tree, is := decode(t, raw).(map[string]any)
@@ -275,7 +276,7 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("%q again is %q, %v", out, again, err)
 		}
 		short := trimmed[:len(trimmed)*7/8]
-		if _, _, err := s.Scan(nil, short, "", ""); !errors.Is(err, object.ErrTruncated) {
+		if _, _, err := s.Scan(nil, short, "", ""); !errors.Is(err, jsonscan.ErrTruncated) {
 			t.Fatalf("%q: %v, want ErrTruncated", short, err)
 		}
 	})
@@ -320,8 +321,8 @@ func FuzzCutterPath(f *testing.F) {
 		}
 		out, _, err := object.NewScanner(c).Scan(nil, raw, "", "")
 		if err != nil { // the path goes through a member that has to be a string
-			var syntax *object.SyntaxError
-			if errors.As(err, &syntax) || errors.Is(err, object.ErrTruncated) {
+			var syntax *jsonscan.SyntaxError
+			if errors.As(err, &syntax) || errors.Is(err, jsonscan.ErrTruncated) {
 				t.Fatalf("%q: %q: %v", path, raw, err)
 			}
 			return

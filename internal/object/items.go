@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // ListMeta is the metadata of a page of a list.
@@ -19,7 +21,7 @@ type ListMeta struct {
 // Items reads one page of a list item by item, without holding the page. It belongs to one goroutine.
 type Items struct {
 	src   source
-	stack nesting
+	stack jsonscan.Nesting
 	meta  ListMeta
 	where position
 	seen  bool // items was seen
@@ -167,10 +169,10 @@ func (it *Items) member() error {
 	if err != nil {
 		return err
 	}
-	if end := it.stack.skip(value, 0, 1); end < 0 {
-		return fmt.Errorf("%s: %w", name, syntaxError(value, end))
+	if end := it.stack.Skip(value, 0, 1); end < 0 {
+		return fmt.Errorf("%s: %w", name, jsonscan.ErrorAt(value, end))
 	} else if end < len(value) {
-		return fmt.Errorf("%s: %w", name, syntaxError(value, ^end))
+		return fmt.Errorf("%s: %w", name, jsonscan.ErrorAt(value, ^end))
 	}
 	switch name {
 	case "items":
@@ -226,8 +228,8 @@ func unquoted(value []byte) (string, error) {
 	if len(value) == 0 || value[0] != '"' {
 		return "", errors.New("is not a string")
 	}
-	if end := skipString(value, 1); end != len(value) {
-		return "", syntaxError(value, end)
+	if end := jsonscan.SkipString(value, 1); end != len(value) {
+		return "", jsonscan.ErrorAt(value, end)
 	}
-	return string(AppendUnescaped(nil, value[1:len(value)-1])), nil
+	return string(jsonscan.AppendUnescaped(nil, value[1:len(value)-1])), nil
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // Path is a compiled path to values of an object, written as for NewCutter. Immutable.
@@ -30,7 +32,7 @@ func (p *Path) String() string { return p.text }
 func Locate(doc []byte, path *Path) ([]byte, error) {
 	p := pair{a: cursor{b: doc}}
 	c := &p.a
-	at := p.find(c, skipSpace(doc, 0), path.segments)
+	at := p.find(c, jsonscan.SkipSpace(doc, 0), path.segments)
 	if at >= 0 {
 		c.i = at
 		p.skip(c, 0)
@@ -45,7 +47,7 @@ func Locate(doc []byte, path *Path) ([]byte, error) {
 // Values are compared as by SameBut, elements of an array by index, members of an object by name.
 func SameAt(a, b []byte, path *Path) (bool, error) {
 	p := pair{a: cursor{b: a}, b: cursor{b: b}}
-	same := p.sameAt(skipSpace(a, 0), skipSpace(b, 0), path.segments)
+	same := p.sameAt(jsonscan.SkipSpace(a, 0), jsonscan.SkipSpace(b, 0), path.segments)
 	if err := p.err(); err != nil {
 		return false, err
 	}

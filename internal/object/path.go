@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // maxSegments bounds the length of a path, and with it the recursion of a Scanner.
@@ -83,7 +85,7 @@ func named(name string) segment {
 			return s
 		}
 	}
-	s.quoted = appendString(nil, name)
+	s.quoted = jsonscan.AppendString(nil, name)
 	return s
 }
 
@@ -94,7 +96,7 @@ func parseBracket(path string, i int) (s segment, end int, msg string) {
 	case strings.HasPrefix(rest, "*]"):
 		return segment{each: true}, i + 3, ""
 	case strings.HasPrefix(rest, `"`):
-		end = skipString([]byte(path), i+2)
+		end = jsonscan.SkipString([]byte(path), i+2)
 		if end < 0 {
 			if end = ^end; end == len(path) {
 				return s, end, `expected "]`
@@ -104,7 +106,7 @@ func parseBracket(path string, i int) (s segment, end int, msg string) {
 		if !strings.HasPrefix(path[end:], "]") {
 			return s, end, "expected ]"
 		}
-		return named(string(AppendUnescaped(nil, []byte(path[i+2:end-1])))), end + 1, ""
+		return named(string(jsonscan.AppendUnescaped(nil, []byte(path[i+2:end-1])))), end + 1, ""
 	default:
 		return s, i + 1, `expected [*] or ["name"]`
 	}
@@ -170,7 +172,7 @@ func insideText(path string, segments []segment) error {
 		names = append(names, s.name)
 	}
 	return &PathError{Path: path, Column: 1, Msg: fmt.Sprintf("names nothing: a name with dots is written metadata.%s[%s]",
-		segments[1].name, appendString(nil, strings.Join(names, ".")))}
+		segments[1].name, jsonscan.AppendString(nil, strings.Join(names, ".")))}
 }
 
 func identifies(segments []segment) bool {
@@ -185,7 +187,7 @@ func identifies(segments []segment) bool {
 func appendName(dst, name []byte) []byte {
 	for _, c := range name {
 		if !plain(c) {
-			return append(appendString(append(dst, '['), name), ']')
+			return append(jsonscan.AppendString(append(dst, '['), name), ']')
 		}
 	}
 	if len(name) == 0 {

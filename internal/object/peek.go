@@ -1,5 +1,7 @@
 package object
 
+import "github.com/kubecdc/kubecdc/internal/object/jsonscan"
+
 // Head has the fields of an object that a selection requires before the scan. Texts are unescaped, nil if the object has
 // none, and alias either the input or separate memory.
 type Head struct {
@@ -40,7 +42,7 @@ func (l Labels) Get(name string) string {
 // there. An error says where the JSON is wrong.
 func (h *Head) Peek(raw []byte) error {
 	*h = Head{Labels: h.Labels[:0]}
-	p := pair{a: cursor{b: raw, i: skipSpace(raw, 0)}}
+	p := pair{a: cursor{b: raw, i: jsonscan.SkipSpace(raw, 0)}}
 	h.object(&p)
 	return p.err()
 }
@@ -112,8 +114,8 @@ func (p *pair) readText(depth int) []byte {
 		return nil
 	}
 	text := c.b[i+1 : c.i-1 : c.i-1]
-	if escaped(text) {
-		text = AppendUnescaped(nil, text)
+	if jsonscan.Escaped(text) {
+		text = jsonscan.AppendUnescaped(nil, text)
 	}
 	return text
 }

@@ -92,11 +92,12 @@ const (
 	// macFormat is the version of the replacement format, for fingerprints.
 	macFormat = "hmac-sha256/2"
 
-	macPrefix = "hmac-sha256:"
-	macBytes  = 16 // of 32: enough to make collisions infeasible
-	idDigits  = 8
+	// RedactedPrefix begins each text that replaces a redacted value.
+	RedactedPrefix = "hmac-sha256:"
+	macBytes       = 16 // of 32: enough to make collisions infeasible
+	idDigits       = 8
 	// replacedSize is the length of a replacement, with its quotes.
-	replacedSize = 1 + len(macPrefix) + idDigits + 1 + (macBytes*8+5)/6 + 1
+	replacedSize = 1 + len(RedactedPrefix) + idDigits + 1 + (macBytes*8+5)/6 + 1
 )
 
 // NewMAC returns a MAC with a key of 16 bytes or more, the content of the key's file; line ends
@@ -203,7 +204,7 @@ func (h *hasher) fill(out []byte, m *Scanned) {
 		h.write(p.value)
 		sum := h.hash.Sum(h.sum[:0])
 		place := out[p.at : p.at+replacedSize]
-		n := copy(place, `"`+macPrefix)
+		n := copy(place, `"`+RedactedPrefix)
 		n += copy(place[n:], h.mac.id)
 		place[n] = ':'
 		base64.RawURLEncoding.Encode(place[n+1:], sum[:macBytes])

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // Mask names the parts of objects that a comparison ignores. Immutable; a nil Mask ignores nothing.
@@ -45,7 +47,7 @@ func (m *Mask) node() *node {
 // the first difference may go unnoticed.
 func SameBut(a, b []byte, mask *Mask) (bool, error) {
 	var p pair
-	p.a, p.b = cursor{b: a, i: skipSpace(a, 0)}, cursor{b: b, i: skipSpace(b, 0)}
+	p.a, p.b = cursor{b: a, i: jsonscan.SkipSpace(a, 0)}, cursor{b: b, i: jsonscan.SkipSpace(b, 0)}
 	same := p.value(mask.node(), 0, true)
 	if err := p.err(); err != nil {
 		return false, err
@@ -65,13 +67,13 @@ type cursor struct {
 // pair traverses two documents in parallel. The methods return false if they differ, or if one is invalid.
 type pair struct {
 	a, b  cursor
-	stack nesting
+	stack jsonscan.Nesting
 }
 
 func (p *pair) err() error {
 	for _, c := range []*cursor{&p.a, &p.b} {
 		if c.bad != 0 {
-			return syntaxError(c.b, c.bad)
+			return jsonscan.ErrorAt(c.b, c.bad)
 		}
 	}
 	return nil
@@ -89,7 +91,7 @@ func (c *cursor) at(i int) bool {
 
 // first enters a container, and reports whether it has an element.
 func (c *cursor) first(closing byte) bool {
-	c.i = skipSpace(c.b, c.i+1)
+	c.i = jsonscan.SkipSpace(c.b, c.i+1)
 	if c.i < len(c.b) && c.b[c.i] == closing {
 		c.i++
 		return false
@@ -99,7 +101,7 @@ func (c *cursor) first(closing byte) bool {
 
 // next advances to the next element. It returns false after a syntax error, and at the container's end, which it passes.
 func (c *cursor) next(closing byte) bool {
-	i := skipSpace(c.b, c.i)
+	i := jsonscan.SkipSpace(c.b, c.i)
 	switch {
 	case c.bad != 0:
 		return false
@@ -111,7 +113,7 @@ func (c *cursor) next(closing byte) bool {
 	case c.b[i] != ',':
 		return c.at(^i)
 	}
-	c.i = skipSpace(c.b, i+1)
+	c.i = jsonscan.SkipSpace(c.b, i+1)
 	return true
 }
 
@@ -121,12 +123,12 @@ func (c *cursor) member() bool {
 	if start >= len(c.b) || c.b[start] != '"' {
 		return c.at(^start)
 	}
-	end := skipString(c.b, start+1)
+	end := jsonscan.SkipString(c.b, start+1)
 	if end < 0 {
 		return c.at(end)
 	}
 	c.name = c.b[start+1 : end-1]
-	return c.at(skipColon(c.b, end))
+	return c.at(jsonscan.SkipColon(c.b, end))
 }
 
 // text returns the name of the current member, valid until the next call.
@@ -134,10 +136,10 @@ func (c *cursor) text() []byte { return c.plain(c.name) }
 
 // kept returns the name of the current member, valid as long as the document.
 func (c *cursor) kept() []byte {
-	if !escaped(c.name) {
+	if !jsonscan.Escaped(c.name) {
 		return c.name
 	}
-	return AppendUnescaped(nil, c.name)
+	return jsonscan.AppendUnescaped(nil, c.name)
 }
 
 // value compares the current values; n has the masked paths inside them. With whole set it first tries a comparison of the
@@ -152,7 +154,7 @@ func (p *pair) value(n *node, depth int, whole bool) bool {
 	}
 	kind := a.b[a.i]
 	if n == nil && whole {
-		end := p.stack.skip(a.b, a.i, depth)
+		end := p.stack.Skip(a.b, a.i, depth)
 		if end < 0 {
 			return a.at(end)
 		}
@@ -174,7 +176,7 @@ func (p *pair) value(n *node, depth int, whole bool) bool {
 		return false
 	}
 	i, j := a.i, b.i
-	return a.at(skipScalar(a.b, i)) && b.at(skipScalar(b.b, j)) && bytes.Equal(a.b[i:a.i], b.b[j:b.i])
+	return a.at(jsonscan.SkipScalar(a.b, i)) && b.at(jsonscan.SkipScalar(b.b, j)) && bytes.Equal(a.b[i:a.i], b.b[j:b.i])
 }
 
 // numberContinues reports whether rest continues the number that precedes it.
@@ -194,22 +196,22 @@ func numberContinues(kind byte, rest []byte) bool {
 func (p *pair) text() bool {
 	a, b := &p.a, &p.b
 	i, j := a.i+1, b.i+1
-	if !a.at(skipString(a.b, i)) || !b.at(skipString(b.b, j)) {
+	if !a.at(jsonscan.SkipString(a.b, i)) || !b.at(jsonscan.SkipString(b.b, j)) {
 		return false
 	}
 	x, y := a.b[i:a.i-1], b.b[j:b.i-1]
 	if bytes.Equal(x, y) {
 		return true
 	}
-	if !escaped(x) && !escaped(y) {
+	if !jsonscan.Escaped(x) && !jsonscan.Escaped(y) {
 		return false
 	}
-	a.scratch, b.scratch = AppendUnescaped(a.scratch[:0], x), AppendUnescaped(b.scratch[:0], y)
+	a.scratch, b.scratch = jsonscan.AppendUnescaped(a.scratch[:0], x), jsonscan.AppendUnescaped(b.scratch[:0], y)
 	return bytes.Equal(a.scratch, b.scratch)
 }
 
 // skip skips the current value.
-func (p *pair) skip(c *cursor, depth int) bool { return c.at(p.stack.skip(c.b, c.i, depth)) }
+func (p *pair) skip(c *cursor, depth int) bool { return c.at(p.stack.Skip(c.b, c.i, depth)) }
 
 func (p *pair) array(n *node, depth int, whole bool) bool {
 	var each *node

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // Scanned has the metadata that a Scanner read from an object. Texts are unescaped, and nil if the object lacks the member.
@@ -101,10 +103,10 @@ func (m *Scanned) AppendChangedBy(dst []byte, before Stamp) []byte {
 			dst = make([]byte, 0, 128) // one entry
 		}
 		dst = append(dst, open)
-		dst = appendString(append(dst, `{"manager":`...), f.Manager)
-		dst = appendString(append(dst, `,"operation":`...), f.Operation)
+		dst = jsonscan.AppendString(append(dst, `{"manager":`...), f.Manager)
+		dst = jsonscan.AppendString(append(dst, `,"operation":`...), f.Operation)
 		if f.At != 0 {
-			dst = appendString(append(dst, `,"time":`...), f.Time)
+			dst = jsonscan.AppendString(append(dst, `,"time":`...), f.Time)
 		}
 		dst = append(dst, '}')
 		open = ','
@@ -120,7 +122,7 @@ type Scanner struct {
 	cut, holding *node
 	copies       *copyFinder // nil: no search
 	uses         *Uses
-	stack        nesting
+	stack        jsonscan.Nesting
 
 	// State of the current scan:
 	raw     []byte
@@ -153,8 +155,8 @@ func NewScanner(c *Cutter) *Scanner {
 // same pass. If the object lacks kind or apiVersion, as items of built-in types in a list do, Scan inserts the given ones,
 // unless they are "". They are the first members, as in a watch of the API server: {"kind":"Pod","apiVersion":"v1",…
 //
-// An error is ErrTruncated, a *SyntaxError, or names the member with a wrong type; then out is dst. Missing or null members
-// are not an error: a bookmark has no name.
+// An error is jsonscan.ErrTruncated, a *jsonscan.SyntaxError, or names the member with a wrong type;
+// then out is dst. Missing or null members are not an error: a bookmark has no name.
 func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m *Scanned, err error) {
 	out, m, err = s.scan(dst, raw, s.cut, kind, apiVersion)
 	if err != nil || s.copies == nil || !s.copies.suspects(out[len(dst):]) {
@@ -178,25 +180,25 @@ func (s *Scanner) scan(dst, raw []byte, cut *node, kind, apiVersion string) (out
 		s.scratch = nil
 	}
 	s.raw, s.dst, s.err = raw, dst, nil
-	s.stack.deepest = 0
+	s.stack.Deepest = 0
 	s.m = Scanned{Managers: s.m.Managers[:0]}
 	s.scratch, s.path = s.scratch[:0], s.path[:0]
 	defer s.forget()
 
-	start := skipSpace(raw, 0)
+	start := jsonscan.SkipSpace(raw, 0)
 	if start == len(raw) {
-		return dst, nil, ErrTruncated
+		return dst, nil, jsonscan.ErrTruncated
 	}
 	s.copied = start
 	end := s.value(start, cut, theObject, 0)
-	if end >= 0 && skipSpace(raw, end) != len(raw) {
-		end = ^skipSpace(raw, end)
+	if end >= 0 && jsonscan.SkipSpace(raw, end) != len(raw) {
+		end = ^jsonscan.SkipSpace(raw, end)
 	}
 	if s.err != nil {
 		return dst, nil, s.err
 	}
 	if end < 0 {
-		return dst, nil, syntaxError(raw, end)
+		return dst, nil, jsonscan.ErrorAt(raw, end)
 	}
 	out = append(s.dst, raw[s.copied:end]...)
 	if s.hasher != nil {
@@ -204,7 +206,7 @@ func (s *Scanner) scan(dst, raw []byte, cut *node, kind, apiVersion string) (out
 	}
 	out = s.spliceType(out, len(dst), kind, apiVersion)
 	s.uses.noteRead()
-	s.m.Managed, s.m.Levels = s.m.stamp(), s.stack.deepest
+	s.m.Managed, s.m.Levels = s.m.stamp(), s.stack.Deepest
 	return out, &s.m, nil
 }
 
@@ -224,15 +226,15 @@ func (s *Scanner) spliceType(out []byte, at int, kind, apiVersion string) []byte
 	}
 	s.splice = s.splice[:0]
 	if needKind {
-		s.splice = append(appendString(append(s.splice, `"kind":`...), kind), ',')
+		s.splice = append(jsonscan.AppendString(append(s.splice, `"kind":`...), kind), ',')
 		s.m.Kind = s.keep(kind)
 	}
 	if needVersion {
-		s.splice = append(appendString(append(s.splice, `"apiVersion":`...), apiVersion), ',')
+		s.splice = append(jsonscan.AppendString(append(s.splice, `"apiVersion":`...), apiVersion), ',')
 		s.m.APIVersion = s.keep(apiVersion)
 	}
 	at++ // after the brace
-	if out[skipSpace(out, at)] == '}' {
+	if out[jsonscan.SkipSpace(out, at)] == '}' {
 		s.splice = s.splice[:len(s.splice)-1]
 	}
 	return slices.Insert(out, at, s.splice...)
@@ -348,13 +350,13 @@ func (s *Scanner) value(i int, n *node, r role, depth int) int {
 	case c == '[' && (n != nil && n.each != nil || r == managedFields):
 		return s.array(i, n, r, depth+1)
 	case c == '"' && r >= kindText:
-		end := skipString(s.raw, i+1)
+		end := jsonscan.SkipString(s.raw, i+1)
 		if end > 0 {
 			s.set(r, s.text(s.raw[i+1:end-1]))
 		}
 		return end
 	default:
-		return s.stack.skip(s.raw, i, depth)
+		return s.stack.Skip(s.raw, i, depth)
 	}
 }
 
@@ -419,10 +421,10 @@ func (s *Scanner) last() *ManagedField { return &s.m.Managers[len(s.m.Managers)-
 
 // text returns the text of a JSON string with the given inside.
 func (s *Scanner) text(inside []byte) []byte {
-	if !escaped(inside) {
+	if !jsonscan.Escaped(inside) {
 		return inside
 	}
 	start := len(s.scratch)
-	s.scratch = AppendUnescaped(s.scratch, inside)
+	s.scratch = jsonscan.AppendUnescaped(s.scratch, inside)
 	return s.scratch[start:len(s.scratch):len(s.scratch)]
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 var scanTable = []struct {
@@ -224,7 +225,7 @@ func TestScanTruncated(t *testing.T) {
 	for _, name := range samples {
 		raw := sample(t, name)
 		for n := range raw {
-			if out, m, err := s.Scan(nil, raw[:n], "", ""); !errors.Is(err, object.ErrTruncated) || out != nil || m != nil {
+			if out, m, err := s.Scan(nil, raw[:n], "", ""); !errors.Is(err, jsonscan.ErrTruncated) || out != nil || m != nil {
 				t.Fatalf("%s[:%d]: %v, want ErrTruncated", name, n, err)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // ErrTooLarge is returned for a value in a stream that is longer than the limit.
@@ -46,7 +48,7 @@ func (s *source) peek() (byte, error) {
 
 // skipSpace consumes white space, and reports whether anything else has been read.
 func (s *source) skipSpace() bool {
-	s.start += skipSpace(s.buf[s.start:s.end], 0)
+	s.start += jsonscan.SkipSpace(s.buf[s.start:s.end], 0)
 	return s.start < s.end
 }
 
@@ -261,7 +263,7 @@ func (f *finder) unquote(b []byte, i int) int {
 		i++
 	}
 	for i < len(b) {
-		i = stringStop(b, i)
+		i = jsonscan.StringStop(b, i)
 		if i >= len(b) {
 			break
 		}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // Frames reads the frames of a watch stream: {"type":"ADDED","object":{…}}, one after another, in any layout and however the
@@ -15,7 +17,7 @@ import (
 type Frames struct {
 	src     source
 	lines   bool // the previous frame was one line in the usual layout
-	stack   nesting
+	stack   jsonscan.Nesting
 	scratch []byte
 }
 
@@ -96,7 +98,7 @@ func (f *Frames) unusual(frame []byte) (typ, object []byte, err error) {
 			if value[0] != '"' {
 				return errors.New("type is not a string")
 			}
-			f.scratch = AppendUnescaped(f.scratch[:0], value[1:len(value)-1])
+			f.scratch = jsonscan.AppendUnescaped(f.scratch[:0], value[1:len(value)-1])
 			typ = f.scratch
 		case "object":
 			object = value
@@ -119,7 +121,7 @@ func (f *Frames) unusual(frame []byte) (typ, object []byte, err error) {
 // VersionOf returns metadata.resourceVersion of the JSON of an object, "" if it has none. It checks
 // the syntax of all of raw, as Scan does, at a fraction of the cost: a bookmark has nothing else.
 func VersionOf(raw []byte) (version string, err error) {
-	var stack nesting
+	var stack jsonscan.Nesting
 	if len(raw) == 0 || raw[0] != '{' {
 		return "", errors.New("is not an object")
 	}
@@ -128,7 +130,7 @@ func VersionOf(raw []byte) (version string, err error) {
 			return nil
 		}
 		version = ""
-		var inner nesting
+		var inner jsonscan.Nesting
 		return eachMember(&inner, value, func(name, value []byte) (err error) {
 			if string(name) == "resourceVersion" {
 				version, err = unquoted(value)
@@ -140,48 +142,48 @@ func VersionOf(raw []byte) (version string, err error) {
 }
 
 // eachMember calls do with the unescaped name and the JSON of each member of the object in b.
-func eachMember(stack *nesting, b []byte, do func(name, value []byte) error) error {
+func eachMember(stack *jsonscan.Nesting, b []byte, do func(name, value []byte) error) error {
 	var scratch []byte
-	i := skipSpace(b, 1)
+	i := jsonscan.SkipSpace(b, 1)
 	for i < len(b) && b[i] != '}' {
 		start := i
 		if i >= len(b) || b[i] != '"' {
-			return syntaxError(b, ^i)
+			return jsonscan.ErrorAt(b, ^i)
 		}
-		if i = skipString(b, i+1); i < 0 {
-			return syntaxError(b, i)
+		if i = jsonscan.SkipString(b, i+1); i < 0 {
+			return jsonscan.ErrorAt(b, i)
 		}
 		name := b[start+1 : i-1]
-		if escaped(name) {
-			scratch = AppendUnescaped(scratch[:0], name)
+		if jsonscan.Escaped(name) {
+			scratch = jsonscan.AppendUnescaped(scratch[:0], name)
 			name = scratch
 		}
-		if i = skipColon(b, i); i < 0 {
-			return syntaxError(b, i)
+		if i = jsonscan.SkipColon(b, i); i < 0 {
+			return jsonscan.ErrorAt(b, i)
 		}
 		start = i
-		if i = stack.skip(b, i, 1); i < 0 {
-			return syntaxError(b, i)
+		if i = stack.Skip(b, i, 1); i < 0 {
+			return jsonscan.ErrorAt(b, i)
 		}
 		if err := do(name, b[start:i:i]); err != nil {
 			return err
 		}
-		i = skipSpace(b, i)
+		i = jsonscan.SkipSpace(b, i)
 		if i >= len(b) || b[i] == '}' {
 			break
 		}
 		if b[i] != ',' {
-			return syntaxError(b, ^i)
+			return jsonscan.ErrorAt(b, ^i)
 		}
-		if i = skipSpace(b, i+1); i < len(b) && b[i] == '}' {
-			return syntaxError(b, ^i)
+		if i = jsonscan.SkipSpace(b, i+1); i < len(b) && b[i] == '}' {
+			return jsonscan.ErrorAt(b, ^i)
 		}
 	}
 	switch {
 	case i >= len(b):
-		return ErrTruncated
+		return jsonscan.ErrTruncated
 	case i != len(b)-1:
-		return syntaxError(b, ^(i + 1))
+		return jsonscan.ErrorAt(b, ^(i + 1))
 	}
 	return nil
 }

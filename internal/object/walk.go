@@ -1,14 +1,16 @@
 package object
 
+import "github.com/kubecdc/kubecdc/internal/object/jsonscan"
+
 // object traverses the object whose brace is raw[i].
 func (s *Scanner) object(i int, n *node, r role, depth int) int {
-	if depth > maxDepth {
+	if depth > jsonscan.MaxDepth {
 		return ^i
 	}
-	s.stack.deepest = max(s.stack.deepest, depth)
+	s.stack.Deepest = max(s.stack.Deepest, depth)
 	i++
 	g, here := gap{end: i}, len(s.path)
-	i = skipSpace(s.raw, i)
+	i = jsonscan.SkipSpace(s.raw, i)
 	if i < len(s.raw) && s.raw[i] == '}' {
 		return i + 1
 	}
@@ -20,7 +22,7 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 		if s.raw[at] != '"' {
 			return ^at
 		}
-		if i = skipString(s.raw, i+1); i < 0 {
+		if i = jsonscan.SkipString(s.raw, i+1); i < 0 {
 			return i
 		}
 		mark := len(s.scratch)
@@ -30,7 +32,7 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 			s.path = appendName(s.path[:here], name) // overwrites the name of the previous member
 		}
 		s.scratch = s.scratch[:mark]
-		if i = skipColon(s.raw, i); i < 0 {
+		if i = jsonscan.SkipColon(s.raw, i); i < 0 {
 			return i
 		}
 		if i = s.element(i, child, what, depth, &g); i < 0 {
@@ -44,13 +46,13 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 
 // array traverses the array whose bracket is raw[i].
 func (s *Scanner) array(i int, n *node, r role, depth int) int {
-	if depth > maxDepth {
+	if depth > jsonscan.MaxDepth {
 		return ^i
 	}
-	s.stack.deepest = max(s.stack.deepest, depth)
+	s.stack.Deepest = max(s.stack.Deepest, depth)
 	i++
 	g := gap{end: i}
-	i = skipSpace(s.raw, i)
+	i = jsonscan.SkipSpace(s.raw, i)
 	if i < len(s.raw) && s.raw[i] == ']' {
 		return i + 1
 	}
@@ -94,11 +96,11 @@ func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 		set(mark)
 	}
 	// Nothing inside a cut value is cut, but the pipeline may need to read it.
-	start, deepest := i, s.stack.deepest
+	start, deepest := i, s.stack.Deepest
 	if i = s.value(i, nil, r, depth); i < 0 {
 		return i
 	}
-	s.stack.deepest = deepest
+	s.stack.Deepest = deepest
 	s.m.Redacted = s.m.Redacted || n.redacts && hasContent(s.raw, start)
 	if n.fate == replaced {
 		s.replace(start, i)
@@ -118,14 +120,14 @@ func hasContent(raw []byte, i int) bool {
 	case 'n':
 		return false
 	case '{', '[':
-		return raw[skipSpace(raw, i+1)] != raw[i]+2 // '}' and ']' are '{'+2 and '['+2
+		return raw[jsonscan.SkipSpace(raw, i+1)] != raw[i]+2 // '}' and ']' are '{'+2 and '['+2
 	}
 	return true
 }
 
 // next advances to the next element of a container (more >= 0), or to its end (more < 0; then i has the result of skip).
 func (s *Scanner) next(i int, closing byte, g *gap) (_, more int) {
-	i = skipSpace(s.raw, i)
+	i = jsonscan.SkipSpace(s.raw, i)
 	switch {
 	case i >= len(s.raw):
 		return ^len(s.raw), -1
@@ -138,5 +140,5 @@ func (s *Scanner) next(i int, closing byte, g *gap) (_, more int) {
 	if !g.kept {
 		s.copied = i // all elements so far have been cut, with the comma after them
 	}
-	return skipSpace(s.raw, i), 0
+	return jsonscan.SkipSpace(s.raw, i), 0
 }

@@ -5,13 +5,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
-	"sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/internal/object/yamltext"
 )
 
 // The formats. Diff is for commands that show changes, Markdown for reports that people file.
@@ -60,7 +59,7 @@ func (f *Format) Encode(v any, indent string) ([]byte, error) {
 		return nil, err
 	}
 	if f.Name == YAML {
-		return ToYAML(raw)
+		return yamltext.FromJSON(raw)
 	}
 	var data any
 	if err := utiljson.Unmarshal(raw, &data); err != nil { // integers stay integers
@@ -70,27 +69,6 @@ func (f *Format) Encode(v any, indent string) ([]byte, error) {
 		return nil, fmt.Errorf("--output jsonpath: %w", err)
 	}
 	return b.Bytes(), nil
-}
-
-// notInYAML are the characters that JSON permits, and that the parser of YAML rejects or reads as a line end.
-var notInYAML = regexp.MustCompile("[\x7f-\u009f\ufeff\ufffe\uffff]")
-
-// ToYAML returns JSON as YAML.
-func ToYAML(raw []byte) ([]byte, error) {
-	var value any
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	if err := d.Decode(&value); err != nil {
-		return nil, err
-	}
-	raw, err := json.Marshal(value) // without escapes of surrogates, which YAML does not have
-	if err != nil {
-		return nil, err
-	}
-	return yaml.JSONToYAML(notInYAML.ReplaceAllFunc(raw, func(c []byte) []byte {
-		r, _ := utf8.DecodeRune(c)
-		return fmt.Appendf(nil, `\u%04x`, r)
-	}))
 }
 
 // ObjectName returns the name of an object in the format Name, as kubectl prints it: deployment.apps/web.

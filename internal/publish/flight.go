@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/patch"
 )
 
 // stage identifies the event of a delta that is in flight.
@@ -178,7 +179,7 @@ func (d *Dispatcher[I]) acknowledged(f *flight[I], now time.Time) {
 	case whole:
 		if len(f.Truncated) > 0 {
 			f.given, f.size = GiveUpPatch, f.Size()
-			f.cause = fmt.Errorf("%w: stopped after %d bytes", encode.ErrCostly, f.Visited())
+			f.cause = fmt.Errorf("%w: stopped after %d bytes", patch.ErrCostly, f.Visited())
 			d.noteShortened(f)
 		}
 	case gap:

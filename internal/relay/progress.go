@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -151,7 +151,7 @@ func Reduce(e *consume.Event, claim func(*consume.ScopeProgress) Claim) (*consum
 
 // reduceScopes returns the array of entries after claims.
 func reduceScopes(scopes []byte, claims []Claim) ([]byte, error) {
-	m := object.NewMembers(scopes)
+	m := jsonscan.NewMembers(scopes)
 	out := append(make([]byte, 0, len(scopes)+64), '[')
 	m.Enter('[')
 	for i := 0; m.NextElement(); i++ {
@@ -215,7 +215,7 @@ func replaceMember(doc []byte, member string, replace func(value []byte) ([]byte
 // eachMember returns an object with the values that f returns for its members; nil: without the
 // member.
 func eachMember(doc []byte, f func(name string, value []byte) ([]byte, error)) ([]byte, error) {
-	m := object.NewMembers(doc)
+	m := jsonscan.NewMembers(doc)
 	out := append(make([]byte, 0, len(doc)+64), '{')
 	m.Enter('{')
 	for name, ok := m.Next(); ok; name, ok = m.Next() {

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -22,7 +22,7 @@ func rename(e *consume.Event, cluster string) (*consume.Event, error) {
 	if rest, ok := strings.CutPrefix(e.PartitionKey, e.Cluster+"/"); ok {
 		changed["partitionkey"] = cluster + "/" + rest
 	}
-	m := object.NewMembers(record)
+	m := jsonscan.NewMembers(record)
 	out := append(make([]byte, 0, len(record)+64), '{')
 	m.Enter('{')
 	for name, ok := m.Next(); ok; name, ok = m.Next() {

@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/kubecdc/kubecdc/internal/encode"
-	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/object/patch"
+	"github.com/kubecdc/kubecdc/internal/object/yamltext"
 	"github.com/kubecdc/kubecdc/internal/sequence"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -38,7 +38,7 @@ type Origin struct {
 
 // Blame finds for each value of an object the version that set it. The zero value is ready.
 //
-// It replays the JSON patches (RFC 6902, as of package encode) that lead from one version to the next. An element that a patch inserts
+// It replays the JSON patches (package patch) that lead from one version to the next. An element that a patch inserts
 // into a list is new, and those after it move. If a text of several lines replaces another, the lines that both have keep their
 // origins.
 type Blame struct {
@@ -111,27 +111,21 @@ func (b *Blame) advance(object json.RawMessage, origin *Origin) error {
 		b.after, b.root = object, newOrigins(value, origin)
 		return nil
 	}
-	patch, err := encode.AppendPatch(nil, b.after, object)
+	change, err := patch.Append(nil, b.after, object)
 	if err != nil {
 		return err
 	}
-	var operations []operation
-	if err := json.Unmarshal(patch, &operations); err != nil {
+	operations, err := patch.Parse(change)
+	if err != nil {
 		return err
 	}
-	for _, o := range operations {
-		if err := b.root.apply(o, origin); err != nil {
+	for k := range operations {
+		if err := b.root.apply(&operations[k], origin); err != nil {
 			return err
 		}
 	}
 	b.after = object
 	return nil
-}
-
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
 }
 
 // newOrigins returns the origins of a value, all of which is of one origin.
@@ -184,23 +178,30 @@ func indicator(text string) (isIndented bool, ends int) {
 }
 
 // apply applies an operation of a patch.
-func (o *origins) apply(op operation, origin *Origin) error {
-	value := newOrigins(op.Value, origin)
-	if op.Path == "" {
+func (o *origins) apply(op *patch.Operation, origin *Origin) error {
+	var decoded any
+	if op.Value != nil {
+		if err := json.Unmarshal(op.Value, &decoded); err != nil {
+			return err
+		}
+	}
+	value := newOrigins(decoded, origin)
+	if len(op.Path) == 0 {
 		value.keepLines(o)
 		*o = *value
 		return nil
 	}
-	steps := strings.Split(op.Path[1:], "/")
-	for i, step := range steps {
-		steps[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
-	}
-	for _, step := range steps[:len(steps)-1] {
+	last := len(op.Path) - 1
+	for _, step := range op.Path[:last] {
 		if o = o.child(step); o == nil {
-			return fmt.Errorf("patch: nothing at %s", op.Path)
+			return nothingAt(op)
 		}
 	}
-	return o.set(op, steps[len(steps)-1], value)
+	return o.set(op, op.Path[last], value)
+}
+
+func nothingAt(op *patch.Operation) error {
+	return fmt.Errorf("patch: nothing at /%s", strings.Join(op.Path, "/"))
 }
 
 func (o *origins) child(step string) *origins {
@@ -214,7 +215,7 @@ func (o *origins) child(step string) *origins {
 }
 
 // set makes the operation at a step below o.
-func (o *origins) set(op operation, step string, value *origins) error {
+func (o *origins) set(op *patch.Operation, step string, value *origins) error {
 	if o.members != nil {
 		if op.Op == "remove" {
 			delete(o.members, step)
@@ -227,7 +228,7 @@ func (o *origins) set(op operation, step string, value *origins) error {
 	n, err := strconv.Atoi(step)
 	switch {
 	case err != nil || n < 0 || n > len(o.elements) || n == len(o.elements) && op.Op != "add":
-		return fmt.Errorf("patch: nothing at %s", op.Path)
+		return nothingAt(op)
 	case op.Op == "remove":
 		o.elements = slices.Delete(o.elements, n, n+1)
 	case op.Op == "add":
@@ -244,7 +245,7 @@ func (b *Blame) Lines() ([]Line, error) {
 	if b.after == nil || b.last.Gone() || b.hole {
 		return nil, nil
 	}
-	text, err := printer.ToYAML(b.after)
+	text, err := yamltext.FromJSON(b.after)
 	if err != nil {
 		return nil, fmt.Errorf("blame: %w", err)
 	}

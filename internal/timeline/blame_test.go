@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object/patch"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -179,7 +179,7 @@ func set(origins map[string]int, pointer string, v any, n int) {
 
 // replay applies a patch to the origins of pointers. It moves the elements after an inserted or removed one.
 func replay(t *rapid.T, origins map[string]int, before, after []byte, n int) {
-	patch, err := encode.AppendPatch(nil, before, after)
+	patch, err := patch.Append(nil, before, after)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/certainty"
+	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -140,7 +141,7 @@ func (v *Version) Redacted() bool {
 	if v.After != nil && v.SaysRedacted != nil {
 		return *v.SaysRedacted
 	}
-	if bytes.Contains(v.After, []byte(`"hmac-sha256:`)) {
+	if bytes.Contains(v.After, []byte(`"`+object.RedactedPrefix)) {
 		return true
 	}
 	isRelease := v.Resource == "configmaps" && strings.HasPrefix(v.Name, "sh.helm.release.v1.")

@@ -16,7 +16,7 @@ const module = "github.com/kubecdc/kubecdc/"
 func TestImports(t *testing.T) {
 	parses := []string{
 		"github.com/klauspost/compress", // internal/object compresses last-known objects
-		module + "internal/object", module + "pkg/consume",
+		module + "internal/object", module + "internal/object/jsonscan", module + "pkg/consume",
 	}
 	for pkg, want := range map[string][]string{
 		"pkg/consume":          parses,

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 const (
@@ -72,7 +72,7 @@ func parseBinary(header map[string][]string, body []byte) (*Event, error) {
 	}
 	var d rawData
 	if len(body) > 0 {
-		m := object.NewMembers(body)
+		m := jsonscan.NewMembers(body)
 		d.read(m)
 		if err := m.End(); err != nil {
 			return nil, fmt.Errorf("data: %w", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // kind is the kind of an event, by its type.
@@ -43,7 +44,7 @@ func Parse(record []byte) (*Event, error) {
 	e := &Event{raw: record}
 	var specversion string
 	var d rawData
-	m := object.NewMembers(record)
+	m := jsonscan.NewMembers(record)
 	if !m.Enter('{') {
 		m.Value()
 		if err := m.End(); err != nil {
@@ -78,7 +79,7 @@ func Parse(record []byte) (*Event, error) {
 func (e *Event) set(name, value []byte, specversion *string) error {
 	text, ok := "", true
 	if !null(value) {
-		if text, ok = object.Text(value); !ok {
+		if text, ok = jsonscan.Text(value); !ok {
 			text = string(value)
 		}
 	}
@@ -269,7 +270,7 @@ type rawData struct {
 }
 
 // read reads the value at m.
-func (d *rawData) read(m *object.Members) {
+func (d *rawData) read(m *jsonscan.Members) {
 	*d = rawData{} // the last of duplicates counts
 	if d.object = m.Enter('{'); !d.object {
 		m.Value()
@@ -388,7 +389,7 @@ func (d *decoder) text(name string, raw []byte) string {
 	if null(raw) {
 		return ""
 	}
-	s, ok := object.Text(raw)
+	s, ok := jsonscan.Text(raw)
 	if !ok {
 		d.wrong(name, "a string")
 	}
@@ -475,7 +476,7 @@ func (d *decoder) changes(name string, raw []byte) []Change {
 	if null(raw) {
 		return nil
 	}
-	m := object.NewMembers(raw) // the syntax has been checked
+	m := jsonscan.NewMembers(raw) // the syntax has been checked
 	if !m.Enter('[') {
 		d.wrong(name, "an array")
 		return nil

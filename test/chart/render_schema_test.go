@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/test/chart"
 )
 
@@ -194,7 +195,7 @@ func describe(t *testing.T, values schema) {
 func TestSchemaOfResources(t *testing.T) {
 	groups := map[string][]string{}
 	var clusterScoped []string
-	for _, name := range config.ResourceNames() {
+	for _, name := range kinds.Plurals() {
 		var p config.ResourcePattern
 		if err := p.UnmarshalText([]byte(name)); err != nil {
 			t.Fatal(err)

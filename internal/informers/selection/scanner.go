@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
 // field returns the text of a value of an object, "" if there is none.
@@ -13,7 +14,7 @@ func field(raw []byte, path *object.Path) string {
 	case err != nil || value == nil || string(value) == "null":
 		return ""
 	case value[0] == '"':
-		return string(object.AppendUnescaped(nil, value[1:len(value)-1]))
+		return string(jsonscan.AppendUnescaped(nil, value[1:len(value)-1]))
 	}
 	return string(value)
 }

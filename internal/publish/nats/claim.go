@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -290,7 +291,7 @@ var errNoRecord = errors.New("the stream has no such record")
 // json would take most of the time of a check.
 func parseRecord(answer []byte) (*nats.Msg, error) {
 	record, refused := &nats.Msg{}, []byte(nil)
-	m := object.NewMembers(answer)
+	m := jsonscan.NewMembers(answer)
 	if !m.Enter('{') {
 		return nil, errors.New("the answer is not an object")
 	}
@@ -318,10 +319,10 @@ func parseRecord(answer []byte) (*nats.Msg, error) {
 
 // readMessage reads the members of a stored message. A header that cannot be read is not the
 // agent's.
-func readMessage(m *object.Members, record *nats.Msg) {
+func readMessage(m *jsonscan.Members, record *nats.Msg) {
 	for name, ok := m.Next(); ok; name, ok = m.Next() {
 		field := string(name)
-		text, _ := object.Text(m.Value())
+		text, _ := jsonscan.Text(m.Value())
 		switch field {
 		case "subject":
 			record.Subject = text

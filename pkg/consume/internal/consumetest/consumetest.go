@@ -134,7 +134,7 @@ func RecordOf12KB(tb testing.TB) []byte {
 		fmt.Fprintf(&env, `{"name":"SETTING_%d","valueFrom":{"configMapKeyRef":{"name":"web","key":"%d"}}},`, i, i)
 	}
 	for i, f := range []string{"before", "after"} {
-		raw, err := os.ReadFile(filepath.Join(root(tb), "internal/encode/testdata/objects/pod-unready."+f+".json"))
+		raw, err := os.ReadFile(filepath.Join(root(tb), "internal/object/patch/testdata/objects/pod-unready."+f+".json"))
 		if err != nil {
 			tb.Fatal(err)
 		}
