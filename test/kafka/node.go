@@ -83,7 +83,10 @@ func newNode(ctx context.Context, c *Cluster, index int) (*Node, error) {
 }
 
 func (n *Node) listeners() []Listener {
-	all := []Listener{controller, inside, Plain}
+	all := []Listener{inside, Plain}
+	if n.cluster.zoo == nil {
+		all = append(all, controller)
+	}
 	if n.cluster.opts.Secure {
 		all = append(all, TLS, MutualTLS, SASL, SASLTLS)
 	}
@@ -137,12 +140,18 @@ func (n *Node) configure() error {
 		"log.cleaner.dedupe.buffer.size": "8388608",
 		"num.network.threads":            "2", "num.io.threads": "4", "background.threads": "2",
 	}
+	if n.cluster.zoo != nil {
+		n.cluster.zoo.configure(config)
+	}
 	if n.cluster.security != nil {
 		n.cluster.security.properties(config)
 	}
 	maps.Copy(config, n.cluster.opts.Properties)
 	if err := os.WriteFile(n.file("server.properties"), properties(config), 0o600); err != nil {
 		return fmt.Errorf("configuration of node %d: %w", n.index, err)
+	}
+	if n.cluster.zoo != nil {
+		return nil // a broker formats its data itself
 	}
 	return n.format()
 }
