@@ -34,7 +34,7 @@ type kind struct {
 
 // kinds returns all kinds of servers.
 func kinds() []kind {
-	return []kind{kubernetes(), natsServer(), kafka()}
+	return []kind{kubernetes(), natsServer(), kafka(), kine()}
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -86,7 +86,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// choose returns the versions that a flag selects. They must be pinned: the table has no others.
+// choose returns the versions that a flag selects, in full or by their minors. They must be pinned: the
+// table has no others.
 func (k *kind) choose(text string) ([]string, error) {
 	switch text {
 	case "":
@@ -94,13 +95,15 @@ func (k *kind) choose(text string) ([]string, error) {
 	case "none":
 		return nil, nil
 	}
-	names := strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' })
-	for _, name := range names {
-		if !slices.Contains(k.versions, name) {
+	var chosen []string
+	for _, name := range strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' }) {
+		i := slices.IndexFunc(k.versions, func(v string) bool { return v == name || strings.HasPrefix(v, name+".") })
+		if i < 0 {
 			return nil, fmt.Errorf("%s: unknown version %q, known are %s", k.title, name, strings.Join(k.versions, ", "))
 		}
+		chosen = append(chosen, k.versions[i])
 	}
-	return names, nil
+	return chosen, nil
 }
 
 // repository returns the directory of the repository.

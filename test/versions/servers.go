@@ -133,6 +133,34 @@ func kafka() kind {
 	}
 }
 
+// kine returns the versions of kine, which stands in for etcd in k3s, with SQLite.
+func kine() kind {
+	return kind{
+		name:     "kine",
+		title:    "kine",
+		versions: []string{"0.17.5"},
+		table:    table{head: []string{"kine", "Kubernetes", "run on"}},
+		test: func(ctx context.Context, r *runner, version string) ([]string, error) {
+			server, err := r.pinned("test/cluster/go.mod", `k8s.io/kubernetes v(\S+)`)
+			if err != nil {
+				return nil, err
+			}
+			file, err := r.install(ctx, "github.com/k3s-io/kine", version, true)
+			if err != nil {
+				return nil, err
+			}
+			env := []string{"KUBECDC_KINE=" + file}
+			return []string{server}, r.all(ctx,
+				step{name: "kine " + version, module: "test", pkg: "./e2e", tests: truth, timeout: "30m", env: env},
+				step{
+					name: "kine " + version + ", without watch caches", module: "test", pkg: "./e2e", tests: `^Test(Truth|Restart)$`, timeout: "30m",
+					env: append([]string{"KUBECDC_KUBERNETES_UNCACHED=true"}, env...),
+				},
+			)
+		},
+	}
+}
+
 // pinned returns the version that a file of the repository pins: the first group of a pattern.
 func (r *runner) pinned(file, pattern string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, file))
