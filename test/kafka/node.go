@@ -258,10 +258,16 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.configure(); err != nil {
 		return err
 	}
-	if err := n.launch(); err != nil {
-		return err
+	for {
+		if err := n.launch(); err != nil {
+			return err
+		}
+		err := n.waitReady(ctx, 1)
+		// ZooKeeper has the session of a killed broker until its timeout, and the broker ends then.
+		if err == nil || n.cluster.zoo == nil || ctx.Err() != nil || !bytes.Contains(n.logTail(), []byte("NodeExists")) {
+			return err
+		}
 	}
-	return n.waitReady(ctx, 1)
 }
 
 // Kill kills the node, like a power cut that loses no writes. It returns when the process is gone.

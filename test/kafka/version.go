@@ -24,7 +24,9 @@ const VersionEnv = "KUBECDC_KAFKA_VERSION"
 var pinnedVersion = regexp.MustCompile(`<artifactId>kafka_2.13</artifactId>\s*<version>([^<]+)</version>`)
 
 // Version returns the version of Kafka.
-func Version() string { return cmp.Or(os.Getenv(VersionEnv), string(pinnedVersion.FindSubmatch(pinned)[1])) }
+func Version() string {
+	return cmp.Or(os.Getenv(VersionEnv), string(pinnedVersion.FindSubmatch(pinned)[1]))
+}
 
 // IsPinned reports whether clusters have the version of testdata/pom.xml. Only with it can they have
 // Options.Secure: others name their classes otherwise, and some have no SCRAM.
@@ -89,7 +91,8 @@ func (c *Cluster) startZooKeeper(ctx context.Context) (_ *zooKeeper, err error) 
 func (z *zooKeeper) configure(config map[string]string) {
 	config["broker.id"] = config["node.id"]
 	config["zookeeper.connect"] = z.addr
-	config["zookeeper.session.timeout.ms"] = config["broker.session.timeout.ms"]
+	config["zookeeper.session.timeout.ms"] = "6000"
+	config["zookeeper.connection.timeout.ms"] = "60000" // by default the former, which is short on a busy machine
 	for _, name := range []string{"process.roles", "node.id", "controller.listener.names", "controller.quorum.voters"} {
 		delete(config, name)
 	}

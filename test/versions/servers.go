@@ -69,7 +69,7 @@ func natsServer() kind {
 			err = r.all(ctx,
 				step{name: name + "bus", pkg: "./internal/publish/nats", tests: onNATS, timeout: "15m", env: env},
 				step{name: name + "a reader on a replica that lags", pkg: "./pkg/consume/fromnats", tests: "^TestLaggingServerEndsNoRead$", timeout: "15m", env: env},
-				step{name: name + "agent", module: "test", pkg: "./e2e", tests: `^Test(Truth|Restart|GetIsTheListOfItsRevision)$`, timeout: "30m", env: env},
+				step{name: name + "agent", module: "test", pkg: "./e2e", tests: `^Test(Restart|GetIsTheListOfItsRevision)$`, timeout: "30m", env: env},
 			)
 			lost, failure := r.fillStream(ctx, version, env)
 			return []string{lost}, errors.Join(err, failure)
@@ -106,7 +106,7 @@ func (r *runner) fillStream(ctx context.Context, version string, env []string) (
 
 // onKafka are the tests of brokers that hold for any version.
 const onKafka = `^Test(LastProgress|PublisherLosesAnswers|PublisherSurvives.*|PublisherCompresses|ConsumeStarts|ConsumeOneObject|ConsumeATopic.*|` +
-	`ConsumeWithAGroup|EventsBeside.*|StateOf.*|HistoryIs.*|TailReadsKafka|PausedNode.*|PathThatDies.*|ClusterKeeps.*|RelayGoesOn.*|Quota)$`
+	`ConsumeWithAGroup|EventsBeside.*|StateOf.*|HistoryIs.*|TailReadsKafka|PausedNode.*|PathThatDies.*|ClusterKeeps.*|RelayGoesOn.*)$`
 
 // kafka returns the versions of Apache Kafka.
 func kafka() kind {

@@ -66,7 +66,7 @@ func Start(tb testing.TB, o Options) *Server {
 		err := s.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = s.cmd.Wait() // a server that is told to end exits with 1
+			_ = s.cmd.Wait() // a server exits with 1 after a signal
 		}
 	}()
 	if err := <-started; err != nil {
