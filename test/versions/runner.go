@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 )
 
 // runner runs commands in the repository.
@@ -37,7 +38,9 @@ func (r *runner) run(ctx context.Context, s *step) ([]byte, error) {
 	cmd.Dir, cmd.Env = filepath.Join(r.root, s.module), append(os.Environ(), s.env...)
 	cmd.Stdout = io.MultiWriter(r.stdout, &output)
 	cmd.Stderr = r.stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	// In a group of its own, so that Ctrl-C ends the tests too, and not the go command alone.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	err := cmd.Run()
 	if err == nil && !bytes.Contains(output.Bytes(), []byte("\n--- PASS: ")) {
 		err = errors.New("no test has run")

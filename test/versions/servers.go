@@ -38,6 +38,10 @@ func kubernetes() kind {
 					env: []string{"KUBECDC_KUBERNETES=" + minor, "KUBECDC_KUBERNETES_GATES=" + gate},
 				}))
 			}
+			err = errors.Join(err, r.all(ctx, step{
+				name: "Kubernetes " + version + ", columns", module: "test", pkg: "./e2e", tests: "^TestColumns$", timeout: "30m",
+				env: []string{"KUBECDC_KUBERNETES=" + minor},
+			}))
 			return []string{etcd}, err
 		},
 	}
