@@ -457,7 +457,7 @@ func TestTLSThatDoesNotMatchTheServer(t *testing.T) {
 	var tlsServer secured
 	tlsServer.use(t, a, a, loopback())
 	secure := publishtest.StartServer(t, t.TempDir(), -1, tlsServer.configure)
-	plain := publishtest.StartAnyServer(t, t.TempDir(), -1)
+	plain := publishtest.StartServer(t, t.TempDir(), -1)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	write(t, ca, a.pem)
 	for _, c := range []struct {

@@ -19,20 +19,20 @@ import (
 // The embedded server shares the processor.
 func BenchmarkPublish(b *testing.B) {
 	b.Run("bus", func(b *testing.B) {
-		s := publishtest.StartAnyServer(b, b.TempDir(), -1)
+		s := publishtest.StartServer(b, b.TempDir(), -1)
 		r := publishtest.RunNATS(b, publishtest.NATSConfig(s.ClientURL()))
 		publishtest.Wait(b, "the bus", func() bool { return r.Ready() == nil })
 		benchmark(b, r.Bus)
 	})
 	b.Run("nats.go-async", func(b *testing.B) {
-		s := publishtest.StartAnyServer(b, b.TempDir(), -1)
+		s := publishtest.StartServer(b, b.TempDir(), -1)
 		benchmark(b, newAsyncBus(b, s.ClientURL()))
 	})
 }
 
 // BenchmarkDuplicates publishes events that the stream has, as an agent does after a restart.
 func BenchmarkDuplicates(b *testing.B) {
-	s := publishtest.StartAnyServer(b, b.TempDir(), -1)
+	s := publishtest.StartServer(b, b.TempDir(), -1)
 	r := publishtest.RunNATS(b, publishtest.NATSConfig(s.ClientURL()))
 	publishtest.Wait(b, "the bus", func() bool { return r.Ready() == nil })
 	body := fmt.Sprintf("{%q:%q}", "pad", strings.Repeat("x", 4<<10))

@@ -13,7 +13,7 @@ import (
 
 // While an isolated event is retried, others keep nine tenths of their rate, also those of its resource.
 func TestRateBesideAnIsolatedEvent(t *testing.T) {
-	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
+	s := publishtest.StartServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
 	p.Poison("hemlock")
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
