@@ -264,7 +264,7 @@ func (n *Node) Start(ctx context.Context) error {
 		}
 		err := n.waitReady(ctx, 1)
 		// ZooKeeper has the session of a killed broker until its timeout, and the broker ends then.
-		if err == nil || n.cluster.zoo == nil || ctx.Err() != nil || !bytes.Contains(n.logTail(), []byte("NodeExists")) {
+		if err == nil || n.cluster.zoo == nil || ctx.Err() != nil || !bytes.Contains(n.log(), []byte("NodeExists")) {
 			return err
 		}
 	}
@@ -354,15 +354,18 @@ func (n *Node) failed(err error) error {
 	return err
 }
 
-// logTail returns the end of the log of the last run.
-func (n *Node) logTail() []byte {
+// log returns the log of the last run.
+func (n *Node) log() []byte {
 	n.mu.Lock()
 	name := n.file(fmt.Sprintf("log-%d", n.runs))
 	n.mu.Unlock()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil
-	}
+	text, _ := os.ReadFile(name)
+	return text
+}
+
+// logTail returns the end of the log of the last run.
+func (n *Node) logTail() []byte {
+	text := n.log()
 	const most = 8 << 10
 	return bytes.TrimSpace(text[max(0, len(text)-most):])
 }
