@@ -83,7 +83,7 @@ func natsServer() kind {
 // fillStream runs TestFullStream with edits of max_bytes. It returns in how many runs records were lost.
 // That is an error only for versions that are not known to lose records.
 func (r *runner) fillStream(ctx context.Context, version string, env []string) (lost string, err error) {
-	losses, noticed, ran := 0, 0, 0
+	losses, detected, ran := 0, 0, 0
 	env = append([]string{"FULL_STREAM=" + fullLength, "FULL_STREAM_REMEDIES=max_bytes"}, env...)
 	for n := range fullRuns {
 		out, failure := r.run(ctx, &step{
@@ -97,21 +97,21 @@ func (r *runner) fillStream(ctx context.Context, version string, env []string) (
 		switch {
 		case isLost && versions.NATS().Loses(version):
 			losses++
-			if m := notices.FindSubmatch(out); m != nil && string(m[1])+string(m[2]) != "00" {
-				noticed++
+			if m := signs.FindSubmatch(out); m != nil && string(m[1])+string(m[2]) != "00" {
+				detected++
 			}
 		case failure != nil:
 			err = errors.Join(err, failure)
 		}
 	}
 	if losses > 0 {
-		return fmt.Sprintf("records lost in %d of %d runs; noticed by the agent in %d", losses, ran, noticed), err
+		return fmt.Sprintf("records lost in %d of %d runs; the agent detected it in %d", losses, ran, detected), err
 	}
 	return fmt.Sprintf("nothing lost in %d runs", ran), err
 }
 
-// notices matches what the bus has noticed of a loss.
-var notices = regexp.MustCompile(`NOTICED: \d+ warnings of the version, (\d+) replaced logs, (\d+) false duplicates`)
+// signs matches the signs of a loss that the bus has detected.
+var signs = regexp.MustCompile(`DETECTED: \d+ warnings of the version, (\d+) replaced logs, (\d+) false duplicates`)
 
 // onKafka are the tests of brokers that hold for any version.
 const onKafka = `^Test(LastProgress|PublisherLosesAnswers|PublisherSurvives.*|PublisherCompresses|ConsumeStarts|ConsumeOneObject|ConsumeATopic.*|` +

@@ -54,7 +54,7 @@ func Start(tb testing.TB, o Options) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the child has its own copy
 	s.cmd = exec.Command(os.Getenv(Env), "--config", config) //nolint:noctx // Shutdown ends it.
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	endWithParent(s.cmd)
@@ -175,7 +175,9 @@ func AwaitCluster(tb testing.TB, url string, size int) {
 		}
 		return js.DeleteStream(ctx, name)
 	}
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.Now().Add(time.Minute); ; <-tick.C {
 		err = attempt()
 		if err == nil {
 			return

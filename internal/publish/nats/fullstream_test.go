@@ -106,7 +106,7 @@ type fullStream struct {
 	streams int
 	old     []string // former streams, which are kept
 
-	replaced atomic.Int64 // how often a bus noticed that a stream has lost records
+	replaced atomic.Int64 // how often a bus detected that a stream has lost records
 }
 
 func newFullStream(t *testing.T, sizes fullStreamSizes, seed uint64) *fullStream {
@@ -129,7 +129,7 @@ func newFullStream(t *testing.T, sizes fullStreamSizes, seed uint64) *fullStream
 }
 
 func (f *fullStream) run(remedies []string) {
-	defer f.logNotices()
+	defer f.logSigns()
 	ctx, stop := context.WithCancel(f.t.Context())
 	f.start()
 	var wg sync.WaitGroup
@@ -169,14 +169,14 @@ func (f *fullStream) run(remedies []string) {
 	f.t.Logf("rounds: %v; %s", rounds, f.judge)
 }
 
-// logNotices logs what the bus has noticed of losses. It must have warned of a version that loses records.
-func (f *fullStream) logNotices() {
+// logSigns logs the signs of losses that the bus has detected. It must have warned of a version that loses records.
+func (f *fullStream) logSigns() {
 	r := f.bus.Load()
 	if r == nil {
 		return
 	}
 	warnings := publishtest.Lines(r.Log.String(), "may lose acknowledged records")
-	f.t.Logf("NOTICED: %d warnings of the version, %d replaced logs, %v false duplicates", warnings, f.replaced.Load(),
+	f.t.Logf("DETECTED: %d warnings of the version, %d replaced logs, %v false duplicates", warnings, f.replaced.Load(),
 		r.Metric(f.t, "kubecdc_publish_retries_total", publish.ReasonFalseDuplicate))
 	version := f.js.Conn().ConnectedServerVersion()
 	if loses := natsversion.LosesWhenFull(version); loses != (warnings > 0) {
