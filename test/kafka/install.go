@@ -226,7 +226,7 @@ func (i installation) format(ctx context.Context, w io.Writer) error {
 	if err := i.run(ctx, w, argv...); err != nil {
 		return err
 	}
-	return os.Rename(filepath.Join(data, bootstrap), i.path(bootstrap))
+	return os.Rename(filepath.Join(data, checkpoint()), i.path(bootstrap))
 }
 
 // archive runs a node once and leaves an archive of the loaded classes.

@@ -188,8 +188,8 @@ func (n *Node) format() error {
 		"directory.id": base64.RawURLEncoding.EncodeToString(id[:]),
 	})
 	err = errors.Join(
-		os.MkdirAll(data, 0o700),
-		os.WriteFile(filepath.Join(data, bootstrap), features, 0o600),
+		os.MkdirAll(filepath.Dir(filepath.Join(data, checkpoint())), 0o700),
+		os.WriteFile(filepath.Join(data, checkpoint()), features, 0o600),
 		os.WriteFile(filepath.Join(data, "meta.properties"), meta, 0o600),
 	)
 	if err != nil {

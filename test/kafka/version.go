@@ -38,6 +38,15 @@ func pom() []byte {
 	return bytes.ReplaceAll(pinned, fmt.Appendf(nil, "<version>%s</version>", was), fmt.Appendf(nil, "<version>%s</version>", Version()))
 }
 
+// checkpoint returns the name of the file in a data directory with the features that a cluster begins
+// with. Since 4.4 it is a snapshot of the log of metadata (KIP-1170).
+func checkpoint() string {
+	if versions.IsBefore(Version(), "4.4") {
+		return bootstrap
+	}
+	return filepath.Join("__cluster_metadata-0", "00000000000000000000-0000000000.checkpoint")
+}
+
 // hasZooKeeper reports whether a cluster needs a ZooKeeper. KRaft is fit for production since 3.3, and
 // that of 2.8 has no idempotent producers.
 func hasZooKeeper() bool { return versions.IsBefore(Version(), "3.3") }
