@@ -93,7 +93,7 @@ func (r *runner) install(ctx context.Context, pkg, version string, cgo bool) (st
 	if err != nil {
 		return "", fmt.Errorf("cache directory: %w", err)
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }() // empty by then, or of a build that has failed
 	enabled := "CGO_ENABLED=0"
 	if cgo {
 		enabled = "CGO_ENABLED=1"
