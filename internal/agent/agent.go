@@ -115,6 +115,10 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 		return nil
 	})
 	g.Go(func() error {
+		cluster.NoteVersion(serving, log)
+		return nil
+	})
+	g.Go(func() error {
 		defer stopServing()
 		capturing, stop := context.WithCancel(ctx)
 		defer stop()

@@ -25,6 +25,9 @@ type IDs struct {
 	Topics  map[string]string // by name, in the form of Kafka's tools; without topics that do not exist or may not be described
 }
 
+// Reports reports whether a broker reports topic ids. newest has its newest version of each request.
+func Reports(newest map[protocol.ApiKey]int16) bool { return newest[protocol.Metadata] >= version }
+
 // Lookup requests the ids of topics from the broker at addr, through c.Transport.
 func Lookup(ctx context.Context, c *kafka.Client, addr net.Addr, topics []string) (*IDs, error) {
 	versions, err := c.ApiVersions(ctx, &kafka.ApiVersionsRequest{Addr: addr})

@@ -87,6 +87,15 @@ func (c *conn) request(ctx context.Context, req protocol.Message) (protocol.Mess
 	return res, nil
 }
 
+// newest returns the newest version of each request.
+func newest(res *apiversions.Response) map[protocol.ApiKey]int16 {
+	all := make(map[protocol.ApiKey]int16, len(res.ApiKeys))
+	for _, k := range res.ApiKeys {
+		all[protocol.ApiKey(k.ApiKey)] = k.MaxVersion
+	}
+	return all
+}
+
 // negotiate chooses the versions of all requests.
 func (c *conn) negotiate(ctx context.Context) (*apiversions.Response, error) {
 	r, err := c.exchange(ctx, new(apiversions.Request))

@@ -45,6 +45,9 @@ type Options struct {
 	// OnThrottle is called when a pause that a broker names begins or grows: it ends at until, and
 	// grew by added. It must not block. nil: nobody needs to know.
 	OnThrottle func(addr string, until time.Time, added time.Duration)
+	// OnVersions is called for each connection, with the broker's newest version of each request. It
+	// must not block. nil: nobody needs to know.
+	OnVersions func(addr string, newest map[protocol.ApiKey]int16)
 }
 
 // Guard is a connection that may refuse writes. Carry is called before each request, and reports
@@ -307,6 +310,9 @@ func (n *Network) connect(ctx context.Context, b *broker) (_ *conn, err error) {
 		return nil, fmt.Errorf("%s: get its API versions: %w", b.addr, notKafka(err))
 	}
 	n.noteThrottle(b, versions)
+	if n.o.OnVersions != nil {
+		n.o.OnVersions(b.addr, newest(versions))
+	}
 	// Quotas of requests name pauses of up to a second (quota.window.size.seconds), so the time
 	// limit may include this one.
 	if err := pause.For(ctx, pauseOf(versions)); err != nil {

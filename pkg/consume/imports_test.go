@@ -24,7 +24,8 @@ func TestImports(t *testing.T) {
 		"pkg/consume/cloudevents": append(slices.Clone(parses), module+"pkg/consume/cloudevents", "github.com/cloudevents/sdk-go",
 			"github.com/json-iterator/go", "github.com/modern-go"),
 		"pkg/consume/fromnats": append(slices.Clone(parses), module+"pkg/consume/fromnats", module+"internal/natsversion",
-			module+"internal/pause", module+"internal/searchtime", module+"internal/silence", "github.com/nats-io", "golang.org/x"),
+			module+"internal/pause", module+"internal/searchtime", module+"internal/silence", module+"internal/versions", "github.com/nats-io",
+			"golang.org/x"),
 		"pkg/consume/fromkafka": append(slices.Clone(parses), module+"pkg/consume/fromkafka", module+"internal/kafkaid",
 			module+"internal/kafkanet", module+"internal/pause", "github.com/segmentio/kafka-go", "github.com/pierrec/lz4"),
 	} {

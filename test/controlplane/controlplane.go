@@ -55,6 +55,10 @@ type Options struct {
 	// the server uses endpoint.
 	EtcdFor func(i int, endpoint string) (string, error)
 
+	// Kine is the file of kine, which then replaces etcd; "": etcd. Its database is SQLite. It has no JSON API: Revision and
+	// Compact fail.
+	Kine string
+
 	// Fsync protects etcd against a crash of the machine, and slows writers. Killing etcd loses nothing either way.
 	Fsync bool
 

@@ -8,12 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 func (c *Cluster) startNewEtcd(ctx context.Context, bin *Binaries) error {
+	if c.opts.Kine != "" {
+		return c.startNewKine(ctx)
+	}
 	c.etcdName = rand.Text()
 	return onFreePort(ctx, func(port int) error {
 		c.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", port)
@@ -32,6 +37,22 @@ func (c *Cluster) startNewEtcd(ctx context.Context, bin *Binaries) error {
 			args = append(args, "--unsafe-no-fsync")
 		}
 		c.etcd = newComponent(c.dir, "etcd", bin.argv(etcdBinary, append(args, c.opts.EtcdArgs...)))
+		return c.StartEtcd(ctx)
+	})
+}
+
+// startNewKine starts kine in the place of etcd.
+func (c *Cluster) startNewKine(ctx context.Context) error {
+	return onFreePort(ctx, func(port int) error {
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		c.etcdURL = "http://" + addr
+		c.etcd = newComponent(c.dir, "kine", []string{
+			c.opts.Kine,
+			"--listen-address=" + addr,
+			"--endpoint=sqlite://" + filepath.Join(c.dir, "kine.db") + "?_journal=WAL&cache=shared&_busy_timeout=30000&_txlock=immediate",
+			"--metrics-bind-address=0",
+			"--compact-min-retain=0", // a test compacts up to the present
+		})
 		return c.StartEtcd(ctx)
 	})
 }
@@ -65,6 +86,13 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 // etcdHealthy also checks the name. The etcd of another cluster may have taken the port first: it is as healthy, and has
 // no credentials that distinguish it. (API servers have different CAs and tokens.)
 func (c *Cluster) etcdHealthy(ctx context.Context) error {
+	if c.opts.Kine != "" {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(c.etcdURL, "http://"))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
 	if err := c.do(ctx, http.MethodGet, c.etcdURL+"/health", "", nil, nil); err != nil {
 		return err
 	}

@@ -67,7 +67,8 @@ type Cluster struct {
 	in       installation
 	dir      string
 	tempDir  bool
-	security *Security // nil without Options.Secure
+	security *Security  // nil without Options.Secure
+	zoo      *zooKeeper // nil if the version needs none
 	nodes    []*Node
 	stop     sync.Once
 }
@@ -156,6 +157,14 @@ func start(ctx context.Context, in installation, o Options) (_ *Cluster, err err
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
+	if o.Secure && !IsPinned() {
+		return nil, fmt.Errorf("a cluster of another version (%s) cannot be secure", VersionEnv)
+	}
+	if hasZooKeeper() {
+		if c.zoo, err = c.startZooKeeper(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if o.Secure {
 		if c.security, err = NewSecurity(filepath.Join(c.dir, "security")); err != nil {
 			return nil, err
@@ -210,6 +219,9 @@ func (c *Cluster) startOnFreePorts(ctx context.Context) error {
 func (c *Cluster) Stop() {
 	c.stop.Do(func() {
 		c.kill()
+		if c.zoo != nil {
+			c.zoo.child.Kill()
+		}
 		if c.tempDir {
 			_ = os.RemoveAll(c.dir) // A leftover in the temporary directory is not worth a failed test.
 		}

@@ -1,10 +1,14 @@
 // Package kafka runs Apache Kafka as local processes, for tests: one or more nodes in KRaft mode, each a broker and a
-// controller. They use free ports of 127.0.0.1 and a data directory of their own. No Docker, no ZooKeeper.
+// controller. They use free ports of 127.0.0.1 and a data directory of their own. No Docker.
 //
 //	cluster := kafka.Start(t, kafka.Options{Nodes: 3})
 //	cluster.CreateTopic(t, "objects", 3, nil)
 //	leader, err := cluster.Leader(t.Context(), "objects", 0)
 //	cluster.Node(leader).Kill()
+//
+// KUBECDC_KAFKA_VERSION in the environment is another version of Kafka than that of the tests. Versions
+// before 3.3 run with a ZooKeeper, one process for each cluster, and only the version of the tests can
+// have [Options].Secure.
 //
 // [Start] skips the test if no broker is available ([Available]). With KUBECDC_KAFKA=require in the environment it
 // fails the test instead, and with KUBECDC_KAFKA=skip it always skips it. [New] is the same without a test.

@@ -21,7 +21,7 @@ import (
 )
 
 //go:embed testdata/pom.xml
-var pom []byte
+var pinned []byte
 
 //go:embed testdata/log4j2.properties
 var logging []byte
@@ -86,7 +86,7 @@ func cacheDir(java string) (string, error) {
 		return "", fmt.Errorf("cache directory: %w", err)
 	}
 	sum := sha256.New()
-	for _, part := range []string{layout, copyDependencies, java, string(pom), string(logging)} {
+	for _, part := range []string{layout, copyDependencies, java, string(pom()), string(logging)} {
 		fmt.Fprintln(sum, len(part), part)
 	}
 	return filepath.Join(cache, "kubecdc", fmt.Sprintf("kafka-%x", sum.Sum(nil)[:8])), nil
@@ -174,7 +174,7 @@ func (i installation) fill(ctx context.Context, w io.Writer) error {
 	if err := os.MkdirAll(i.path("jars"), 0o755); err != nil {
 		return err
 	}
-	for name, text := range map[string][]byte{"pom.xml": pom, "log4j2.properties": logging} {
+	for name, text := range map[string][]byte{"pom.xml": pom(), "log4j2.properties": logging} {
 		if err := os.WriteFile(i.path(name), text, 0o644); err != nil {
 			return err
 		}
@@ -197,8 +197,10 @@ func (i installation) fill(ctx context.Context, w io.Writer) error {
 	if err := os.WriteFile(i.path("classpath"), []byte(classpath), 0o644); err != nil {
 		return err
 	}
-	if err := i.format(ctx, w); err != nil {
-		return err
+	if !hasZooKeeper() {
+		if err := i.format(ctx, w); err != nil {
+			return err
+		}
 	}
 	if err := i.archive(ctx); err != nil {
 		return err
@@ -224,7 +226,7 @@ func (i installation) format(ctx context.Context, w io.Writer) error {
 	if err := i.run(ctx, w, argv...); err != nil {
 		return err
 	}
-	return os.Rename(filepath.Join(data, bootstrap), i.path(bootstrap))
+	return os.Rename(filepath.Join(data, checkpoint()), i.path(bootstrap))
 }
 
 // archive runs a node once and leaves an archive of the loaded classes.

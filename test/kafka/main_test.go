@@ -86,7 +86,7 @@ func (s *shared) hold(t *testing.T) *kafka.Cluster {
 func (s *shared) holdOne(t *testing.T) *kafka.Cluster {
 	t.Helper()
 	if nodes(t) > 1 {
-		return kafka.Start(t, kafka.Options{Secure: true})
+		return kafka.Start(t, kafka.Options{Secure: kafka.IsPinned()})
 	}
 	return s.hold(t)
 }
@@ -102,7 +102,7 @@ func needsBroker(t *testing.T) {
 func (s *shared) start() {
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
-	o := kafka.Options{Secure: true}
+	o := kafka.Options{Secure: kafka.IsPinned()}
 	o.Nodes, s.err = strconv.Atoi(orElse(s.nodes, "1"))
 	if s.err != nil {
 		return

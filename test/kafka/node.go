@@ -83,7 +83,10 @@ func newNode(ctx context.Context, c *Cluster, index int) (*Node, error) {
 }
 
 func (n *Node) listeners() []Listener {
-	all := []Listener{controller, inside, Plain}
+	all := []Listener{inside, Plain}
+	if n.cluster.zoo == nil {
+		all = append(all, controller)
+	}
 	if n.cluster.opts.Secure {
 		all = append(all, TLS, MutualTLS, SASL, SASLTLS)
 	}
@@ -137,12 +140,18 @@ func (n *Node) configure() error {
 		"log.cleaner.dedupe.buffer.size": "8388608",
 		"num.network.threads":            "2", "num.io.threads": "4", "background.threads": "2",
 	}
+	if n.cluster.zoo != nil {
+		n.cluster.zoo.configure(config)
+	}
 	if n.cluster.security != nil {
 		n.cluster.security.properties(config)
 	}
 	maps.Copy(config, n.cluster.opts.Properties)
 	if err := os.WriteFile(n.file("server.properties"), properties(config), 0o600); err != nil {
 		return fmt.Errorf("configuration of node %d: %w", n.index, err)
+	}
+	if n.cluster.zoo != nil {
+		return nil // a broker formats its data itself
 	}
 	return n.format()
 }
@@ -179,8 +188,8 @@ func (n *Node) format() error {
 		"directory.id": base64.RawURLEncoding.EncodeToString(id[:]),
 	})
 	err = errors.Join(
-		os.MkdirAll(data, 0o700),
-		os.WriteFile(filepath.Join(data, bootstrap), features, 0o600),
+		os.MkdirAll(filepath.Dir(filepath.Join(data, checkpoint())), 0o700),
+		os.WriteFile(filepath.Join(data, checkpoint()), features, 0o600),
 		os.WriteFile(filepath.Join(data, "meta.properties"), meta, 0o600),
 	)
 	if err != nil {
@@ -249,10 +258,16 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.configure(); err != nil {
 		return err
 	}
-	if err := n.launch(); err != nil {
-		return err
+	for {
+		if err := n.launch(); err != nil {
+			return err
+		}
+		err := n.waitReady(ctx, 1)
+		// ZooKeeper has the session of a killed broker until its timeout, and the broker ends then.
+		if err == nil || n.cluster.zoo == nil || ctx.Err() != nil || !bytes.Contains(n.log(), []byte("NodeExists")) {
+			return err
+		}
 	}
-	return n.waitReady(ctx, 1)
 }
 
 // Kill kills the node, like a power cut that loses no writes. It returns when the process is gone.
@@ -339,15 +354,18 @@ func (n *Node) failed(err error) error {
 	return err
 }
 
-// logTail returns the end of the log of the last run.
-func (n *Node) logTail() []byte {
+// log returns the log of the last run.
+func (n *Node) log() []byte {
 	n.mu.Lock()
 	name := n.file(fmt.Sprintf("log-%d", n.runs))
 	n.mu.Unlock()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil
-	}
+	text, _ := os.ReadFile(name)
+	return text
+}
+
+// logTail returns the end of the log of the last run.
+func (n *Node) logTail() []byte {
+	text := n.log()
 	const most = 8 << 10
 	return bytes.TrimSpace(text[max(0, len(text)-most):])
 }

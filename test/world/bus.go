@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/kubecdc/kubecdc/internal/natsversion/natschild"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -42,9 +43,13 @@ func BusOptions(port int, dir string) *server.Options {
 	}
 }
 
-// StartBus runs a server in this process.
+// StartBus runs a server in this process, or one of another version if the environment names it (natschild.Env).
 func StartBus(t testing.TB) *Bus {
 	t.Helper()
+	if natschild.IsWanted() {
+		o := natschild.Options{Name: "bus", Dir: t.TempDir(), Port: FreePort(t)}
+		return &Bus{URL: natschild.Start(t, o).ClientURL()}
+	}
 	return &Bus{URL: StartServer(t, BusOptions(server.RANDOM_PORT, t.TempDir())).ClientURL()}
 }
 
@@ -110,6 +115,10 @@ func (b *Bus) Start(t testing.TB) {
 	}
 	cmd := exec.Command(self) //nolint:noctx // The test stops or kills it.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", AsBusEnv, b.port, b.Dir))
+	if natschild.IsWanted() {
+		cmd = exec.Command(os.Getenv(natschild.Env), "--addr", "127.0.0.1", "--port", strconv.Itoa(b.port), //nolint:noctx // As above.
+			"--jetstream", "--store_dir", b.Dir, "--log", b.Dir+".log")
+	}
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil { // Open until this process ends.
 		t.Fatal(err)

@@ -15,12 +15,17 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/kubecdc/kubecdc/internal/natsversion/natschild"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// StartBusCluster runs a JetStream cluster of three servers in this process, with three replicas of the agent's stream.
+// StartBusCluster runs a JetStream cluster of three servers in this process, with three replicas of the agent's stream. The environment may
+// name servers of another version (natschild.Env).
 func StartBusCluster(t testing.TB) *Bus {
 	t.Helper()
+	if natschild.IsWanted() {
+		return startChildren(t)
+	}
 	const n = 3
 	var routes []*url.URL
 	var ports []int
@@ -49,6 +54,24 @@ func StartBusCluster(t testing.TB) *Bus {
 		return errors.New("the cluster has no leader")
 	})
 	return &Bus{URL: strings.Join(urls, ","), replicas: n}
+}
+
+// startChildren is StartBusCluster with servers of another version.
+func startChildren(t testing.TB) *Bus {
+	t.Helper()
+	const n = 3
+	var routes []int
+	for range n {
+		routes = append(routes, FreePort(t))
+	}
+	var urls []string
+	for i := range n {
+		o := natschild.Options{Name: fmt.Sprint("bus", i), Dir: t.TempDir(), Port: FreePort(t), Cluster: routes[i], Routes: routes}
+		urls = append(urls, natschild.Start(t, o).ClientURL())
+	}
+	url := strings.Join(urls, ",")
+	natschild.AwaitCluster(t, url, n)
+	return &Bus{URL: url, replicas: n}
 }
 
 // StepDown makes the leader of the stream step down, again and again until ctx ends, and counts the successes.

@@ -38,11 +38,19 @@ const (
 	versionEnv = "KUBECDC_KUBERNETES"
 	// gatesEnv names the variable with feature gates of all control planes: "WatchList=false,…".
 	gatesEnv = "KUBECDC_KUBERNETES_GATES"
+	// kineEnv names the variable with the file of kine, which replaces etcd. Empty: etcd.
+	kineEnv = "KUBECDC_KINE"
+	// uncachedEnv names the variable that turns the watch caches of all control planes off: "true".
+	uncachedEnv = "KUBECDC_KUBERNETES_UNCACHED"
 )
 
 // fromEnvironment adds what make test-versions asks for. Options of the test itself are kept.
 func fromEnvironment(opts *controlplane.Options) error {
 	opts.Version = cmp.Or(opts.Version, os.Getenv(versionEnv))
+	opts.Kine = os.Getenv(kineEnv)
+	if os.Getenv(uncachedEnv) != "" {
+		opts.NoWatchCache, opts.Uncached = true, nil
+	}
 	gates := os.Getenv(gatesEnv)
 	if gates == "" {
 		return nil
@@ -193,6 +201,24 @@ func StopShared() {
 // Reader returns a reader for the records of an agent that observes this control plane.
 func (p *Plane) Reader() *oracle.Reader {
 	return &oracle.Reader{Cluster: ClusterName, ClusterUID: p.UID, Needles: oracle.NewNeedles(SecretMark)}
+}
+
+// Compact compacts etcd, or kine, as [controlplane.Cluster.Compact] does.
+func (p *Plane) Compact(ctx context.Context, rev int64) error {
+	if os.Getenv(kineEnv) == "" {
+		return p.Cluster.Compact(ctx, rev)
+	}
+	if rev == 0 {
+		now, err := p.History.Revision(ctx)
+		if err != nil {
+			return err
+		}
+		rev = int64(now)
+	}
+	if _, err := p.History.Client.Compact(ctx, rev); err != nil {
+		return fmt.Errorf("compact kine at %d: %w", rev, err)
+	}
+	return nil
 }
 
 // Now returns etcd's revision at the time of the call, after the history has reached it.

@@ -46,7 +46,8 @@ type Bus struct {
 	look    publish.Signal // read the metadata of the cluster
 	moved   publish.Signal // a state that broadcasts wait for has changed
 
-	accepted bool // a topic of events has passed its check; belongs to manage's goroutine
+	old      atomic.Bool // a broker's age is logged
+	accepted bool        // a topic of events has passed its check; belongs to manage's goroutine
 
 	mu         sync.Mutex
 	closed     bool // Run has ended

@@ -6,15 +6,19 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/kubecdc/kubecdc/internal/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/versions"
 )
 
 // newNetwork returns the connections of b to its brokers.
 func newNetwork(b *Bus) *kafkanet.Network {
 	o := kafkanet.Options{
 		ClientID: clientID, Dial: dialer(b.cfg.TLS, b.cfg.SASL), Mechanism: b.cfg.SASL.mechanism(), OnThrottle: b.noteThrottle,
+		OnVersions: b.noteVersions,
 	}
 	if b.fence != nil {
 		o.Guard = func(c net.Conn) kafkanet.Guard { return guarded{b.fence.Guard(c, false)} }
@@ -53,6 +57,16 @@ func NewDialer(cfg *Config) (*kafka.Dialer, error) {
 	}
 	// The field TLS is fixed; DialFunc reads the files for each connection.
 	return &kafka.Dialer{ClientID: clientID, Timeout: 2 * publish.DialTimeout, DialFunc: dialer(cfg.TLS, cfg.SASL), SASLMechanism: cfg.SASL.mechanism()}, nil
+}
+
+// noteVersions logs, once, that a broker is older than all versions that the tests run with.
+func (b *Bus) noteVersions(addr string, newest map[protocol.ApiKey]int16) {
+	if kafkaid.Reports(newest) || b.old.Swap(true) {
+		return
+	}
+	tested := versions.Kafka()
+	b.log.Warn("the broker is older than all versions that the tests run with", "broker", addr, "version", versions.OldKafka,
+		"tested", tested.Range(), "required", tested.Required, "advice", "see docs/reference/compatibility.md")
 }
 
 // noteThrottle counts a pause that a broker names because of a quota. It logs the first of each

@@ -55,6 +55,9 @@ type model struct {
 	// page is the number of records in an answer to a request to read; 0: all.
 	page int
 
+	// metadataVersion is the newest version of requests for metadata; 0: that of a broker before 2.8.
+	metadataVersion int16
+
 	// throttle is the pause, in milliseconds, in answers to requests to produce.
 	throttle int32
 
@@ -167,6 +170,9 @@ func (m *model) serve(broker int, req kafkago.Request) (kafkago.Response, error)
 	case *apiversions.Request:
 		res := new(apiversions.Response)
 		for key, v := range map[protocol.ApiKey]int16{protocol.Produce: 8, protocol.Metadata: 8, protocol.ApiVersions: 2, protocol.CreateTopics: 4, protocol.InitProducerId: 4, protocol.DescribeConfigs: 3, protocol.SaslHandshake: 1, protocol.SaslAuthenticate: 1} {
+			if key == protocol.Metadata {
+				v = max(v, m.metadataVersion)
+			}
 			res.ApiKeys = append(res.ApiKeys, apiversions.ApiKeyResponse{ApiKey: int16(key), MaxVersion: v})
 		}
 		return res, nil

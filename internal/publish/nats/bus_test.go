@@ -27,7 +27,7 @@ import (
 )
 
 func TestRecord(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	role := &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
 	long := strings.Repeat("system:aggregate/ü.", 200)
@@ -100,7 +100,7 @@ func TestRecord(t *testing.T) {
 }
 
 func TestSecondCopyIsADuplicate(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	for range 2 {
 		if err := r.Publish(t.Context(), publishtest.Event("web-1", 7, `{}`)); err != nil {
@@ -120,7 +120,7 @@ func TestSecondCopyIsADuplicate(t *testing.T) {
 func TestOrderPerKeySurvivesFaults(t *testing.T) {
 	const keys, versions = 24, 400
 	dir := t.TempDir()
-	s := publishtest.StartServer(t, dir, -1)
+	s := publishtest.StartAnyServer(t, dir, -1)
 	port := publishtest.PortOf(s)
 	p := publishtest.StartProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
 	cfg := publishtest.NATSConfig(p.URL())
@@ -179,7 +179,7 @@ func TestOrderPerKeySurvivesFaults(t *testing.T) {
 	reach(5 * step)
 	publishtest.StopServer(s)
 	publishtest.Wait(t, "the connection to be noticed as lost", func() bool { return r.Ready() != nil })
-	publishtest.StartServer(t, dir, port)
+	publishtest.StartAnyServer(t, dir, port)
 	reach(6 * step)
 	for i := range int64(5) {
 		p.Cut()
@@ -212,7 +212,7 @@ func publishedID(ev *encode.Event) string {
 }
 
 func TestLostConnectionIsLoggedOnceEachWay(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
 	var wg sync.WaitGroup
@@ -241,7 +241,7 @@ func TestLostConnectionIsLoggedOnceEachWay(t *testing.T) {
 }
 
 func TestTheEndIsNoLostConnection(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	for range 100 { // a callback may see the end early or late
 		r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 		publishtest.Wait(t, "connection", func() bool { return r.Ready() == nil })
@@ -254,7 +254,7 @@ func TestTheEndIsNoLostConnection(t *testing.T) {
 }
 
 func TestFullStreamHoldsEventsBack(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	cfg := publishtest.NATSConfig(s.ClientURL())
 	cfg.Stream.MaxBytes = 64 << 10
 	r := publishtest.RunNATS(t, cfg)
@@ -308,7 +308,7 @@ func TestFullStreamHoldsEventsBack(t *testing.T) {
 
 func TestServerThatComesLater(t *testing.T) {
 	dir := t.TempDir()
-	s := publishtest.StartServer(t, dir, -1)
+	s := publishtest.StartAnyServer(t, dir, -1)
 	port := publishtest.PortOf(s)
 	publishtest.StopServer(s)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(fmt.Sprintf("nats://127.0.0.1:%d", port)))
@@ -318,7 +318,7 @@ func TestServerThatComesLater(t *testing.T) {
 	if r.Ready() == nil {
 		t.Error("ready without a bus")
 	}
-	publishtest.StartServer(t, dir, port)
+	publishtest.StartAnyServer(t, dir, port)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestServerThatComesLater(t *testing.T) {
 }
 
 func TestStreamThatIsDeletedIsCreatedAgain(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
@@ -347,7 +347,7 @@ func TestStreamThatIsDeletedIsCreatedAgain(t *testing.T) {
 }
 
 func TestAnotherStreamsAcknowledgementDoesNotCount(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	cfg := publishtest.NATSConfig(s.ClientURL())
 	r := publishtest.RunNATS(t, cfg)
 	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
@@ -375,7 +375,7 @@ func TestAnotherStreamsAcknowledgementDoesNotCount(t *testing.T) {
 }
 
 func TestEventLargerThanThePayloadLimitIsRefused(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	err := r.Publish(t.Context(), publishtest.Event("web-1", 1, strings.Repeat("x", 1<<20+1)))
 	if !errors.Is(err, publish.ErrTooLarge) {
@@ -387,7 +387,7 @@ func TestEventLargerThanThePayloadLimitIsRefused(t *testing.T) {
 }
 
 func TestEventLargerThanTheStreamTakesIsRefused(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	js := publishtest.Admin(t, s.ClientURL())
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, MaxMsgSize: 20 << 10, Discard: jetstream.DiscardNew,
@@ -406,7 +406,7 @@ func TestEventLargerThanTheStreamTakesIsRefused(t *testing.T) {
 
 // The server does not read, so the sender stands in the socket. Publish returns all the same.
 func TestBlockedSocketDoesNotBlockPublish(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
 	if err := r.Publish(t.Context(), publishtest.Event("web-0", 1, `{}`)); err != nil {
@@ -445,7 +445,7 @@ func waitForFullSocket(t *testing.T, r *publishtest.NATS) {
 }
 
 func TestRunEndsWhileTheServerDoesNotRead(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
 	if err := r.Publish(t.Context(), publishtest.Event("web-0", 1, `{}`)); err != nil {

@@ -84,7 +84,7 @@ func TestRecordWithTheIDOfTheNextChangeDoesNotReplaceIt(t *testing.T) {
 	} {
 		for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 			t.Run(fmt.Sprint(name, " ", mode), func(t *testing.T) {
-				s := publishtest.StartServer(t, t.TempDir(), -1)
+				s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 				r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 				publishtest.Wait(t, "the stream", func() bool { return r.Ready() == nil })
 				js := publishtest.Admin(t, s.ClientURL())
@@ -113,7 +113,7 @@ func TestRecordWithTheIDOfTheNextChangeDoesNotReplaceIt(t *testing.T) {
 // A restarted agent sends an event again. Its time and its mode may differ.
 func TestDuplicateAfterARestartIsOneRecord(t *testing.T) {
 	for _, modes := range [][2]encode.Mode{{encode.Structured, encode.Structured}, {encode.Binary, encode.Binary}, {encode.Structured, encode.Binary}} {
-		s := publishtest.StartServer(t, t.TempDir(), -1)
+		s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 		for i, mode := range modes {
 			r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 			if err := r.Publish(t.Context(), podEvent(t, "web-1", 7, mode)); err != nil {
@@ -132,7 +132,7 @@ func TestDuplicateAfterARestartIsOneRecord(t *testing.T) {
 
 // An agent that was killed finds a version by comparison that it sent as another operation before.
 func TestDuplicateOfAnotherOperationIsOneRecord(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	for _, op := range []string{"updated", "created", "entered"} {
 		ev := podEvent(t, "web-1", 7, encode.Structured)
@@ -149,7 +149,7 @@ func TestDuplicateOfAnotherOperationIsOneRecord(t *testing.T) {
 
 // A server that has lost a record, or whose stream was purged, says "duplicate" all the same.
 func TestDuplicateOfARecordThatIsGoneIsSentAgain(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	js := publishtest.Admin(t, s.ClientURL())
 	ev := podEvent(t, "web-1", 7, encode.Structured)
@@ -175,7 +175,7 @@ func TestDuplicateOfARecordThatIsGoneIsSentAgain(t *testing.T) {
 
 // The message id that replaces a taken one is kept for retries, and another process has another.
 func TestMessageIDThatReplacesATakenOne(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	first := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	publishtest.Wait(t, "the stream", func() bool { return first.Ready() == nil })
 	js := publishtest.Admin(t, s.ClientURL())
@@ -198,7 +198,7 @@ func TestMessageIDThatReplacesATakenOne(t *testing.T) {
 
 // An isolated event is checked like the others.
 func TestIsolatedEventIsChecked(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
 	p.Poison("hemlock")
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
@@ -220,7 +220,7 @@ func TestIsolatedEventIsChecked(t *testing.T) {
 
 // A stream that stores records under other subjects has this event, although under another one.
 func TestDuplicateInAStreamWithASubjectTransform(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	js := publishtest.Admin(t, s.ClientURL())
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: jetstream.DiscardNew,

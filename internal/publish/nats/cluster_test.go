@@ -12,12 +12,50 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/natsversion/natschild"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// startCluster starts a JetStream of three servers.
-func startCluster(t *testing.T) []*server.Server {
+// startCluster starts a JetStream of three servers, of another version if the environment names one.
+func startCluster(t *testing.T) []publishtest.Server {
+	t.Helper()
+	if natschild.IsWanted() {
+		return startChildren(t)
+	}
+	var servers []publishtest.Server
+	for _, s := range startEmbedded(t) {
+		servers = append(servers, s)
+	}
+	return servers
+}
+
+// startChildren starts three servers as children.
+func startChildren(t *testing.T) (servers []publishtest.Server) {
+	t.Helper()
+	const size = 3
+	var routes [size]int
+	for i := range routes {
+		routes[i] = natschild.FreePort(t)
+	}
+	var urls []string
+	for i := range size {
+		s := natschild.Start(t, natschild.Options{
+			Name:    fmt.Sprintf("n%d", i),
+			Dir:     t.TempDir(),
+			Port:    natschild.FreePort(t),
+			Cluster: routes[i],
+			Routes:  routes[:],
+		})
+		servers = append(servers, s)
+		urls = append(urls, s.ClientURL())
+	}
+	natschild.AwaitCluster(t, strings.Join(urls, ","), size)
+	return servers
+}
+
+// startEmbedded starts three servers in this process.
+func startEmbedded(t *testing.T) []*server.Server {
 	t.Helper()
 	const size = 3
 	// Each has to know where the others are before they are there.

@@ -15,7 +15,7 @@ import (
 )
 
 func TestDeadLetter(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	cfg := publishtest.NATSConfig(s.ClientURL())
 	cfg.DeadLetter = "dead.{cluster}"
 	r := publishtest.RunNATS(t, cfg)
@@ -66,7 +66,7 @@ func TestDeadLetterSubjectThatIsWrong(t *testing.T) {
 
 // The stream is not ours: whoever made it has not thought of dead letters.
 func TestStreamThatDoesNotTakeDeadLetters(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	js := publishtest.Admin(t, s.ClientURL())
 	subjects := []string{"kubecdc.prod-eu-1.object.>", "kubecdc.prod-eu-1.stream.>", "kubecdc.prod-eu-1.scope.>", "kubecdc.prod-eu-1.progress.>"}
 	config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: subjects, Discard: jetstream.DiscardNew}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/natsversion"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
@@ -105,6 +106,8 @@ type fullStream struct {
 	rush    atomic.Bool            // writers do not pause: the stream is being edited
 	streams int
 	old     []string // former streams, which are kept
+
+	replaced atomic.Int64 // how often a bus detected that a stream has lost records
 }
 
 func newFullStream(t *testing.T, sizes fullStreamSizes, seed uint64) *fullStream {
@@ -127,6 +130,7 @@ func newFullStream(t *testing.T, sizes fullStreamSizes, seed uint64) *fullStream
 }
 
 func (f *fullStream) run(remedies []string) {
+	defer f.logSigns()
 	ctx, stop := context.WithCancel(f.t.Context())
 	f.start()
 	var wg sync.WaitGroup
@@ -166,6 +170,21 @@ func (f *fullStream) run(remedies []string) {
 	f.t.Logf("rounds: %v; %s", rounds, f.judge)
 }
 
+// logSigns logs the signs of losses that the bus has detected. It must have warned of a version that loses records.
+func (f *fullStream) logSigns() {
+	r := f.bus.Load()
+	if r == nil {
+		return
+	}
+	warnings := publishtest.Lines(r.Log.String(), "may lose acknowledged records")
+	f.t.Logf("DETECTED: %d warnings of the version, %d replaced logs, %v false duplicates", warnings, f.replaced.Load(),
+		r.Metric(f.t, "kubecdc_publish_retries_total", publish.ReasonFalseDuplicate))
+	version := f.js.Conn().ConnectedServerVersion()
+	if loses := natsversion.LosesWhenFull(version); loses != (warnings > 0) {
+		f.t.Errorf("nats-server %s may lose records: %t; the bus has logged %d warnings", version, loses, warnings)
+	}
+}
+
 // start runs a bus on a new stream.
 func (f *fullStream) start() {
 	f.streams++
@@ -175,7 +194,9 @@ func (f *fullStream) start() {
 	cfg.Stream.MaxBytes = yamldoc.Bytes(f.sizes.maxBytes)
 	cfg.Stream.MaxAge.Duration, cfg.Stream.DuplicateWindow.Duration = time.Hour, f.sizes.age
 	f.name.Store(&name)
-	f.bus.Store(publishtest.RunNATS(f.t, cfg))
+	f.bus.Store(publishtest.RunNATS(f.t, cfg, func(b *natsbus.Bus) {
+		b.Logs().OnReplaced(func(string, string) { f.replaced.Add(1) })
+	}))
 }
 
 // write publishes one event after the other, each until it is acknowledged.

@@ -75,7 +75,7 @@ func (l *load) check(t *testing.T, url string) {
 func TestEventThatCutsTheConnectionIsSentAlone(t *testing.T) {
 	t.Parallel()
 	const keys, versions = 48, 200
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
 	p.Poison("hemlock")
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
@@ -128,14 +128,14 @@ func TestSubjectThatIsTooLongForTheServerIsSentAlone(t *testing.T) {
 func TestRestartsUnderLoadRefuseNothing(t *testing.T) {
 	const keys, versions, restarts = 64, 120, 8
 	dir := t.TempDir()
-	s := publishtest.StartServer(t, dir, -1)
+	s := publishtest.StartAnyServer(t, dir, -1)
 	port := publishtest.PortOf(s)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	l := startLoad(t, r, keys, versions)
 	for i := range restarts {
 		l.reach(t, i+1, restarts+1)
 		publishtest.StopServer(s)
-		s = publishtest.StartServer(t, dir, port)
+		s = publishtest.StartAnyServer(t, dir, port)
 	}
 	l.check(t, s.ClientURL())
 }
@@ -143,7 +143,7 @@ func TestRestartsUnderLoadRefuseNothing(t *testing.T) {
 // Connections break all the time, with and without acknowledgements in flight.
 func TestFlappingNetworkRefusesNothing(t *testing.T) {
 	t.Parallel()
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
 	l := startLoad(t, r, 64, 60)
@@ -162,7 +162,7 @@ func TestFlappingNetworkRefusesNothing(t *testing.T) {
 // The server goes down whenever it should store something, and in any case shortly after its start: no event causes that.
 func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
 	t.Parallel()
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
 	if err := r.Publish(t.Context(), publishtest.Event("web-0", 1, `{}`)); err != nil {
@@ -198,7 +198,7 @@ func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
 // Events that are sent alone, or wait for that, end with Run.
 func TestIsolatedEventsEndWithRun(t *testing.T) {
 	t.Parallel()
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
 	if err := r.Publish(t.Context(), publishtest.Event("web-0", 1, `{}`)); err != nil {

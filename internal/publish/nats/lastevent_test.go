@@ -24,7 +24,7 @@ func TestHeard(t *testing.T) {
 	}
 	for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 		t.Run(string(mode), func(t *testing.T) {
-			s := publishtest.StartServer(t, t.TempDir(), -1)
+			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 			js := publishtest.Admin(t, s.ClientURL())
 			// The agent did not create this stream: it does not allow direct reads.
 			config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: jetstream.DiscardNew}
@@ -117,7 +117,7 @@ func TestHeard(t *testing.T) {
 // A call before the bus has connected waits, and returns the last event of the existing stream.
 func TestHeardWaitsForTheBus(t *testing.T) {
 	dir := t.TempDir()
-	s := publishtest.StartServer(t, dir, -1)
+	s := publishtest.StartAnyServer(t, dir, -1)
 	port := publishtest.PortOf(s)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	var ev encode.Event
@@ -147,7 +147,7 @@ func TestHeardWaitsForTheBus(t *testing.T) {
 		h, ok, err := r.LastStreamEvent(t.Context(), publishtest.Pods)
 		answers <- answer{h.ResourceVersion, ok, err}
 	}()
-	publishtest.StartServer(t, dir, port)
+	publishtest.StartAnyServer(t, dir, port)
 	if got, want := <-answers, (answer{version: 7, ok: true}); got != want {
 		t.Errorf("once the server is back: %+v, want %+v", got, want)
 	}
@@ -165,7 +165,7 @@ func TestNewestObjectEvent(t *testing.T) {
 		"": encode.Structured, "k8s.{cluster}.all.{resource}.v1-{namespace}": encode.Binary, "k8s.objects": encode.Structured,
 	} {
 		t.Run(template, func(t *testing.T) {
-			s := publishtest.StartServer(t, t.TempDir(), -1)
+			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 			cfg := publishtest.NATSConfig(s.ClientURL())
 			cfg.Subject = template
 			b := publishtest.RunNATS(t, cfg)

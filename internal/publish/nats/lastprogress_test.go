@@ -47,7 +47,7 @@ func TestLastProgress(t *testing.T) {
 	for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 		for _, template := range []string{"", "cdc.{cluster}.{name}"} {
 			t.Run(string(mode)+" "+template, func(t *testing.T) {
-				s := publishtest.StartServer(t, t.TempDir(), -1)
+				s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 				js := publishtest.Admin(t, s.ClientURL())
 				cfg := publishtest.NATSConfig(s.ClientURL())
 				cfg.Subject = template
@@ -145,7 +145,7 @@ func noVersion(s publish.ScopeProgress) publish.ScopeProgress {
 }
 
 func TestLastProgressEndsWithTheBus(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestLargestEvent(t *testing.T) {
 		"the least counts": {10 << 10, 100 << 10, 10 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := publishtest.StartServer(t, t.TempDir(), -1)
+			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 			config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: jetstream.DiscardNew, MaxMsgSize: int32(tc.msgSize)}
 			if _, err := publishtest.Admin(t, s.ClientURL()).CreateStream(t.Context(), config); err != nil {
 				t.Fatal(err)

@@ -32,7 +32,7 @@ func publishAll(t *testing.T, r *publishtest.NATS, n, count int) {
 func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 	for name, operator := range map[string]bool{"by the agent": false, "by the operator": true} {
 		t.Run(name, func(t *testing.T) {
-			s := publishtest.StartServer(t, t.TempDir(), -1)
+			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 			js := publishtest.Admin(t, s.ClientURL())
 			r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 			told := make(chan struct{}, 10)
@@ -139,7 +139,7 @@ func TestStreamOfTheNextRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := publishtest.StartServer(t, t.TempDir(), -1)
+			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 			js := publishtest.Admin(t, s.ClientURL())
 			first := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 			publishAll(t, first, 1, 10)

@@ -24,7 +24,7 @@ func newObjectStore(tb testing.TB, r *publishtest.NATS, cfg driver.ObjectStore) 
 
 // A claim that is put again is stored once: nothing of the first one is left, and the reference is the same.
 func TestObjectStoreReplaces(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName, Create: true})
 	for range 3 {
@@ -53,7 +53,7 @@ func TestObjectStoreReplaces(t *testing.T) {
 }
 
 func TestObjectStoreLeavesABucketAsItIs(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	js := publishtest.Admin(t, s.ClientURL())
 	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: bucketName, TTL: time.Hour, Storage: jetstream.FileStorage}); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestObjectStoreFollowsTheStream(t *testing.T) {
 		{name: "bucket with as much", existing: 90 * day, configured: 7 * day, bucket: 90 * day, want: 90 * day},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := publishtest.StartServer(t, t.TempDir(), -1)
+			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 			js := publishtest.Admin(t, s.ClientURL())
 			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 				Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, MaxAge: tc.existing, Discard: jetstream.DiscardNew,
@@ -156,7 +156,7 @@ func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
 }
 
 func TestObjectStoreRefusals(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	_, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil)
 	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "nats object add KUBECDC_LARGE") {
@@ -175,7 +175,7 @@ func TestObjectStoreRefusals(t *testing.T) {
 
 // The store waits while a bucket is full or a connection is lost; the log says so.
 func TestObjectStoreWaits(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, strings.TrimPrefix(s.ClientURL(), "nats://"))
 	js := publishtest.Admin(t, s.ClientURL())
 	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: bucketName, MaxBytes: 64 << 10, Storage: jetstream.FileStorage}); err != nil {

@@ -17,7 +17,7 @@ const resumeWithin = 20 * time.Second
 // silentBus is a bus whose path to a real server can die silently.
 func silentBus(t *testing.T) (*publishtest.NATS, *publishtest.Proxy) {
 	t.Helper()
-	s := publishtest.StartServer(t, t.TempDir(), -1)
+	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	path := publishtest.StartProxy(t, s.Addr().String())
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(path.URL()))
 	if err := r.Publish(t.Context(), publishtest.Event("web-0", 1, `{}`)); err != nil {

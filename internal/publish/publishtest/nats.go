@@ -8,6 +8,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/natsversion/natschild"
 )
 
 // StartServer starts a NATS server with JetStream. A port of -1 is any; the same dir and port make it the same server again.
@@ -31,14 +33,36 @@ func StartServer(tb testing.TB, dir string, port int, change ...func(*server.Opt
 	return s
 }
 
+// Server is a NATS server with JetStream, in this process or another.
+type Server interface {
+	Name() string
+	ClientURL() string
+	Addr() net.Addr
+	Shutdown()
+	WaitForShutdown()
+}
+
+// StartAnyServer is StartServer for tests that hold for servers of other versions: it starts the one
+// of package natschild if the environment names one.
+func StartAnyServer(tb testing.TB, dir string, port int) Server {
+	tb.Helper()
+	if !natschild.IsWanted() {
+		return StartServer(tb, dir, port)
+	}
+	if port < 0 {
+		port = natschild.FreePort(tb)
+	}
+	return natschild.Start(tb, natschild.Options{Name: "n0", Dir: dir, Port: port})
+}
+
 // StopServer stops a server, and waits until it has.
-func StopServer(s *server.Server) {
+func StopServer(s Server) {
 	s.Shutdown()
 	s.WaitForShutdown()
 }
 
 // PortOf returns the port of a server.
-func PortOf(s *server.Server) int { return s.Addr().(*net.TCPAddr).Port }
+func PortOf(s Server) int { return s.Addr().(*net.TCPAddr).Port }
 
 // Admin returns a connection of the test's own.
 func Admin(tb testing.TB, url string) jetstream.JetStream {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,15 +17,23 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/natsversion/natschild"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
-// cluster is three servers in this process. Each can be stopped and started again.
+// cluster is three servers in this process, or of another version if the environment names one. Each can
+// be stopped and started again.
 type cluster struct {
 	tb      testing.TB
 	options [3]*server.Options
-	servers [3]*server.Server
+	servers [3]anyServer
+}
+
+// anyServer is a server in this process, or one of another version.
+type anyServer interface {
+	Shutdown()
+	WaitForShutdown()
 }
 
 // startCluster starts the servers. prepare changes their options; nil: they are near each other.
@@ -51,8 +60,13 @@ func startCluster(tb testing.TB, prepare func(*cluster)) *cluster {
 		c.start(i)
 		tb.Cleanup(func() { c.stop(i) })
 	}
+	if natschild.IsWanted() {
+		natschild.AwaitCluster(tb, c.url(-1), len(c.servers))
+		return c
+	}
 	until(tb, "the cluster has a leader", func() bool {
 		for _, s := range c.servers {
+			s := s.(*server.Server)
 			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(c.servers) {
 				return true
 			}
@@ -64,6 +78,10 @@ func startCluster(tb testing.TB, prepare func(*cluster)) *cluster {
 
 func (c *cluster) start(i int) {
 	c.tb.Helper()
+	if natschild.IsWanted() {
+		c.servers[i] = natschild.Start(c.tb, childOptions(c.options[i]))
+		return
+	}
 	s, err := server.NewServer(c.options[i].Clone())
 	if err != nil {
 		c.tb.Fatal(err)
@@ -73,6 +91,22 @@ func (c *cluster) start(i int) {
 		c.tb.Fatal("a server does not come up")
 	}
 	c.servers[i] = s
+}
+
+// childOptions returns the options of a server of another version.
+func childOptions(o *server.Options) natschild.Options {
+	child := natschild.Options{
+		Name:       o.ServerName,
+		Dir:        o.StoreDir,
+		Port:       o.Port,
+		Cluster:    o.Cluster.Port,
+		MaxCatchup: int(o.JetStreamMaxCatchup),
+	}
+	for _, route := range o.Routes {
+		port, _ := strconv.Atoi(route.Port()) // of unusedPort
+		child.Routes = append(child.Routes, port)
+	}
+	return child
 }
 
 func (c *cluster) stop(i int) {
