@@ -56,6 +56,7 @@ type owner struct {
 	stalls     stalls
 	buffering  buffering
 	listing    listing
+	started    *stream    // has shown the first list, and is not followed yet; nil: there is none
 	otherForms bool       // the objects of the checkpoint have another form than the previous run knew
 	retried    time.Time  // when a failed request was last retried
 	asked      bool       // the bus was asked for its last stream event
@@ -122,6 +123,7 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 	defer i.deps.Path.notePassed(i.name)
 	defer i.store.Settle() // last: the owner too has sent what was pending
 	defer others.Wait()
+	defer i.dropStarted()
 	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but with a delay if every watch ends so.
 	for b := retry.New(); ; {
 		began := time.Now()
