@@ -411,10 +411,8 @@ func (i *Informer) setBlocked(blocked bool) {
 	defer s.mu.Unlock()
 	s.unread = blocked
 	if blocked {
-		i.metrics.blocked.Set(1)
 		s.moveLocked(PhaseLive, PhaseBlocked)
 	} else {
-		i.metrics.blocked.Set(0)
 		s.life = time.Now() // no response was possible before
 		s.moveLocked(PhaseBlocked, PhaseLive)
 	}

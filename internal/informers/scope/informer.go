@@ -89,7 +89,6 @@ func New(d *Deps, spec *Spec) *Informer {
 	if of.HasSelector() {
 		o.Selector = i
 	}
-	i.metrics.blocked.Set(0) // another informer may have had the scope
 	i.store = store.New(o)
 	i.state.changed, i.coverage.settled = i.store.Notify, i.store.Settled
 	i.SetFilter(of)
@@ -229,6 +228,13 @@ func (i *Informer) Silence(now time.Time) (time.Duration, bool) {
 	return i.state.silence(now), i.state.unread || !i.state.life.IsZero()
 }
 
+// IsBlocked reports whether the watch is stopped because the queue is full.
+func (i *Informer) IsBlocked() bool {
+	i.state.mu.Lock()
+	defer i.state.mu.Unlock()
+	return i.state.unread
+}
+
 // seen records that the watch, or a list, has received something. observed is the time of the run
 // then.
 func (i *Informer) seen(at, observed time.Time) {
@@ -239,7 +245,6 @@ func (i *Informer) seen(at, observed time.Time) {
 		s.life = at
 	}
 	s.mu.Unlock()
-	i.metrics.lastSeen.Set(float64(observed.UnixMilli()) / 1e3)
 }
 
 // Position returns the store's position, with the description of the scope.

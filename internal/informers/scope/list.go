@@ -44,7 +44,6 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 			continue
 		}
 		if err == nil {
-			i.metrics.synced.Set(1)
 			if !i.broken {
 				i.recovered()
 			}
