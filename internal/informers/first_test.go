@@ -145,7 +145,8 @@ func TestChangesBeforeTheEndOfTheFirstList(t *testing.T) {
 }
 
 // If the API server does not begin watches with the objects, does not say when these are complete,
-// or ends such watches, the objects are listed. What a watch has shown before is forgotten.
+// or ends such watches, the objects are listed. The agent drops the objects that a watch has shown
+// before.
 func TestFirstListInPages(t *testing.T) {
 	frame := func(s *firsts, typ, name string) string {
 		return fmt.Sprintf(`{"type":%q,"object":%s}`, typ, (&version{rv: 99, namespace: "shop", name: name, uid: "uid-of-" + name}).JSON(false, 99))
@@ -229,7 +230,7 @@ func TestFirstListInPages(t *testing.T) {
 				if !slices.Equal(requests, c.requests) {
 					t.Errorf("requests %v, want %v", requests, c.requests)
 				}
-				// What one scope has found out holds for the others.
+				// The others do not ask what one scope has found out.
 				s.do(func() { s.requests = nil })
 				s.answer = nil
 				l.reload(t, specOf(rule(inNamespaces("shop", "other"))))

@@ -21,7 +21,7 @@ import (
 //
 // If the API server does not offer it, or is silent for the time of a page, all later first lists
 // from it are made in pages. If it ends the watch twice before the bookmark, as it does to a slow
-// reader, only this one is. Whatever was loaded is forgotten before.
+// reader, only this one is. The store drops first what it has loaded.
 
 // maxCut is how often a watch may fail to complete the first list, until that is made in pages.
 const maxCut = 2
