@@ -163,38 +163,37 @@ func TestReferenceMetricsAreCurrent(t *testing.T) {
 // advice is the use of a metric, if its name and its help do not show it.
 func advice() map[string]string {
 	return map[string]string{
-		"kubecdc_agent_ready":                           "Alert if it is 0 for some minutes; `kubecdc status` says why.",
-		"kubecdc_agent_check_ok":                        "`queue` is 0 while the queue is full, and `checkpoint` while it cannot be saved. The agent stays ready with a full queue, and for the first minute in which the checkpoint cannot be saved. `config` is 0 while a changed file is rejected or not in force; the agent is not ready if it could not be put in force for a minute.",
-		"kubecdc_config_last_reload_successful":         "Alert if it is 0 for minutes: the file differs from the configuration in force, and a restart would fail, or change more than a reload may. `kubecdc status` says why.",
-		"kubecdc_config_reload_pending_seconds":         "Alert above 60: `kubecdc status` shows whether the previous configuration still sends what the changed one redacts.",
-		"kubecdc_config_info":                           "`count(count by (sha256) (…)) > 1`: agents that should have the same configuration do not.",
-		"kubecdc_clock_ahead_seconds":                   "Events of minutes can have one time while it is above 60: synchronize the clock, and wait.",
-		"kubecdc_clock_offset_seconds":                  "Alert beyond 2: moments by time are those of the agent's clock.",
-		"kubecdc_build_info":                            "Join it to see the release of a graph.",
-		"kubecdc_informer_silence_seconds":              "Below 70 if the API server sends bookmarks (for nearly all resources). Above 180 such a scope is stale, and consumers' state may be out of date. A scope whose list is not answered is stale too: alert on the health, `kubecdc_informer_scopes{health=\"stale\"} > 0`.",
-		"kubecdc_informer_lag_seconds":                  "The delay that the agent and the bus add for consumers of a resource. It grows while the bus is unreachable, or while it does not accept the events of one object.",
-		"kubecdc_informer_unmatched_redaction":          "Alert on any series: the path may be misspelled, and its values are on the bus. Objects were read meanwhile.",
-		"kubecdc_informer_scopes":                       "`sum(…{health=\"forbidden\"}) > 0`: a permission is missing, `kubecdc rbac` prints the role.",
-		"kubecdc_informer_gaps_total":                   "Alert on any increase with `recovered=\"false\"`: consumers that need every version have to note a missing span.",
-		"kubecdc_informer_lists_total":                  "`expired` follows a restart of the API server or a changed CRD. Many of them show that the agent or the bus is too slow.",
-		"kubecdc_informer_watches_total":                "`closed` is normal: API servers end a watch after 5 to 10 minutes. `blocked` is backpressure. `held_back` again and again: a proxy buffers watches.",
-		"kubecdc_informer_held_bytes":                   "Together with the queue's bytes, most of the agent's memory; see performance.md.",
-		"kubecdc_informer_pending_deltas":               "It falls to 0 while a snapshot is sent.",
-		"kubecdc_queue_oldest_seconds":                  "The age of the oldest unacknowledged event. Alert at a fraction of etcd's compaction interval (5 min by default): after a restart, older changes are lost in a gap.",
-		"kubecdc_queue_blocked_seconds_total":           "Its rate is the average number of informers that wait.",
-		"kubecdc_queue_events":                          "Divide by kubecdc_queue_capacity_events, and bytes by capacity_bytes: whichever is nearer to 1 is full first.",
-		"kubecdc_queue_inflight_bytes":                  "Divide by kubecdc_queue_capacity_inflight_bytes: near 1 while the bus is slow or away, the size of events limits how many are in flight.",
-		"kubecdc_publish_lag_seconds":                   "The whole time in the agent, including the wait in the queue.",
-		"kubecdc_publish_duration_seconds":              "The bus alone.",
-		"kubecdc_publish_connected":                     "It is 0 for good with standard output, which is no connection; kubecdc_agent_check_ok{check=\"bus\"} holds for every bus.",
-		"kubecdc_publish_duplicates_total":              "Duplicates after a crash or a lost response; consumers do not see those that it counts.",
-		"kubecdc_checkpoint_age_seconds":                "Below 5 in a quiet cluster and 65 at most. Alert above 180: a restart goes back that far.",
-		"kubecdc_checkpoint_bytes":                      "A ConfigMap holds 1 MiB, compressed.",
-		"kubecdc_checkpoint_saves_total":                "`conflict` ends the agent: two of them write one checkpoint.",
-		"kubecdc_leader":                                "Exactly one agent has 1. Alert where the sum is 0 for longer than 15 s.",
-		"kubecdc_relay_behind_records":                  "Alert where it grows for an hour.",
-		"kubecdc_relay_missed_total":                    "Let the bus keep records for longer than a receiver may be unavailable.",
-		"kubecdc_informer_last_event_timestamp_seconds": "A quiet resource has none for long; kubecdc_informer_silence_seconds distinguishes an idle resource from a dead watch.",
+		"kubecdc_agent_ready":                   "Alert if it is 0 for some minutes; `kubecdc status` says why.",
+		"kubecdc_agent_check_ok":                "`queue` is 0 while the queue is full, and `checkpoint` while it cannot be saved. The agent stays ready with a full queue, and for the first minute in which the checkpoint cannot be saved. `config` is 0 while a changed file is rejected or not in force; the agent is not ready if it could not be put in force for a minute.",
+		"kubecdc_config_last_reload_successful": "Alert if it is 0 for minutes: the file differs from the configuration in force, and a restart would fail, or change more than a reload may. `kubecdc status` says why.",
+		"kubecdc_config_reload_pending_seconds": "Alert above 60: `kubecdc status` shows whether the previous configuration still sends what the changed one redacts.",
+		"kubecdc_config_info":                   "`count(count by (sha256) (…)) > 1`: agents that should have the same configuration do not.",
+		"kubecdc_clock_ahead_seconds":           "Events of minutes can have one time while it is above 60: synchronize the clock, and wait.",
+		"kubecdc_clock_offset_seconds":          "Alert beyond 2: moments by time are those of the agent's clock.",
+		"kubecdc_build_info":                    "Join it to see the release of a graph.",
+		"kubecdc_informer_silence_seconds":      "Below 70 if the API server sends bookmarks (for nearly all resources). Above 180 such a scope is stale, and consumers' state may be out of date. A scope whose list is not answered is stale too: alert on the health, `kubecdc_informer_scopes{health=\"stale\"} > 0`.",
+		"kubecdc_informer_lag_seconds":          "The delay that the agent and the bus add for consumers of a resource. It grows while the bus is unreachable, or while it does not accept the events of one object.",
+		"kubecdc_informer_unmatched_redaction":  "Alert on any series: the path may be misspelled, and its values are on the bus. Objects were read meanwhile.",
+		"kubecdc_informer_scopes":               "`sum(…{health=\"forbidden\"}) > 0`: a permission is missing, `kubecdc rbac` prints the role.",
+		"kubecdc_informer_gaps_total":           "Alert on any increase with `recovered=\"false\"`: consumers that need every version have to note a missing span.",
+		"kubecdc_informer_lists_total":          "`expired` follows a restart of the API server or a changed CRD. Many of them show that the agent or the bus is too slow.",
+		"kubecdc_informer_watches_total":        "`closed` is normal: API servers end a watch after 5 to 10 minutes. `blocked` is backpressure. `held_back` again and again: a proxy buffers watches.",
+		"kubecdc_informer_held_bytes":           "Together with the queue's bytes, most of the agent's memory; see performance.md.",
+		"kubecdc_informer_pending_deltas":       "It falls to 0 while a snapshot is sent.",
+		"kubecdc_queue_oldest_seconds":          "The age of the oldest unacknowledged event. Alert at a fraction of etcd's compaction interval (5 min by default): after a restart, older changes are lost in a gap.",
+		"kubecdc_queue_blocked_seconds_total":   "Its rate is the average number of informers that wait.",
+		"kubecdc_queue_events":                  "Divide by kubecdc_queue_capacity_events, and bytes by capacity_bytes: whichever is nearer to 1 is full first.",
+		"kubecdc_queue_inflight_bytes":          "Divide by kubecdc_queue_capacity_inflight_bytes: near 1 while the bus is slow or away, the size of events limits how many are in flight.",
+		"kubecdc_publish_lag_seconds":           "The whole time in the agent, including the wait in the queue.",
+		"kubecdc_publish_duration_seconds":      "The bus alone.",
+		"kubecdc_publish_connected":             "It is 0 for good with standard output, which is no connection; kubecdc_agent_check_ok{check=\"bus\"} holds for every bus.",
+		"kubecdc_publish_duplicates_total":      "Duplicates after a crash or a lost response; consumers do not see those that it counts.",
+		"kubecdc_checkpoint_age_seconds":        "Below 5 in a quiet cluster and 65 at most. Alert above 180: a restart goes back that far.",
+		"kubecdc_checkpoint_bytes":              "A ConfigMap holds 1 MiB, compressed.",
+		"kubecdc_checkpoint_saves_total":        "`conflict` ends the agent: two of them write one checkpoint.",
+		"kubecdc_leader":                        "Exactly one agent has 1. Alert where the sum is 0 for longer than 15 s.",
+		"kubecdc_relay_behind_records":          "Alert where it grows for an hour.",
+		"kubecdc_relay_missed_total":            "Let the bus keep records for longer than a receiver may be unavailable.",
 	}
 }
 
@@ -238,7 +237,8 @@ The agent takes commands (` + "`kubecdc snapshot`, `kubecdc profile`" + `) over 
 
 None of these contains a Secret's value, a password, or any part of an object, except resource, namespace and name in an error.
 
-The labels ` + "`scope`" + ` (a resource, perhaps with namespaces and selectors) and ` + "`resource`" + ` have as many values as the agent watches. All others have
+The labels ` + "`scope`" + ` (a resource, perhaps with namespaces and selectors) and ` + "`resource`" + ` have as many values as the agent watches. Few metrics have
+them: /status has the rest of each scope. All other labels have
 the few values that are listed. Counters that may stay 0 for long exist from the beginning, so that the first increase is
 visible. There are also those of the process (` + "`process_*`" + `) and of Go (` + "`go_*`" + `; ` + "`go_gc_gomemlimit_bytes`" + ` is GOMEMLIMIT).
 `)

@@ -16,8 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-
-
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 

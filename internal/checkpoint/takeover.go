@@ -7,8 +7,6 @@ import (
 	"math"
 	"time"
 
-
-
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 

@@ -93,6 +93,13 @@ type apiServer struct {
 	metadata              int  // lists of the metadata of all objects
 	nodes                 bool // objects without a namespace are served too, as Nodes
 
+	// initial: watches may begin with the existing objects. Otherwise the server refuses these, also
+	// instead of fault, like one without the feature gate WatchList. Before the bookmark that ends them
+	// it calls meanwhile, and sends the changes since.
+	initial   bool
+	meanwhile func()
+	streamed  int // watches that have sent the bookmark
+
 	seamless bool // watches survive a restore of etcd, and show the changes after it
 	copied   int  // the length of history after the last restore
 
@@ -214,8 +221,12 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	fault := s.fault
+	fault, refuses := s.fault, isInitial(r) && !s.initial
 	s.mu.Unlock()
+	if refuses {
+		fail(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		return
+	}
 	if fault != nil && fault(w, r) {
 		return
 	}
@@ -279,6 +290,15 @@ func (s *apiServer) encode(v *version, inList bool, rv uint64) string {
 func isList(r *http.Request) bool {
 	return strings.HasSuffix(r.URL.Path, "/configmaps") && r.URL.Query().Get("watch") == "" && !isMetadata(r)
 }
+
+// withoutKind is a header of a request for objects that are no ConfigMaps: frames of watches have no
+// kind and apiVersion then, and the client adds its own.
+const withoutKind = "Without-Kind"
+
+func hidesKind(r *http.Request) bool { return r.Header.Get(withoutKind) != "" }
+
+// isInitial reports whether a request is a watch that begins with the existing objects.
+func isInitial(r *http.Request) bool { return r.URL.Query().Get("sendInitialEvents") == "true" }
 
 // isMetadata reports whether a request is a list of metadata.
 func isMetadata(r *http.Request) bool {
@@ -374,6 +394,12 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	flush := func() { w.(http.Flusher).Flush() }
 	w.WriteHeader(http.StatusOK)
 	flush()
+	if isInitial(r) {
+		var ok bool
+		if rv, ok = s.sendInitial(w, r, selector, selectedFields); !ok {
+			return
+		}
+	}
 	if rv < s.compacted {
 		fmt.Fprintf(w, `{"type":"ERROR","object":%s}`+"\n", status(http.StatusGone, metav1.StatusReasonExpired))
 		return
@@ -413,7 +439,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		if s.ownVersions && v.deleted {
 			at = v.before.rv
 		}
-		frame := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, s.encode(shown, false, at))
+		frame := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, s.encode(shown, hidesKind(r), at))
 		s.mu.Unlock()
 		if !s.late(r) {
 			s.mu.Lock()
@@ -426,6 +452,59 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// sendInitial sends the existing objects in the order of their names, the changes that come
+// meanwhile, and the bookmark that ends them. It returns the resourceVersion of that, or false if the
+// watch has ended. It is called with mu held.
+func (s *apiServer) sendInitial(w http.ResponseWriter, r *http.Request, selector labels.Selector, selectedFields fields.Selector) (rv uint64, ok bool) {
+	isShown := func(v *version) bool {
+		return !v.bookmark && v.servedAt(r) && selectedFields.Matches(fields.Set{"metadata.name": v.name})
+	}
+	var frames []string
+	for _, key := range slices.Sorted(maps.Keys(s.now)) {
+		if v := s.now[key]; isShown(v) && selector.Matches(labels.Set(v.labels)) {
+			frames = append(frames, fmt.Sprintf(`{"type":"ADDED","object":%s}`, s.encode(v, hidesKind(r), v.rv)))
+		}
+	}
+	from, meanwhile := s.rv, s.meanwhile
+	s.mu.Unlock() // the client may not read
+	write := func(frames []string) {
+		for _, f := range frames {
+			fmt.Fprintln(w, f)
+		}
+		w.(http.Flusher).Flush()
+	}
+	write(frames)
+	ok = s.late(r)
+	if meanwhile != nil {
+		meanwhile()
+	}
+	s.mu.Lock()
+	frames = nil
+	for _, v := range s.history {
+		typ := selectedType(v, selector)
+		if v.rv <= from || typ == "" || !isShown(v) {
+			continue
+		}
+		shown := v
+		if typ == "DELETED" && !v.deleted {
+			shown = v.before
+		}
+		frames = append(frames, fmt.Sprintf(`{"type":%q,"object":%s}`, typ, s.encode(shown, hidesKind(r), v.frameRV())))
+	}
+	rv = s.rv
+	s.mu.Unlock()
+	write(append(frames, initialEnd(rv)))
+	s.mu.Lock()
+	s.streamed++
+	return rv, ok && r.Context().Err() == nil
+}
+
+// initialEnd returns the bookmark that ends the existing objects.
+func initialEnd(rv uint64) string {
+	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d",`+
+		`"annotations":{"k8s.io/initial-events-end":"true"}}}}`, rv)
 }
 
 // servedAt reports whether the requested path serves the object. Objects without a namespace are served as Nodes and as Namespaces.

@@ -36,6 +36,7 @@ type crash struct {
 
 func newCrash(t *testing.T, p *plan) *crash {
 	c := &crash{machine: newMachine(t, p.seed), plan: p, points: &moments{at: p.at}, marked: map[string]uint64{}}
+	c.initial = p.initial
 	c.disk = &disk{points: c.points, saved: c.noteSave}
 	c.bus.point = c.points.reachDelta
 	c.machine.late = func() time.Duration { return 0 } // delay is enough

@@ -24,10 +24,12 @@ func TestCrashes(t *testing.T) {
 	for _, s := range scripts() {
 		t.Run(s.name, func(t *testing.T) {
 			for _, on := range []busKind{jetStream, otherBus} {
-				t.Run(string(on), func(t *testing.T) {
-					t.Parallel()
-					enumerate(t, &plan{script: s, bus: on, seed: seed}, which)
-				})
+				for way, initial := range map[string]bool{"lists": false, "initial events": true} {
+					t.Run(string(on)+"/"+way, func(t *testing.T) {
+						t.Parallel()
+						enumerate(t, &plan{script: s, bus: on, initial: initial, seed: seed}, which)
+					})
+				}
 			}
 		})
 	}
@@ -60,11 +62,12 @@ const (
 
 // plan is how a script is played.
 type plan struct {
-	script *script
-	bus    busKind
-	seed   uint64
-	at     int // the crash point at which the agent is killed; 0: it is not
-	after  aftermath
+	script  *script
+	bus     busKind
+	initial bool // watches may begin with the existing objects
+	seed    uint64
+	at      int // the crash point at which the agent is killed; 0: it is not
+	after   aftermath
 }
 
 // aftermath is what follows the kill.

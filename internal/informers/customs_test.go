@@ -114,6 +114,7 @@ func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 			`{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["list","watch"]}]}`)
 	case r.URL.Path == "/apis/shop.test/v1/widgets":
 		r.URL.Path = "/api/v1/configmaps"
+		r.Header.Set(withoutKind, "true")
 		return false
 	default:
 		return false

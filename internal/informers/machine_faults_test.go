@@ -81,7 +81,7 @@ func (k *machine) answers(w http.ResponseWriter, r *http.Request) bool {
 	q, request := r.URL.Query(), "list"
 	if q.Get("watch") != "" {
 		request = "watch"
-		if from, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64); from < gone {
+		if from, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64); from < gone && !isInitial(r) {
 			fmt.Fprintf(w, `{"type":"ERROR","object":%s}`+"\n", status(http.StatusGone, metav1.StatusReasonExpired))
 			return true
 		}

@@ -155,6 +155,7 @@ func newMachine(t *testing.T, seed uint64) *machine {
 		return time.Duration(late.Int64N(int64(600 * time.Microsecond)))
 	}
 	k.fault = k.answers
+	k.meanwhile = func() { wait(t.Context(), k.late()) }
 	k.asked, k.cancel = context.WithCancel(t.Context())
 	k.under.Go(func() { k.bus.run(k.asked) })
 	return k
@@ -185,6 +186,8 @@ func (k *machine) note(format string, args ...any) {
 // play runs a case.
 func (k *machine) play() {
 	k.do(func() { k.rv++ })
+	k.initial = rapid.Bool().Draw(k.rt, "initial events")
+	k.note("watches begin with the existing objects: %t", k.initial)
 	if rapid.Bool().Draw(k.rt, "defined") {
 		k.define(true)
 	}

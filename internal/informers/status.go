@@ -59,9 +59,10 @@ func (s *Manager) Unmatched(now time.Time) []selection.UnmatchedPath {
 
 // conditions collects the condition of each informer at the time of the scrape.
 type conditions struct {
-	set                           *Manager
-	silence, lag, pending, scopes *prometheus.Desc
-	unmatched                     *prometheus.Desc
+	set                         *Manager
+	silence, lag, scopes        *prometheus.Desc
+	pending, heldBytes, blocked *prometheus.Desc // of all scopes
+	unmatched                   *prometheus.Desc
 }
 
 func newConditions(s *Manager) *conditions {
@@ -74,7 +75,9 @@ func newConditions(s *Manager) *conditions {
 			"Watch age: time since the API server last sent anything (a watch frame, the response to a new watch, a page of a list); 0 while the watch is stopped because the queue is full.", "scope"),
 		lag: desc("kubecdc_informer_lag_seconds", "Age of the oldest unacknowledged change; 0: the bus has acknowledged all.", "scope"),
 		pending: desc("kubecdc_informer_pending_deltas",
-			"Events from lists that are not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
+			"Events from lists that are not on the bus yet: reads of a snapshot, and changes that a relist inferred."),
+		heldBytes: desc("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects."),
+		blocked:   desc("kubecdc_informer_blocked", "Scopes whose watch is stopped because the queue is full."),
 		scopes: desc("kubecdc_informer_scopes",
 			"Scopes by phase (waiting, listing, announcing, live, blocked, relisting, draining, retiring, drained), by health (ok, failing, stale, forbidden, notserved), and those that are not ok by the class of the failure (held_back: the watch does not show what a list shows).", "phase", "health", "reason"),
 		unmatched: desc("kubecdc_informer_unmatched_redaction",
@@ -84,7 +87,7 @@ func newConditions(s *Manager) *conditions {
 
 // Describe implements prometheus.Collector.
 func (c *conditions) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.silence, c.lag, c.pending, c.scopes, c.unmatched} {
+	for _, d := range []*prometheus.Desc{c.silence, c.lag, c.pending, c.heldBytes, c.blocked, c.scopes, c.unmatched} {
 		out <- d
 	}
 }
@@ -98,13 +101,22 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 	for _, u := range c.set.Unmatched(now) {
 		gauge(c.unmatched, 1, fmt.Sprintf("watch[%d]", u.Rule), u.Path)
 	}
+	var pending, held, blocked int
 	for _, i := range c.set.observing() {
 		if d, ok := i.Silence(now); ok {
 			gauge(c.silence, d.Seconds(), i.Name())
 		}
 		gauge(c.lag, i.Store().Lag().Seconds(), i.Name())
-		gauge(c.pending, float64(i.Store().View().Pending), i.Name())
+		v := i.Store().View()
+		pending += v.Pending
+		held += v.Bytes
+		if i.IsBlocked() {
+			blocked++
+		}
 	}
+	gauge(c.pending, float64(pending))
+	gauge(c.heldBytes, float64(held))
+	gauge(c.blocked, float64(blocked))
 	type class struct {
 		phase  scope.Phase
 		health scope.Health

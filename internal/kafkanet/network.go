@@ -14,8 +14,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 	"github.com/segmentio/kafka-go/sasl"
 
-
-
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 

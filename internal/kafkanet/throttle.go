@@ -10,8 +10,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol/fetch"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
-
-
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 

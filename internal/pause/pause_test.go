@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-
-
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 

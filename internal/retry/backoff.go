@@ -7,8 +7,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-
-
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -72,16 +73,7 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 	t.Helper()
 	x.caughtUp(t)
 	from := len(x.All())
-	refused := make([]float64, len(x.extensions))
-	errorsOf := func(e *extension) float64 {
-		n, err := x.agent.Metric(t.Context(), "kubecdc_informer_errors_total", fmt.Sprintf("scope=%q", e.resource()), fmt.Sprintf("reason=%q", refusal))
-		if err != nil {
-			return 0 // There was none yet.
-		}
-		return n
-	}
-	for n, e := range x.extensions {
-		refused[n] = errorsOf(e)
+	for _, e := range x.extensions {
 		e.stop()
 		leave(e)
 		from := e.now()
@@ -90,9 +82,13 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 	}
 	if refusal != "" { // The agent has detected it.
 		wait.Eventually(t, time.Minute, func() error {
-			for n, e := range x.extensions {
-				if errorsOf(e) <= refused[n] {
-					return fmt.Errorf("no watch of %s was refused: %s", e.resource(), refusal)
+			for _, e := range x.extensions {
+				reason, err := x.failureOf(t.Context(), e.resource())
+				if err != nil {
+					return err
+				}
+				if reason == "" || !strings.HasSuffix(refusal, "_"+reason) {
+					return fmt.Errorf("no watch of %s was refused: %s, the status has %q", e.resource(), refusal, reason)
 				}
 			}
 			return nil
@@ -117,6 +113,27 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 		e.churn(t, 20)
 	}
 	x.caughtUp(t)
+}
+
+// failureOf returns the class of the failure of a resource's scope, as the agent's status has it; "":
+// its last request succeeded.
+func (x *annex) failureOf(ctx context.Context, resource string) (string, error) {
+	text, err := x.agent.Get(ctx, "/status")
+	if err != nil {
+		return "", err
+	}
+	var status struct {
+		Scopes []struct{ Resource, Reason string }
+	}
+	if err := json.Unmarshal([]byte(text), &status); err != nil {
+		return "", err
+	}
+	for _, s := range status.Scopes {
+		if s.Resource == resource {
+			return s.Reason, nil
+		}
+	}
+	return "", fmt.Errorf("the status has no scope of %s", resource)
 }
 
 // TestAggregated stops and restarts two API servers that the cluster aggregates: unavailable, unregistered, and unregistered while

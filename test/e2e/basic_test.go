@@ -185,7 +185,7 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 	s.Completed(t, "configmaps")
 	p.ChangeConfigMaps(t, namespace, "old", 5)
 	wait.Eventually(t, time.Minute, func() error {
-		n, err := a.Metric(t.Context(), "kubecdc_informer_errors_total", `scope="secrets"`)
+		n, err := a.Metric(t.Context(), "kubecdc_informer_errors_total", `reason="list_forbidden"`)
 		if err == nil && n == 0 {
 			err = errors.New("the metrics know of no error with secrets")
 		}

@@ -44,7 +44,7 @@ func (f *fleet) remove(t *testing.T, pod string) {
 	}
 }
 
-// observes returns nil if the agent's metrics have a scope, synced or not, and want is true, or if they have only other scopes and want
+// observes returns nil if the agent's metrics have a scope, and want is true, or if they have only other scopes and want
 // is false. It returns an error if the agent does not answer, or has no scope at all.
 func observes(ctx context.Context, a *world.Agent, scope string, want bool) error {
 	text, err := a.Get(ctx, "/metrics")
@@ -53,7 +53,7 @@ func observes(ctx context.Context, a *world.Agent, scope string, want bool) erro
 	}
 	some, got := false, false
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "kubecdc_informer_synced{") {
+		if strings.HasPrefix(line, "kubecdc_informer_objects{") {
 			some = true
 			got = got || strings.Contains(line, `scope="`+scope+`"`)
 		}
@@ -70,12 +70,12 @@ func observes(ctx context.Context, a *world.Agent, scope string, want bool) erro
 // TestObserves shows that observes accepts an agent only if it answers, and its answer is the wanted one.
 func TestObserves(t *testing.T) {
 	const (
-		scope   = podsOf + "node-1"
-		synced  = `kubecdc_informer_synced{scope="` + scope + `"} 1` + "\n"
-		syncing = `kubecdc_informer_synced{scope="` + scope + `"} 0` + "\n"
-		longer  = `kubecdc_informer_synced{scope="` + scope + `0"} 1` + "\n"
-		other   = `kubecdc_informer_synced{scope="nodes"} 1` + "\n"
-		objects = `kubecdc_informer_objects{scope="` + scope + `"} 7` + "\n"
+		scope  = podsOf + "node-1"
+		full   = `kubecdc_informer_objects{scope="` + scope + `"} 7` + "\n"
+		empty  = `kubecdc_informer_objects{scope="` + scope + `"} 0` + "\n"
+		longer = `kubecdc_informer_objects{scope="` + scope + `0"} 1` + "\n"
+		other  = `kubecdc_informer_objects{scope="nodes"} 1` + "\n"
+		lag    = `kubecdc_informer_lag_seconds{scope="` + scope + `"} 7` + "\n"
 	)
 	cutOff := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "1000")
@@ -89,11 +89,11 @@ func TestObserves(t *testing.T) {
 		"an error":                  {answer: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, other, http.StatusServiceUnavailable) }},
 		"an answer that is cut off": {answer: cutOff},
 		"an empty answer":           {answer: answers("")},
-		"no scope":                  {answer: answers(objects)},
+		"no scope":                  {answer: answers(lag)},
 		"another scope":             {answer: answers(other), without: true},
-		"a scope with a longer name, and another metric of this one": {answer: answers(longer + objects), without: true},
-		"this scope among others":                                    {answer: answers(other + synced + longer), with: true},
-		"this scope, not synced":                                     {answer: answers(syncing + other), with: true},
+		"a scope with a longer name, and another metric of this one": {answer: answers(longer + lag), without: true},
+		"this scope among others":                                    {answer: answers(other + full + longer), with: true},
+		"this scope, without objects":                                {answer: answers(empty + other), with: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(tc.answer)

@@ -40,6 +40,7 @@ type Client struct {
 	lists    *rest.RESTClient
 	watches  *rest.RESTClient
 	watching *rest.Config // of watches
+	missing  missing
 }
 
 // New returns a client. It does not connect, and does not change config.

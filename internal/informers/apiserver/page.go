@@ -257,6 +257,12 @@ func (l *limited) close() {
 	l.body.Close()
 }
 
+// limit limits the rest of the request.
+func (l *limited) limit(within time.Duration) {
+	l.within.Stop()
+	l.within = time.AfterFunc(within, func() { l.end(fmt.Errorf("%w within %v", errSlow, within)) })
+}
+
 func (l *limited) stop() {
 	l.silence.Stop()
 	l.within.Stop()

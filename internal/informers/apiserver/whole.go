@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -24,33 +25,66 @@ var ErrTooMany = errors.New("too many objects for one list without pages")
 // ErrNotStreamed means that the API server does not begin a watch with the existing objects.
 var ErrNotStreamed = errors.New("the API server does not stream a list")
 
-// Streamed reads the objects of a resource in a namespace ("": all) as the initial events of a
-// watch (sendInitialEvents, KEP-3157), and returns their resourceVersion. It passes the raw JSON of
-// each object to each, which must not keep it. The error is ErrNotStreamed if the API server does
-// not support that.
-func (c *Client) Streamed(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, each func(raw []byte) error) (uint64, error) {
+// ErrNoEnd means that an API server sends no bookmark that ends the existing objects.
+var ErrNoEnd = errors.New("a bookmark does not end the existing objects")
+
+// ErrCut means that a watch has ended before it had sent the existing objects.
+var ErrCut = errors.New("the API server has ended the watch before it had sent all objects")
+
+// Initial opens a watch that begins with the existing objects (sendInitialEvents, KEP-3157), reads
+// these, and returns the watch and their resourceVersion. It passes the type and the raw JSON of each
+// frame to each, which must not keep it. Changes that come meanwhile may be among them, of any type.
+// Those of one object are in their order, but objects are not. The watch continues after the
+// resourceVersion. It has the time limits of a page until then. bookmarks: see Stream.
+//
+// The error is ErrNotStreamed if the API server does not support that, and ErrCut if it ends the
+// watch earlier.
+func (c *Client) Initial(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, bookmarks bool,
+	each func(typ watch.EventType, raw []byte) error,
+) (_ *Stream, rv uint64, err error) {
 	o.SendInitialEvents, o.ResourceVersionMatch = new(true), metav1.ResourceVersionMatchNotOlderThan
 	s, err := c.Stream(ctx, r, namespace, o, true, false)
 	if err != nil {
-		return 0, notStreamed(err)
+		return nil, 0, notStreamed(err)
 	}
-	defer s.Close()
+	s.body.limit(pageWithin)
+	if rv, err = s.initial(each); err != nil {
+		s.Close()
+		return nil, 0, err
+	}
+	s.body.limit(time.Until(s.EndsAt()) + watchGrace)
+	s.body.eachRead = bookmarks // the bookmark of the initial objects does not show that others follow
+	return s, rv, nil
+}
+
+// initial reads the existing objects, up to the bookmark that ends them.
+func (s *Stream) initial(each func(typ watch.EventType, raw []byte) error) (uint64, error) {
 	for {
 		typ, raw, err := s.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return 0, fmt.Errorf("%w: the watch has ended", ErrNotStreamed)
+			return 0, ErrCut
 		case err != nil:
 			return 0, notStreamed(err)
 		case typ == watch.Bookmark:
 			return endOfStream(raw)
-		case typ != watch.Added:
-			return 0, fmt.Errorf("%w: it begins with %s", ErrNotStreamed, typ)
 		}
-		if err := each(raw); err != nil {
+		if err := each(typ, raw); err != nil {
 			return 0, fmt.Errorf("list: %w", err)
 		}
 	}
+}
+
+// Streamed is Initial without the watch.
+func (c *Client) Streamed(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions,
+	each func(typ watch.EventType, raw []byte) error,
+) (uint64, error) {
+	s, rv, err := c.Initial(ctx, r, namespace, o, true, each)
+	if err != nil {
+		return 0, err
+	}
+	s.Close()
+	return rv, nil
 }
 
 // notStreamed returns err, as an ErrNotStreamed unless another attempt may succeed.
@@ -69,7 +103,7 @@ func endOfStream(raw []byte) (uint64, error) {
 		return 0, fmt.Errorf("bookmark: %w", err)
 	}
 	if m.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-		return 0, fmt.Errorf("%w: a bookmark does not end the existing objects", ErrNotStreamed)
+		return 0, fmt.Errorf("%w: %w", ErrNotStreamed, ErrNoEnd)
 	}
 	return ListVersion(&object.ListMeta{ResourceVersion: m.ResourceVersion})
 }

@@ -182,10 +182,12 @@ func (i *Informer) CompareForms(ctx context.Context) {
 func (i *Informer) listForms(ctx context.Context) (others []*object.Object, err error) {
 	r := i.newReader()
 	r.state = &state{scope: i.name, log: i.log, changed: func() {}}
-	_, err = i.pagesIn(ctx, r, &i.content.listing, metav1.ListOptions{}, func(o *object.Object, _ *object.Scanned) {
+	take := func(o *object.Object, _ *object.Scanned) {
 		if i.store.HasInOtherForm(o) {
 			others = append(others, o)
 		}
-	})
+	}
+	drop := func(*object.Object, *object.Scanned) {} // it is no longer a last-known version, which Reform finds out
+	_, err = i.pagesIn(ctx, r, &i.content.listing, metav1.ListOptions{}, taking{take, drop})
 	return others, err
 }

@@ -145,6 +145,21 @@ func (c *coverage) openWatch(asked, doubted bool, now time.Time) {
 	}
 }
 
+// openWhole notes that a watch is open, and has shown all up to a version by the time ended. It was
+// asked for at the time asked, and the API server had no later version then. So no list of one
+// object is needed.
+func (c *coverage) openWhole(version uint64, asked, ended time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watching, c.doubted = true, false
+	c.last = asked
+	o := c.open
+	o.opened = ended
+	o.round++
+	o.proof, o.shown = version, version
+	c.endLocked(ended)
+}
+
 // pass notes that the watch holds back nothing.
 func (c *coverage) pass(now time.Time) {
 	c.mu.Lock()

@@ -249,21 +249,38 @@ func (f *follower) triesAgain(ctx context.Context) bool {
 // replayWithin is the silence of an open watch after which it counts as having sent all former changes. Without bookmarks, nothing shows that.
 const replayWithin = 2 * time.Minute
 
+// open returns the HTTP watch that has shown the first list, or else opens another one. The caller
+// must close it.
+func (f *follower) open(ctx context.Context) (*stream, error) {
+	if s := f.informer.takeStarted(); s != nil {
+		s.reader = f.reader
+		return s, nil
+	}
+	s := newStream(ctx, f.informer, f.reader)
+	if err := s.open(f.rv, f.expired > 0); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
 // watch opens one HTTP watch and applies its events until it ends. The error is nil if it ended cleanly.
 func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	i := f.informer
-	s := newStream(ctx, i, f.reader)
-	defer s.close()
-	i.generation.endWatch.Store(&s.end)
-	defer i.generation.endWatch.Store(nil)
-	if err := s.open(f.rv, f.expired > 0); err != nil {
+	s, err := f.open(ctx)
+	if err != nil {
 		return got, err
 	}
+	defer s.close()
 	defer func() { got.lasted = time.Since(s.watch.Opened) }()
-	got.opened, got.generation = true, i.generation.number.Load()
+	got.opened, got.generation = true, s.generation
 	probes := f.doubt.isDue() && f.doubt.isOpen()
-	i.coverage.openWatch(probes, s.brief, i.deps.Now())
-	i.state.opened(s.watch.Opened)
+	if s.started.isPrompt() {
+		i.coverage.openWhole(s.started.rv, s.started.asked, s.started.ended)
+	} else {
+		i.coverage.openWatch(probes, s.brief, i.deps.Now())
+	}
+	i.state.opened(s.lastFrame())
 	if !i.broken {
 		i.recovered()
 	}
@@ -394,10 +411,8 @@ func (i *Informer) setBlocked(blocked bool) {
 	defer s.mu.Unlock()
 	s.unread = blocked
 	if blocked {
-		i.metrics.blocked.Set(1)
 		s.moveLocked(PhaseLive, PhaseBlocked)
 	} else {
-		i.metrics.blocked.Set(0)
 		s.life = time.Now() // no response was possible before
 		s.moveLocked(PhaseBlocked, PhaseLive)
 	}

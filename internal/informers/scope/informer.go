@@ -56,6 +56,7 @@ type owner struct {
 	stalls     stalls
 	buffering  buffering
 	listing    listing
+	started    *stream    // has shown the first list, and is not followed yet; nil: there is none
 	otherForms bool       // the objects of the checkpoint have another form than the previous run knew
 	retried    time.Time  // when a failed request was last retried
 	asked      bool       // the bus was asked for its last stream event
@@ -88,7 +89,6 @@ func New(d *Deps, spec *Spec) *Informer {
 	if of.HasSelector() {
 		o.Selector = i
 	}
-	i.metrics.blocked.Set(0) // another informer may have had the scope
 	i.store = store.New(o)
 	i.state.changed, i.coverage.settled = i.store.Notify, i.store.Settled
 	i.SetFilter(of)
@@ -122,6 +122,7 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 	defer i.deps.Path.notePassed(i.name)
 	defer i.store.Settle() // last: the owner too has sent what was pending
 	defer others.Wait()
+	defer i.dropStarted()
 	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but with a delay if every watch ends so.
 	for b := retry.New(); ; {
 		began := time.Now()
@@ -227,6 +228,13 @@ func (i *Informer) Silence(now time.Time) (time.Duration, bool) {
 	return i.state.silence(now), i.state.unread || !i.state.life.IsZero()
 }
 
+// IsBlocked reports whether the watch is stopped because the queue is full.
+func (i *Informer) IsBlocked() bool {
+	i.state.mu.Lock()
+	defer i.state.mu.Unlock()
+	return i.state.unread
+}
+
 // seen records that the watch, or a list, has received something. observed is the time of the run
 // then.
 func (i *Informer) seen(at, observed time.Time) {
@@ -237,7 +245,6 @@ func (i *Informer) seen(at, observed time.Time) {
 		s.life = at
 	}
 	s.mu.Unlock()
-	i.metrics.lastSeen.Set(float64(observed.UnixMilli()) / 1e3)
 }
 
 // Position returns the store's position, with the description of the scope.

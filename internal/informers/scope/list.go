@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
@@ -36,13 +37,13 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 		}
 		i.metrics.lists.WithLabelValues(cause).Inc()
 		if err != nil {
+			i.dropStarted()
 			i.state.move(PhaseListing, PhaseWaiting)
 		}
 		if errors.Is(err, errRestart) {
 			continue
 		}
 		if err == nil {
-			i.metrics.synced.Set(1)
 			if !i.broken {
 				i.recovered()
 			}
@@ -116,8 +117,7 @@ func (i *Informer) restart(reason object.GapReason) {
 
 // loadFresh reads the current objects if nothing is known about them.
 func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
-	i.store.BeginList(store.Fresh)
-	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.store.Load)
+	rv, err := i.first(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -155,7 +155,7 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 	l := store.Loss{From: i.store.View().Reached, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()}
 	i.store.BeginList(store.Relist)
-	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.store.Compare)
+	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.comparing())
 	if err != nil {
 		return 0, err
 	}
@@ -192,10 +192,21 @@ func (i *Informer) announceRelist(l store.Loss, to uint64) {
 	i.store.EndList(to, gap)
 }
 
+// taking says what to do with the objects of a list, and with their metadata, which it must not
+// keep. If the list is streamed, an object may come again in a later version, or be dropped.
+type taking struct {
+	take, drop func(o *object.Object, m *object.Scanned)
+}
+
+// loading loads the objects of a list.
+func (i *Informer) loading() taking { return taking{i.store.Load, i.store.Remove} }
+
+// comparing compares the objects of a list with the last-known ones.
+func (i *Informer) comparing() taking { return taking{i.store.Compare, i.store.Miss} }
+
 // pages reads one list of the scope, page by page, and returns its resourceVersion, or the highest
-// of its objects if that is higher. It passes each object to take, with its metadata, which take
-// must not keep.
-func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
+// of its objects if that is higher.
+func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, to taking) (rv uint64, err error) {
 	if i.relist == relistStalled {
 		pass, err := i.deps.Lists.Turn(ctx)
 		if err != nil {
@@ -203,12 +214,11 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 		}
 		defer pass()
 	}
-	return i.pagesIn(ctx, r, &i.listing, o, take)
+	return i.pagesIn(ctx, r, &i.listing, o, to)
 }
 
 // pagesIn is pages in the way of l, for any goroutine.
-func (i *Informer) pagesIn(ctx context.Context, r *reader, l *listing, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned),
-) (rv uint64, err error) {
+func (i *Informer) pagesIn(ctx context.Context, r *reader, l *listing, o metav1.ListOptions, to taking) (rv uint64, err error) {
 	way := l.way
 	if o.ResourceVersionMatch != "" {
 		way = paged
@@ -220,30 +230,56 @@ func (i *Informer) pagesIn(ctx context.Context, r *reader, l *listing, o metav1.
 		}
 		defer pass()
 	}
+	rv, highest, err := i.listInSlot(ctx, r, to, func(p *listProgress) (uint64, error) {
+		o.LabelSelector, o.FieldSelector = i.selection.LabelSelector, i.selection.FieldSelector
+		return i.request(ctx, l, way, o, p)
+	})
+	if err == nil && highest > rv {
+		i.state.noteLowLists(rv, highest)
+		rv = highest
+	}
+	return rv, err
+}
+
+// listProgress takes the objects of a list, and how far its requests are.
+type listProgress struct {
+	asks func()                                      // a page is asked for
+	each func(typ watch.EventType, raw []byte) error // an object has come
+	page func(*object.ListMeta) error                // a page is complete
+}
+
+// listed passes an object of a list that has each one once.
+func (p *listProgress) listed(raw []byte) error { return p.each(watch.Added, raw) }
+
+// listInSlot makes a list in a slot, and returns its resourceVersion, and the highest one of its
+// objects.
+func (i *Informer) listInSlot(ctx context.Context, r *reader, to taking, list func(*listProgress) (uint64, error)) (rv, highest uint64, err error) {
 	slot, err := i.deps.Lists.Acquire(ctx, i.resource.Group)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { slot.Release(err == nil) }()
 	of := r.state
 	of.move(PhaseWaiting, PhaseListing)
-	o.LabelSelector, o.FieldSelector = i.selection.LabelSelector, i.selection.FieldSelector
 	r.lean = true
 	var loaded int
-	var highest uint64
 	asks := func() {
 		slot.Sent()
 		of.awaits(time.Now(), false)
 	}
-	each := func(raw []byte) error {
+	each := func(typ watch.EventType, raw []byte) error {
 		slot.Answered()
 		of.awaits(time.Now(), true)
 		o, err := r.read(raw, false)
-		if err == nil && o.object != nil && !o.outside {
-			take(o.object, r.scanned)
+		highest = max(highest, o.rv)
+		switch {
+		case err != nil || o.object == nil:
+		case typ == watch.Deleted, typ == watch.Modified && o.outside:
+			to.drop(o.object, r.scanned)
+		case !o.outside:
+			to.take(o.object, r.scanned)
 			loaded++
 		}
-		highest = max(highest, o.rv)
 		return err
 	}
 	page := func(meta *object.ListMeta) error {
@@ -257,29 +293,28 @@ func (i *Informer) pagesIn(ctx context.Context, r *reader, l *listing, o metav1.
 		return nil
 	}
 	asks()
-	rv, err = i.request(ctx, l, way, o, each, page)
-	if err == nil && highest > rv {
-		i.state.noteLowLists(rv, highest)
-		rv = highest
-	}
-	return rv, err
+	rv, err = list(&listProgress{asks, each, page})
+	return rv, highest, err
 }
 
 // request makes the requests of a list. It returns errRestart if the API server does not stream
 // lists.
-func (i *Informer) request(ctx context.Context, l *listing, way wayOfListing, o metav1.ListOptions, each func(raw []byte) error,
-	page func(*object.ListMeta) error,
-) (rv uint64, err error) {
+func (i *Informer) request(ctx context.Context, l *listing, way wayOfListing, o metav1.ListOptions, p *listProgress) (rv uint64, err error) {
 	client, namespace := i.deps.Client, i.selection.Namespace
 	switch way {
 	case paged:
-		return client.Pages(ctx, i.resource, namespace, apiserver.JSON, o, each, page)
+		return client.Pages(ctx, i.resource, namespace, apiserver.JSON, o, p.listed, p.page)
 	case unpaged:
-		return client.Unpaged(ctx, i.resource, namespace, apiserver.JSON, o, i.deps.MaxUnpaged, each)
+		return client.Unpaged(ctx, i.resource, namespace, apiserver.JSON, o, i.deps.MaxUnpaged, p.listed)
 	case streamed:
 	}
-	rv, err = client.Streamed(ctx, i.resource, namespace, o, each)
-	if errors.Is(err, apiserver.ErrNotStreamed) && ctx.Err() == nil {
+	err = apiserver.ErrNotStreamed
+	if !client.IsMissing(apiserver.InitialEvents, i.server()) {
+		rv, err = client.Streamed(ctx, i.resource, namespace, o, p.each)
+		i.noteMissing(err)
+	}
+	isRefused := errors.Is(err, apiserver.ErrNotStreamed) || errors.Is(err, apiserver.ErrCut)
+	if isRefused && ctx.Err() == nil {
 		i.log.Debug("a list is not streamed: it is made without pages", "scope", i.name, "err", err)
 		l.way = unpaged
 		return 0, errRestart
@@ -308,6 +343,7 @@ const (
 type listing struct {
 	way     wayOfListing
 	expired int // lists in a row that have expired
+	cut     int // first lists in a row that a watch has not completed
 }
 
 // failed takes the error of a list. After several expired ones, the next list is streamed.
@@ -324,7 +360,7 @@ func (l *listing) failed(err error) {
 
 // explained adds the fix if the API server does not know the field that selects the agent's part.
 func (i *Informer) explained(err error) error {
-	if !i.spec.Shared || !apierrors.IsBadRequest(err) {
+	if !i.spec.Shared || !apiserver.SelectableFields.IsMissing(err) {
 		return err
 	}
 	return fmt.Errorf("%w: the API server cannot select it by %s: make that a selectable field of its definition, or watch it in mode cluster or central: %w",
@@ -352,7 +388,7 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		}
 	}
 	i.store.BeginList(store.Relist)
-	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.store.Compare)
+	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.comparing())
 	if err != nil {
 		return 0, err
 	}

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"net/http"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -88,7 +87,7 @@ func (i *Informer) listToResume(ctx context.Context, o metav1.ListOptions) (rv u
 	if i.spec.OwnNames != nil {
 		r.own = map[string]store.Fingerprint{}
 	}
-	rv, err = i.pages(ctx, r, o, i.store.Load)
+	rv, err = i.pages(ctx, r, o, i.loading())
 	if err != nil {
 		return rv, false, err
 	}
@@ -107,7 +106,7 @@ func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, e
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		return object.Compacted, nil
-	case isUnsupportedExact(err), err == nil && rv != c.ResourceVersion: // the server does not support Exact
+	case apiserver.ExactLists.IsMissing(err), err == nil && rv != c.ResourceVersion: // the server does not support Exact
 		return object.Expired, nil
 	case err == nil && (c.Rewound || !c.Inherited && !matches):
 		return object.Rewound, nil
@@ -280,16 +279,6 @@ func (i *Informer) giveUp(ctx context.Context, now uint64, reason object.GapReas
 	}
 	i.store.Restart(l)
 	return errRestart
-}
-
-// isUnsupportedExact reports whether err is a permanent refusal of an Exact list.
-func isUnsupportedExact(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code == http.StatusBadRequest || code == http.StatusMethodNotAllowed || code == http.StatusUnprocessableEntity
 }
 
 // isUnknownToBus reports whether the bus was asked, and has nothing of the scope.

@@ -333,7 +333,7 @@ func (t *Tombstone) removeIn(ctx context.Context, o *Successor, at uint64) error
 	r.state = &t.state
 	rv, err := o.pages(ctx, r, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(at), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-	}, t.store.Remove)
+	}, taking{t.store.Remove, t.store.Remove})
 	if err == nil && rv != at {
 		err = errNotAtVersion
 	}

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
@@ -57,10 +56,13 @@ type stream struct {
 	stop     context.CancelFunc
 	end      context.CancelCauseFunc // ends the HTTP watch
 	watch    *apiserver.Stream
-	done     sync.WaitGroup
+	// generation is that of the definition when the API server accepted the watch.
+	generation uint32
+	done       sync.WaitGroup
 
 	batches  chan *batch   // closed by the reader when the HTTP watch has ended, and all of its events are delivered
 	brief    bool          // the API server is asked to end it soon
+	started  *started      // nil: the watch did not begin with the existing objects
 	shown    atomic.Uint64 // the highest version that was read, or at which it was opened
 	frames   atomic.Int64  // that were read
 	applied  atomic.Int64  // those of them that the store has
@@ -84,11 +86,13 @@ func newStream(ctx context.Context, i *Informer, r *reader) *stream {
 	s.quiet = time.NewTimer(askAfter)
 	s.owner, s.stop = context.WithCancel(ctx)
 	s.ctx, s.end = context.WithCancelCause(s.owner)
+	i.generation.endWatch.Store(&s.end)
 	return s
 }
 
 // close ends the HTTP watch and the reader.
 func (s *stream) close() {
+	s.informer.generation.endWatch.Store(nil)
 	s.stop()
 	s.done.Wait()
 	s.quiet.Stop()
@@ -101,9 +105,8 @@ func (s *stream) close() {
 // open opens the HTTP watch. alone: on its own connection.
 func (s *stream) open(rv uint64, alone bool) (err error) {
 	i := s.informer
-	o := metav1.ListOptions{
-		ResourceVersion: object.FormatVersion(rv), LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector,
-	}
+	o := i.listOptions()
+	o.ResourceVersion = object.FormatVersion(rv)
 	switch {
 	case s.brief:
 		o.TimeoutSeconds = new(int64(briefWatch.Seconds()))
@@ -114,6 +117,7 @@ func (s *stream) open(rv uint64, alone bool) (err error) {
 	}
 	s.shown.Store(rv)
 	s.watch, err = i.deps.Client.Stream(s.ctx, i.resource, i.selection.Namespace, o, i.state.marks.Load(), alone)
+	s.generation = i.generation.number.Load()
 	s.lastRead.Store(int64(time.Since(s.began)))
 	if err != nil && errors.Is(context.Cause(s.ctx), errGeneration) {
 		return errGeneration

@@ -107,10 +107,14 @@ func (s *Store) forgetLocked() {
 	s.gate.notices, s.snaps.current, s.snaps.after = nil, nil, 0
 }
 
-// Load takes one object of a Fresh or AtCheckpoint list.
+// Load takes one object of a Fresh or AtCheckpoint list. If the list is streamed, a later version
+// replaces an earlier one, and Remove takes a deletion.
 func (s *Store) Load(o *object.Object, _ *object.Scanned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if was := s.known.objects[o.Ref.Key].last; was != nil && was.ResourceVersion > o.ResourceVersion {
+		return
+	}
 	s.setLocked(o.Ref.Key, entry{last: o})
 }
 
@@ -147,6 +151,16 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 	}
 	if o.ResourceVersion <= s.known.rv { // everything up to known.rv was in the store
 		s.list.backwards = true
+	}
+}
+
+// Miss takes an object of a Relist that was deleted while the list was read. It has the signature of
+// Compare.
+func (s *Store) Miss(o *object.Object, _ *object.Scanned) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known.objects[o.Ref.Key].last != nil {
+		s.list.unseen[o.Ref.Key] = struct{}{}
 	}
 }
 

@@ -174,7 +174,6 @@ func (s *Store) setLocked(key string, e entry) {
 
 func (s *Store) gaugeLocked() {
 	s.o.Metrics.Objects.Set(float64(len(s.known.objects)))
-	s.o.Metrics.HeldBytes.Set(float64(s.known.bytes))
 }
 
 // heldBytes returns an upper bound of the memory of a waiting delta: Before is usually shared with the previous delta, or with the store.
@@ -279,12 +278,12 @@ func (s *Store) Stop() {
 
 // Metrics are the metrics of one scope.
 type Metrics struct {
-	Deltas             map[object.Op]prometheus.Counter // of objects, handed to the lane
-	Stream             prometheus.Counter               // stream events handed to the lane
-	Excluded, Known    prometheus.Counter               // ignored watch events: no rule takes the object; the version was applied before
-	Objects, HeldBytes prometheus.Gauge
-	Withheld           *prometheus.CounterVec // by reason
-	Gaps               *prometheus.CounterVec // by reason, and whether the gap is recovered
+	Deltas          map[object.Op]prometheus.Counter // of objects, handed to the lane
+	Stream          prometheus.Counter               // stream events handed to the lane
+	Excluded, Known prometheus.Counter               // ignored watch events: no rule takes the object; the version was applied before
+	Objects         prometheus.Gauge
+	Withheld        *prometheus.CounterVec // by reason
+	Gaps            *prometheus.CounterVec // by reason, and whether the gap is recovered
 }
 
 func (m *Metrics) count(d *object.Delta) {

@@ -10,8 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-
-
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
