@@ -132,11 +132,11 @@ func TestOlderListIsAnotherHistory(t *testing.T) {
 func TestUnsupportedExact(t *testing.T) {
 	unsupported := []int32{http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity}
 	for code := int32(400); code < 600; code++ {
-		if got, want := isUnsupportedExact(status(code)), slices.Contains(unsupported, code); got != want {
+		if got, want := apiserver.ExactLists.IsMissing(status(code)), slices.Contains(unsupported, code); got != want {
 			t.Errorf("%d: %t", code, got)
 		}
 	}
-	if isUnsupportedExact(errors.New("connection reset")) || isUnsupportedExact(nil) {
+	if apiserver.ExactLists.IsMissing(errors.New("connection reset")) || isUnsupportedExact(nil) {
 		t.Error("an error without a status is a refusal")
 	}
 }
