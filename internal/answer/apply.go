@@ -172,7 +172,7 @@ func (a *manifests) add(v *timeline.Version, name string) error {
 		a.claims = append(a.claims, claim{name, m.volume})
 	}
 	raw, err := json.Marshal(m.object)
-	a.out = append(a.out, &timeline.Version{Object: v.Object, After: raw})
+	a.out = append(a.out, &timeline.Version{Object: v.Object, After: raw, SaysRedacted: v.SaysRedacted})
 	return err
 }
 

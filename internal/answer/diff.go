@@ -67,6 +67,7 @@ type difference struct {
 	UID       string          `json:"uid"`
 	Before    json.RawMessage `json:"before,omitempty"`
 	After     json.RawMessage `json:"after,omitempty"`
+	Redacted  bool            `json:"redacted,omitempty"` // values of one of them are removed or replaced
 
 	event *consume.Event
 	of    *timeline.Version
@@ -94,9 +95,19 @@ func differencesOf(all []timeline.Difference) []difference {
 		if op == consume.Created || op == consume.Updated || op == consume.Entered {
 			e.Data.After = d.After.After
 		}
-		out = append(out, difference{opWord(op), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, e, of})
+		isRedacted := d.Before != nil && d.Before.Redacted() || d.After != nil && d.After.Redacted()
+		if isRedacted {
+			e.Data.Redacted = &isRedacted
+		}
+		out = append(out, difference{opWord(op), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, isRedacted, e, of})
 	}
 	return out
+}
+
+// redactedOf returns what an event says of a version: whether values of it are redacted.
+func redactedOf(v *timeline.Version) *bool {
+	is := v.Redacted()
+	return &is
 }
 
 // opWord returns the word for an operation.

@@ -179,6 +179,9 @@ func (q *Question) printDocuments(objects []*timeline.Version) error {
 		if k > 0 {
 			b.WriteString("---\n")
 		}
+		if v.Redacted() {
+			b.WriteString("# redacted: the record does not have all values of this object\n")
+		}
 		text, err := printer.ToYAML(v.After)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)

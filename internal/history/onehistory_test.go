@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // TestHistoryOfOneNeedsNoEarlierStreamEvents compares the history of one object with one that is made
 // from all records, in drawn worlds. The versions are the same, and no scope is more certain.
 func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
-	less := 0
+	less, lates := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 		k, end := drawTopic(t, begin, 1)
@@ -38,9 +39,14 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 		if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
 			moment = timeline.Now(end)
 		}
+		var late []timeline.Late // of the last question
 		ask := func(r *history.Record) (versions []string, scopes map[string]certainty.Level, read int) {
 			clear(j.read)
-			r.Source = j
+			r.Source, late = j, nil
+			r.OnLate = func(all []timeline.Late) error {
+				late = append(late, all...)
+				return nil
+			}
 			of, _, err := r.Versions(t.Context(), s, nil, moment, func(v *timeline.Version, e *consume.Event) error {
 				if v == nil && e.Type == consume.TypeGap {
 					versions = append(versions, "gap "+e.ID)
@@ -60,6 +66,7 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 			return versions, scopes, j.final
 		}
 		want, sure, of := ask(&history.Record{})
+		wantLate := late
 		r := &history.Record{Seek: true}
 		r.SetReadBefore(time.Duration(rapid.IntRange(1, 300).Draw(t, "before")) * time.Minute)
 		got, part, n := ask(r)
@@ -68,6 +75,18 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("%s at %s (-want +got):\n%s\n%s", e.UID, moment, diff, k)
+		}
+		first := e.Time // of the object's records: before it, stream events are left out
+		for _, o := range objects {
+			if o.Resource == e.Resource && o.Name == e.Name && o.Namespace == e.Namespace && o.Time.Before(first) {
+				first = o.Time
+			}
+		}
+		isBefore := func(l timeline.Late) bool { return l.Cause.From.Time.Before(first) }
+		wantLate, late = slices.DeleteFunc(wantLate, isBefore), slices.DeleteFunc(late, isBefore)
+		lates += len(wantLate)
+		if diff := cmp.Diff(byScope(wantLate), byScope(late)); diff != "" {
+			t.Fatalf("%s at %s: late spans (-want +got):\n%s\n%s", e.UID, moment, diff, k)
 		}
 		for name, level := range sure {
 			if _, has := part[name]; !has && level != certainty.Exact && j.hasScope(name, moment) {
@@ -83,4 +102,16 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 	if less == 0 && !testing.Short() {
 		t.Error("no history has left out an event")
 	}
+	if lates == 0 && !testing.Short() {
+		t.Error("no history has a late span")
+	}
+}
+
+// byScope returns the ends of late spans by their scopes.
+func byScope(all []timeline.Late) map[string][]string {
+	out := map[string][]string{}
+	for _, l := range all {
+		out[l.Scope] = append(out[l.Scope], fmt.Sprint(l.Cause.Why, " ", l.Cause.From.Time, " ", l.Cause.To.Time))
+	}
+	return out
 }
