@@ -47,12 +47,20 @@ func (q *Question) DiffLive(ctx context.Context, from timeline.Moment, to *Clust
 // answerDiff prints the differences that the record can decide at both moments.
 func (q *Question) answerDiff(found []timeline.Difference, from, to *assessment) error {
 	differences := slices.DeleteFunc(differencesOf(found), func(d difference) bool { return !from.knows(d.of) || !to.knows(d.of) })
+	hidden := len(differences)
+	if q.NoStatus {
+		differences = slices.DeleteFunc(differences, func(d difference) bool { return isOnlyStatus(d.Before, d.After) })
+	}
+	hidden -= len(differences)
 	q.say(from)
 	q.say(to)
+	if hidden > 0 {
+		fmt.Fprintf(q.Stderr, "hidden: %d of %d objects (--no-status)\n", hidden, hidden+len(differences))
+	}
 	if err := q.printDifferences(differences, from, to); err != nil {
 		return err
 	}
-	if len(differences) == 0 {
+	if len(differences)+hidden == 0 {
 		fmt.Fprintln(q.Stderr, "No differences found. 'kubecdc history' shows what changed and changed back in between.")
 	}
 	return errors.Join(q.judge(from), q.judge(to))

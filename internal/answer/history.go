@@ -147,7 +147,7 @@ type historian struct {
 
 	versions, shown int       // all versions, and those printed
 	earliest        time.Time // the time of the first version
-	documents       int // of YAML
+	documents       int       // of YAML
 }
 
 // objectKey identifies an object. Those of two resources, or of two clusters, may have the same

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -119,15 +120,16 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	if err != nil {
 		return nil, nil, err
 	}
-	reading.keepIncomplete(states)
+	reading.keepIncomplete(states, nil)
 	reading.Began, reading.Latest, reading.Only = began, latest, r.Lacks(s)
 	return states, reading, nil
 }
 
-// keepIncomplete keeps the objects that lack a part in one of the states. Others had another version at
-// these moments, or were read after them.
-func (r *Reading) keepIncomplete(states timeline.States) {
+// keepIncomplete keeps the objects that lack a part in one of the states, and those of other versions
+// that are shown. Others had another version at these moments, or were read after them.
+func (r *Reading) keepIncomplete(states timeline.States, shown map[string]bool) {
 	lacks := map[string]bool{}
+	maps.Copy(lacks, shown)
 	for _, s := range states {
 		for _, v := range s.Objects() {
 			if v.After == nil {

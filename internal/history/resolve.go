@@ -79,10 +79,21 @@ func builtin(w *word) []Resource {
 	var out []Resource
 	for _, group := range groups {
 		if w.group == "" || w.group == group {
-			out = append(out, Resource{Group: group, Plural: plural})
+			out = append(out, Resource{Group: group, Plural: plural, clusterScoped: isClusterScoped(plural)})
 		}
 	}
 	return out
+}
+
+// isClusterScoped reports whether objects of a resource of Kubernetes itself have no namespace.
+func isClusterScoped(plural string) bool {
+	return slices.Contains([]string{
+		"apiservices", "certificatesigningrequests", "clusterrolebindings", "clusterroles", "csidrivers", "csinodes",
+		"customresourcedefinitions", "deviceclasses", "flowschemas", "ingressclasses", "ipaddresses", "mutatingadmissionpolicies",
+		"mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "namespaces", "nodes", "persistentvolumes", "priorityclasses",
+		"prioritylevelconfigurations", "resourceslices", "runtimeclasses", "servicecidrs", "storageclasses", "validatingadmissionpolicies",
+		"validatingadmissionpolicybindings", "validatingwebhookconfigurations", "volumeattachments", "volumeattributesclasses",
+	}, plural)
 }
 
 // custom returns the resources that a word names according to the CRDs, each once.
@@ -92,7 +103,8 @@ func custom(w *word, crds []crd) []Resource {
 		spec := &crds[i].Spec
 		known := slices.ContainsFunc(out, func(r Resource) bool { return r.Group == spec.Group && r.Plural == spec.Names.Plural })
 		if !known && crds[i].is(w) {
-			out = append(out, Resource{Group: spec.Group, Plural: spec.Names.Plural, custom: true})
+			isCluster := spec.Scope == "Cluster"
+			out = append(out, Resource{Group: spec.Group, Plural: spec.Names.Plural, custom: true, clusterScoped: isCluster})
 		}
 	}
 	return out
@@ -114,6 +126,7 @@ func guess(w *word, known []Resource) []Resource {
 type crd struct {
 	Spec struct {
 		Group string
+		Scope string // Namespaced, Cluster
 		Names struct {
 			Plural, Singular, Kind string
 			ShortNames             []string

@@ -39,7 +39,7 @@ type Fold struct {
 	edges  *edges                  // nil: the moment is no span
 	// toldLate says up to where Late has returned the spans of a scope.
 	toldLate map[scopeKey]time.Time
-	server serverVersion
+	server   serverVersion
 }
 
 // serverVersion is the version of the API server that the latest progress up to the moment says, or,

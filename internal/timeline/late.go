@@ -88,7 +88,7 @@ func (s *scope) mayBeLate() bool {
 }
 
 // forever is the end of a span that is not over.
-var forever = time.Unix(1<<40, 0)
+func forever() time.Time { return time.Unix(1<<40, 0) }
 
 // late returns the late spans of the scope that end after a time and begin before a moment. Unless
 // isOver, it returns those of which all writers have spoken at the time now, and reports whether it
@@ -97,8 +97,8 @@ func (s *scope) late(m Moment, after, now time.Time, isOver bool) (found []away,
 	if s.lateFrom.IsZero() || s.isFormer() {
 		return nil, !isOver
 	}
-	known := forever // up to there, all writers have spoken
-	all := []away{{until: forever}}
+	known := forever() // up to there, all writers have spoken
+	all := []away{{until: forever()}}
 	for _, name := range sortedKeys(s.observations) {
 		o := s.observations[name]
 		isWaited := o.end == nil && now.Sub(o.heard) <= waitsForWriter
@@ -107,12 +107,12 @@ func (s *scope) late(m Moment, after, now time.Time, isOver bool) (found []away,
 		}
 		all = intersect(all, o.absences())
 	}
-	if len(s.observations) == 0 || !isOver && known.Equal(forever) { // nobody speaks
+	if len(s.observations) == 0 || !isOver && known.Equal(forever()) { // nobody speaks
 		return nil, !isOver
 	}
 	for k := range all {
 		a := &all[k]
-		if end := s.ended(); a.until.Equal(forever) && end != nil {
+		if end := s.ended(); a.until.Equal(forever()) && end != nil {
 			*a = away{why: certainty.InterruptedEnded, from: a.from, until: end.Time}
 		}
 		a.from = later(a.from, s.lateFrom)
@@ -120,7 +120,7 @@ func (s *scope) late(m Moment, after, now time.Time, isOver bool) (found []away,
 	for _, a := range slices.Concat(s.aways, all) {
 		isAsked := a.until.After(after) && (m.kind != atTime || a.from.Before(m.time))
 		switch {
-		case a.why == "" || a.until.Equal(forever) || !isAsked || !a.from.Before(a.until):
+		case a.why == "" || a.until.Equal(forever()) || !isAsked || !a.from.Before(a.until):
 		case a.until.After(known):
 			waits = true
 		default:
@@ -211,7 +211,7 @@ func (o *observation) absences() []away {
 		}
 		out[n].join(&a)
 	}
-	last := away{why: certainty.InterruptedUnheard, from: o.to, until: forever}
+	last := away{why: certainty.InterruptedUnheard, from: o.to, until: forever()}
 	if n := len(out) - 1; n >= 0 {
 		last.from = later(last.from, out[n].until)
 	}

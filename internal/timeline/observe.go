@@ -198,7 +198,7 @@ type observation struct {
 	settled   time.Time // see settle
 	aways     []away    // for Fold.Late. Without a why, filters withheld versions
 
-	end     *scopeEnd
+	end *scopeEnd
 }
 
 // away is a span in which a scope was not observed. A zero until is one that is not known.
