@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
@@ -38,6 +40,9 @@ command. The exit code is that of the command.
   kubecdc at 'yesterday 14:05' -- kubectl describe deploy/web -n shop
   kubecdc at rv:48211 --bus file:events.jsonl -- sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() < 0 && len(args) > 1 {
+				return usageError{fmt.Errorf("at: put -- before the command: kubecdc at %s -- %s", quote(args[0]), strings.Join(args[1:], " "))}
+			}
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return usageError{errors.New("at: name a moment, and a command after -- (kubecdc at 14:05 -- kubectl get pods)")}
 			}
@@ -54,6 +59,12 @@ command. The exit code is that of the command.
 		},
 	}
 	f.addView(cmd)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown := (*pflag.NotExistError)(nil); !errors.As(err, &unknown) {
+			return cmd.Root().FlagErrorFunc()(cmd, err)
+		}
+		return usageError{fmt.Errorf("at: %w; if it is a flag of the command, put -- before that: kubecdc at 14:05 -- kubectl get pods -n shop", err)}
+	})
 	return cmd
 }
 

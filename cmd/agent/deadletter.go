@@ -26,8 +26,8 @@ func newDeadLetterCommand(stdout io.Writer) *cobra.Command {
 An isolated event is sent alone, on a connection of its own: the bus denies only this event, or connections broke while
 it was in flight. It delays later changes of its own object, and nothing else.
 
-With EVENT-ID, move that event to the dead letters (deadLetter in the configuration) instead of retrying it. The
-bus then gets a gap in its place, which names the dead letter, and the later changes of its object follow. The
+Without an argument, the command only lists. With EVENT-ID, an id of the list, give the event up: move it to the dead
+letters (deadLetter in the configuration) instead of retrying it. The bus then gets a gap in its place, which names the dead letter, and the later changes of its object follow. The
 progress of the agent is dropped instead: the next one takes its place.
 
 ` + aboutSocket,
@@ -37,6 +37,9 @@ progress of the agent is dropped instead: the next one takes its place.
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usageError{errors.New("dead-letter: name one event by its id, or none to list them")}
+			}
+			if len(args) == 1 && !strings.Contains(args[0], "/") {
+				return usageError{fmt.Errorf("dead-letter: %q is no event id, such as pods/6e2c…/48211; without an argument, the events are listed", args[0])}
 			}
 			return nil
 		},

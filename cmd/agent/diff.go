@@ -16,7 +16,8 @@ import (
 
 type diffFlags struct {
 	askFlags
-	running agent.Options // location of the running cluster
+	running  agent.Options // location of the running cluster
+	noStatus bool
 }
 
 func newDiffCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -41,6 +42,8 @@ Lease, which are never captured, are left out: standard error names them.
 
 ` + resourceHelp + `
 
+--no-status leaves out objects of which only status differs; standard error counts them.
+
 -o table prints a line for each object, -o wide all fields. -o json and -o yaml print both versions.
 -o jsonpath=TEMPLATE is that of kubectl, of what -o json prints.
 
@@ -61,6 +64,7 @@ Lease, which are never captured, are left out: standard error names them.
 	}
 	f.add(cmd, changeFormats())
 	f.addSelector(cmd)
+	cmd.Flags().BoolVar(&f.noStatus, "no-status", false, "no objects of which only status differs")
 	cmd.Flags().StringVar(&f.running.Kubeconfig, "kubeconfig", "", "kubeconfig `file` for live; default: $KUBECONFIG, ~/.kube/config")
 	cmd.Flags().StringVar(&f.running.Context, "context", "", "`name` of the kubeconfig's context for live")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -85,6 +89,7 @@ func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Wr
 		}
 	}
 	return f.answer(ctx, args[2:], stdout, stderr, func(q *answer.Question) error {
+		q.NoStatus = f.noStatus
 		if to == nil {
 			return q.DiffLive(ctx, from, cluster)
 		}

@@ -16,6 +16,8 @@ type getFlags struct {
 	askFlags
 	at       string
 	forApply bool
+
+	toNamespace string
 }
 
 func newGetCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -40,8 +42,11 @@ named, else of the List.
 redacted values, which must not be applied, and objects that the control plane or the controller of another one makes.
 It removes owner references, which hold uids of the past, and cluster IPs, unless the record shows that a user set them.
 Volumes and claims bind to each other again; standard error says what to do if the old volume still exists. Namespaces
-and CRDs come first. Standard error says what was left out. An apply does not remove what was added since: see 'kubectl
-replace'.
+and CRDs come first. Events are left out. Standard error says what was left out. An apply does not remove what was added
+since: see 'kubectl replace'.
+
+--to-namespace restores objects of one namespace into another one. Volumes, cluster IPs and node ports stay with those of
+the old one. Standard error says which objects still refer to that, such as the subjects of a RoleBinding.
 
 Except for Secrets, the record does not show where the agent removed a value (strip, or redact without a hash): to apply
 such an object may delete the value in the cluster. With --config, the agent's configuration at the moment, objects that
@@ -51,12 +56,15 @@ may lack such a value are left out too.
 		Example: `  kubecdc get deploy,cm -n shop --at 14:05
   kubecdc get pods -l app=web --at 2h -o wide
   kubecdc get deploy/web -n shop --at 'yesterday 14:05' --for-apply | kubectl apply -f -
+  kubecdc get all -n shop --at 14:05 --for-apply --to-namespace shop-restored | kubectl apply -f -
   kubecdc get secrets -A --at rv:48211 -o json --exact
   kubecdc get all --at 2026-11-20T15:00:00Z --bus file:events.jsonl -o name`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
 				return usageError{errors.New("get: name resources (pods, deploy/web, deployments.apps), or all")}
+			case f.toNamespace != "" && !f.forApply:
+				return usageError{errors.New("--to-namespace requires --for-apply")}
 			case f.forApply && !f.output.variable && f.output.Name != printer.Table && f.output.Name != printer.YAML:
 				return usageError{fmt.Errorf("--for-apply prints YAML, got -o %s", f.output.Name)}
 			}
@@ -72,7 +80,7 @@ may lack such a value are left out too.
 			}
 			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
 				if f.forApply {
-					return q.GetForApply(cmd.Context(), at, agent)
+					return q.GetForApply(cmd.Context(), at, agent, f.toNamespace)
 				}
 				return q.Get(cmd.Context(), at)
 			})
@@ -84,5 +92,6 @@ may lack such a value are left out too.
 	completeWords(cmd, "at", "now", "10m", "1h", "24h")
 	f.add(cmd, objectFormats())
 	fl.BoolVar(&f.forApply, "for-apply", false, "print YAML without what the server fills in, for kubectl apply")
+	fl.StringVar(&f.toNamespace, "to-namespace", "", "with --for-apply, restore the objects into this `namespace`")
 	return cmd
 }

@@ -65,12 +65,12 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var wrong flagError
 		if errors.As(err, &wrong) {
 			return usageError{wrong}
 		}
-		return usageError{err}
+		return usageError{withFlagHint(cmd, err)}
 	})
 	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr), newSnapshotCommand(stdout, stderr), newDeadLetterCommand(stdout), newStatusCommand(stdout, stderr), newProfileCommand(stdout),
 		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(), newNodeDirectoryCommand(), newCompletionCommand(), newManCommand())

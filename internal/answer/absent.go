@@ -140,7 +140,8 @@ func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
 	case next != nil:
 		return fmt.Errorf("%s did not exist%s at %s, according to the record, which has it from %s", name, where, at, next.Time.Local().Format(time.RFC3339))
 	}
-	return fmt.Errorf("%s is not in the record%s at any moment: check the name, the namespace and the cluster", name, where)
+	return fmt.Errorf("%s is not in the record%s at any moment: check the name, the namespace and the cluster%s", name, where,
+		q.similar(ctx, r.Names[0], q.Wanted.WithoutNames(), namesOf))
 }
 
 // ended describes how an object left the record.

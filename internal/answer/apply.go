@@ -11,13 +11,17 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
 // printForApply prints objects without the fields that the server sets. It omits objects with redacted values, and those from which the agent
 // may have removed values, and returns an error.
-func (q *Question) printForApply(objects []*timeline.Version, agent *config.Config) error {
-	a := manifests{agent: agent, removed: map[string][]string{}, uids: map[string]bool{}}
+func (q *Question) printForApply(objects []*timeline.Version, agent *config.Config, toNamespace string) error {
+	if err := canMove(objects, toNamespace); err != nil {
+		return err
+	}
+	a := manifests{agent: agent, removed: map[string][]string{}, uids: map[string]bool{}, toNamespace: toNamespace}
 	for _, v := range objects {
 		a.uids[v.UID] = true
 	}
@@ -66,7 +70,10 @@ type manifests struct {
 	removed map[string][]string // paths, by resource
 	uids    map[string]bool     // of all objects
 
-	out               []*timeline.Version
+	out         []*timeline.Version
+	toNamespace string // "": they keep theirs
+	events      int    // that were left out
+
 	redacted, lacking []string
 	notes             [noteKinds][]string // the objects that each is about
 	claims            []claim
@@ -86,6 +93,9 @@ const (
 	madeByController
 	wasDeleted
 	needsVolume
+	withoutVolume
+	withoutPorts
+	refersToOld
 	needsDefinition
 	noteKinds
 )
@@ -107,6 +117,12 @@ func (n note) String() string {
 	case needsVolume:
 		return "bind to the volumes that they had. One that is Released has to be freed first " +
 			`(kubectl patch pv NAME --type merge -p '{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}')`
+	case withoutVolume:
+		return "without the volume, which belongs to the claim in the old namespace: they get a new, empty one"
+	case withoutPorts:
+		return "without cluster IPs and node ports, which belong to the Services in the old namespace"
+	case refersToOld:
+		return "still refer to the old namespace"
 	case needsDefinition:
 		return "need a CustomResourceDefinition that is among the objects: kubectl may not find it yet, then apply once more"
 	}
@@ -115,6 +131,12 @@ func (n note) String() string {
 
 // say prints the notes.
 func (a *manifests) say(w io.Writer) {
+	if a.events > 0 {
+		fmt.Fprintf(w, "left out, because Events only report what happened: %s\n", terminal.Count(a.events))
+	}
+	if a.toNamespace != "" && len(a.out) > 0 {
+		fmt.Fprintf(w, "for namespace %s, which has to exist\n", a.toNamespace)
+	}
 	for n, names := range a.notes {
 		if len(names) > 0 {
 			fmt.Fprintf(w, "%s: %s\n", note(n), strings.Join(names, ", "))
@@ -141,6 +163,10 @@ func (a *manifests) noteDefinitions() {
 }
 
 func (a *manifests) add(v *timeline.Version, name string) error {
+	if isOfEvents(v.Resource) {
+		a.events++
+		return nil
+	}
 	if v.Redacted() {
 		a.redacted = append(a.redacted, name)
 		return nil
@@ -161,10 +187,16 @@ func (a *manifests) add(v *timeline.Version, name string) error {
 		return err
 	}
 	m.reduce()
+	if a.toNamespace != "" {
+		m.move(a.toNamespace)
+	}
 	for _, n := range m.notes {
 		about := name
 		if n == withoutAddress {
 			about += " (" + m.address + ")"
+		}
+		if n == refersToOld {
+			about += " (" + strings.Join(m.refers, ", ") + ")"
 		}
 		a.notes[n] = append(a.notes[n], about)
 	}
@@ -172,7 +204,7 @@ func (a *manifests) add(v *timeline.Version, name string) error {
 		a.claims = append(a.claims, claim{name, m.volume})
 	}
 	raw, err := json.Marshal(m.object)
-	a.out = append(a.out, &timeline.Version{Object: v.Object, After: raw})
+	a.out = append(a.out, &timeline.Version{Object: v.Object, After: raw, SaysRedacted: v.SaysRedacted})
 	return err
 }
 

@@ -22,6 +22,12 @@ import (
 // applied is what GetForApply prints of one object, and its error.
 func applied(t *testing.T, agent *config.Config, resource, apiVersion, kind, object string) (out, stderr string, err error) {
 	t.Helper()
+	return appliedTo(t, "", agent, resource, apiVersion, kind, object)
+}
+
+// appliedTo is applied into a namespace, "": its own.
+func appliedTo(t *testing.T, namespace string, agent *config.Config, resource, apiVersion, kind, object string) (out, stderr string, err error) {
+	t.Helper()
 	lines := ""
 	for _, line := range []struct{ typ, id, members, data string }{
 		{"snapshot.started", "s1/started", `"scope":"` + resource + `"`, `"snapshot":"s1","objects":1,"resourceVersion":"5"`},
@@ -49,7 +55,7 @@ func applied(t *testing.T, agent *config.Config, resource, apiVersion, kind, obj
 	if err := q.Resolve(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err = q.GetForApply(t.Context(), timeline.Now(time.Date(2026, 11, 20, 14, 1, 0, 0, time.UTC)), agent)
+	err = q.GetForApply(t.Context(), timeline.Now(time.Date(2026, 11, 20, 14, 1, 0, 0, time.UTC)), agent, namespace)
 	return stdout.String(), errors.String(), err
 }
 

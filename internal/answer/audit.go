@@ -21,6 +21,7 @@ var ErrNotProven = errors.New("the audit does not prove the span")
 // AuditSpan is what Audit judges.
 type AuditSpan struct {
 	Since, Until time.Time
+	Now          time.Time // when the audit was asked
 	Question     audit.Question
 	Bus          string // that was read, without credentials
 	Version      string // of this program
@@ -55,9 +56,11 @@ func (q *Question) audit(ctx context.Context, s *AuditSpan) (*audit.Report, erro
 	clusters := Clusters{}
 	var surveyed []timeline.Part
 	var reading *history.Reading
+	seen := seenObjects{}
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
 		surveyed, reading, err = q.Record.Survey(ctx, q.Wanted, s.Since, s.Until, func(e *consume.Event, versions []*timeline.Version) error {
 			auditor.Event(e, versions)
+			seen.note(q.Wanted, versions)
 			return nil
 		})
 		return err
@@ -80,6 +83,14 @@ func (q *Question) audit(ctx context.Context, s *AuditSpan) (*audit.Report, erro
 	}
 	q.addAbsent(parts)
 	report := auditor.Report(q.asked(), parts)
+	remarks, err := q.neverExisted(ctx, seen)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range remarks {
+		report.AddRemark(m)
+	}
+	report.Record.AuditedAt = s.Now
 	report.Question, report.Record.Bus, report.Record.AuditedWith = s.Question, s.Bus, s.Version
 	for key, name := range clusters {
 		report.Record.Cluster, report.Record.ClusterUID = name, key.UID

@@ -29,10 +29,21 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 	var last *timeline.Version
 	clusters, places := Clusters{}, map[place]bool{}
 	versions := 0
+	var between breaks
+	var first time.Time
+	q.Record.OnLate = func(all []timeline.Late) error {
+		between.addLate(all)
+		return nil
+	}
+	defer func() { q.Record.OnLate = nil }()
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
-		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, nil, at, func(v *timeline.Version, _ *consume.Event) error {
+		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, nil, at, func(v *timeline.Version, e *consume.Event) error {
 			if v == nil {
+				between.gaps = append(between.gaps, newGap(e))
 				return nil
+			}
+			if versions == 0 || v.Time.Before(first) {
+				first = v.Time
 			}
 			versions++
 			last = v
@@ -56,17 +67,28 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 	if err != nil {
 		return err
 	}
+	between.drop(first)
+	for i := range lines {
+		lines[i].Origin = between.withTime(lines[i].Origin)
+	}
 	q.say(&sure)
+	between.sayCounts(q.Stderr, first, reading.LateFrom)
+	between.sayEach(q.Stderr, func(g *gap) string { return g.Scope })
 	if len(lines) == 0 {
 		return q.explainNone(ctx, at)
 	}
 	switch q.Format.Name {
 	case printer.JSON, printer.YAML, printer.JSONPath:
-		err = q.printValue(newBlamed(lines, &sure))
+		out := newBlamed(lines, &between, &sure)
+		out.Redacted = last.Redacted()
+		err = q.printValue(out)
 	case printer.Name:
 		_, err = fmt.Fprintln(q.Stdout, kindName(last))
 	default:
 		err = q.printBlame(lines)
+		if last.Redacted() {
+			fmt.Fprintln(q.Stderr, "redacted: the record does not have all values of this object")
+		}
 	}
 	return errors.Join(err, q.judge(&sure))
 }
@@ -89,8 +111,11 @@ func (c Clusters) places(all map[place]bool) []string {
 
 // blamed is the JSON form of the answer.
 type blamed struct {
-	Lines   []blamedLine `json:"lines"`
-	Kubecdc *assessment  `json:"kubecdc"`
+	Lines    []blamedLine `json:"lines"`
+	Redacted bool         `json:"redacted,omitempty"` // the record does not have all values of the object
+	Gaps     []gap        `json:"gaps"`
+	Late     []late       `json:"late"`
+	Kubecdc  *assessment  `json:"kubecdc"`
 }
 
 type blamedLine struct {
@@ -102,8 +127,8 @@ type blamedLine struct {
 	Since           time.Time        `json:"since,omitzero"` // if not exact: it was set after this time
 }
 
-func newBlamed(lines []timeline.Line, c *assessment) blamed {
-	out := blamed{Lines: []blamedLine{}, Kubecdc: c}
+func newBlamed(lines []timeline.Line, b *breaks, c *assessment) blamed {
+	out := blamed{Lines: []blamedLine{}, Gaps: append([]gap{}, b.gaps...), Late: append([]late{}, b.late...), Kubecdc: c}
 	for _, l := range lines {
 		line := blamedLine{Text: l.Text}
 		if o := l.Origin; o != nil {

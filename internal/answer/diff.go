@@ -47,12 +47,20 @@ func (q *Question) DiffLive(ctx context.Context, from timeline.Moment, to *Clust
 // answerDiff prints the differences that the record can decide at both moments.
 func (q *Question) answerDiff(found []timeline.Difference, from, to *assessment) error {
 	differences := slices.DeleteFunc(differencesOf(found), func(d difference) bool { return !from.knows(d.of) || !to.knows(d.of) })
+	hidden := len(differences)
+	if q.NoStatus {
+		differences = slices.DeleteFunc(differences, func(d difference) bool { return isOnlyStatus(d.Before, d.After) })
+	}
+	hidden -= len(differences)
 	q.say(from)
 	q.say(to)
+	if hidden > 0 {
+		fmt.Fprintf(q.Stderr, "hidden: %d of %d objects (--no-status)\n", hidden, hidden+len(differences))
+	}
 	if err := q.printDifferences(differences, from, to); err != nil {
 		return err
 	}
-	if len(differences) == 0 {
+	if len(differences)+hidden == 0 {
 		fmt.Fprintln(q.Stderr, "No differences found. 'kubecdc history' shows what changed and changed back in between.")
 	}
 	return errors.Join(q.judge(from), q.judge(to))
@@ -67,6 +75,7 @@ type difference struct {
 	UID       string          `json:"uid"`
 	Before    json.RawMessage `json:"before,omitempty"`
 	After     json.RawMessage `json:"after,omitempty"`
+	Redacted  bool            `json:"redacted,omitempty"` // values of one of them are removed or replaced
 
 	event *consume.Event
 	of    *timeline.Version
@@ -94,9 +103,19 @@ func differencesOf(all []timeline.Difference) []difference {
 		if op == consume.Created || op == consume.Updated || op == consume.Entered {
 			e.Data.After = d.After.After
 		}
-		out = append(out, difference{opWord(op), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, e, of})
+		isRedacted := d.Before != nil && d.Before.Redacted() || d.After != nil && d.After.Redacted()
+		if isRedacted {
+			e.Data.Redacted = &isRedacted
+		}
+		out = append(out, difference{opWord(op), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, isRedacted, e, of})
 	}
 	return out
+}
+
+// redactedOf returns what an event says of a version: whether values of it are redacted.
+func redactedOf(v *timeline.Version) *bool {
+	is := v.Redacted()
+	return &is
 }
 
 // opWord returns the word for an operation.

@@ -190,6 +190,7 @@ type sought struct {
 	paths    []soughtPath
 	examples map[string]json.RawMessage // the last object known of each resource
 	isPart   bool                       // of one of the versions, the object is not known
+	redacted bool                       // one of the versions has redacted values
 }
 
 type soughtPath struct {
@@ -212,6 +213,7 @@ func newSought(f *Filters) sought {
 // look looks for the paths in a version and in the object before it.
 func (s *sought) look(v *timeline.Version, before json.RawMessage) {
 	s.isPart = s.isPart || v.After == nil && !v.Gone()
+	s.redacted = s.redacted || len(s.paths) > 0 && v.Redacted()
 	for i := range s.paths {
 		p := &s.paths[i]
 		for _, object := range []json.RawMessage{v.After, before} {
@@ -238,6 +240,9 @@ func (s *sought) missing() error {
 			continue
 		}
 		text := fmt.Sprintf("%s %s: no version that was read has a value there", p.flag, p.path)
+		if s.redacted {
+			text += ", and some have redacted values"
+		}
 		if near := p.path.near(objects); len(near) > 0 {
 			return fmt.Errorf("%s; similar: %s", text, strings.Join(near, ", "))
 		}

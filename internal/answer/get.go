@@ -23,9 +23,11 @@ func (q *Question) Get(ctx context.Context, at timeline.Moment) error {
 
 // GetForApply prints the objects that existed at a moment as YAML, without what the server fills in. agent is the configuration of the agent
 // that wrote the record, nil if it is not known. The error names the objects that it omits: their values are redacted, or agent may have
-// removed some.
-func (q *Question) GetForApply(ctx context.Context, at timeline.Moment, agent *config.Config) error {
-	return q.get(ctx, at, func(objects []*timeline.Version, _ *assessment) error { return q.printForApply(objects, agent) })
+// removed some. toNamespace is the namespace of the manifests, "": that of each object.
+func (q *Question) GetForApply(ctx context.Context, at timeline.Moment, agent *config.Config, toNamespace string) error {
+	return q.get(ctx, at, func(objects []*timeline.Version, _ *assessment) error {
+		return q.printForApply(objects, agent, toNamespace)
+	})
 }
 
 func (q *Question) get(ctx context.Context, at timeline.Moment, show func([]*timeline.Version, *assessment) error) error {
@@ -179,6 +181,9 @@ func (q *Question) printDocuments(objects []*timeline.Version) error {
 	for k, v := range objects {
 		if k > 0 {
 			b.WriteString("---\n")
+		}
+		if v.Redacted() {
+			b.WriteString("# redacted: the record does not have all values of this object\n")
 		}
 		text, err := yamltext.FromJSON(v.After)
 		if err != nil {

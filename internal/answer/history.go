@@ -54,6 +54,8 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	var scopes []certainty.Scope
 	var reading *history.Reading
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
+		q.Record.OnLate = h.takeLate
+		defer func() { q.Record.OnLate = nil }()
 		scopes, reading, err = q.Record.Versions(ctx, asked, s.Since, s.Until, h.take)
 		return err
 	}); err != nil {
@@ -81,6 +83,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 		q.say(&begin)
 	}
 	q.say(&sure)
+	h.sayCounts(q.Stderr, h.earliest, reading.LateFrom)
 	h.sayGaps()
 	h.sayHidden()
 	h.sayEvents(&sure)
@@ -129,12 +132,13 @@ func (h *historian) assess(ctx context.Context, scopes []certainty.Scope, readin
 // historian prints versions while they are read.
 type historian struct {
 	*Span
+	breaks
+
 	q *Question
 
 	printer *console.Printer
 	last    map[objectKey]json.RawMessage // the object after its last version
 	named   map[string]bool               // the objects printed so far, with -o name
-	gaps    []gap
 	hidden  hidden
 	paths   sought      // that the flags name
 	events  *happenings // nil: they are not asked for
@@ -142,8 +146,9 @@ type historian struct {
 	clusters Clusters           // of the versions so far
 	first    consume.ClusterKey // the first of them: lines name no cluster as long as there is no other
 
-	versions, shown int // all versions, and those printed
-	documents       int // of YAML
+	versions, shown int       // all versions, and those printed
+	earliest        time.Time // the time of the first version
+	documents       int       // of YAML
 }
 
 // objectKey identifies an object. Those of two resources, or of two clusters, may have the same
@@ -162,6 +167,8 @@ type gap struct {
 	Gap        *consume.Stream `json:"gap"`
 }
 
+func newGap(e *consume.Event) gap { return gap{e.Time, e.Cluster, e.ClusterUID, e.Scope, e.Stream} }
+
 // versionOfObject is the JSON form of a version.
 type versionOfObject struct {
 	Time            time.Time        `json:"time"`
@@ -179,6 +186,7 @@ type versionOfObject struct {
 	Inferred        bool             `json:"inferred,omitempty"`
 	Skipped         int              `json:"skipped,omitempty"`
 	Truncated       []string         `json:"truncated,omitempty"`
+	Redacted        bool             `json:"redacted,omitempty"` // values of After are removed or replaced
 	Before          json.RawMessage  `json:"before,omitempty"`
 	After           json.RawMessage  `json:"after,omitempty"`
 }
@@ -207,6 +215,9 @@ func (h *historian) take(v *timeline.Version, e *consume.Event) error {
 		return h.takeEvent(v, e, in)
 	}
 	h.versions++
+	if h.earliest.IsZero() || v.Time.Before(h.earliest) {
+		h.earliest = v.Time
+	}
 	h.meet(e)
 	key := objectKey{v.ClusterKey(), v.Resource, v.UID}
 	before := v.Before
@@ -263,7 +274,7 @@ func (h *historian) takeGap(e *consume.Event, in bool) error {
 	if h.events != nil && isOfEvents(e.GroupResource()) && e.Stream.Reason != consume.ReasonContentChanged {
 		h.events.gaps = append(h.events.gaps, e)
 	}
-	h.gaps = append(h.gaps, gap{e.Time, e.Cluster, e.ClusterUID, e.Scope, e.Stream})
+	h.gaps = append(h.gaps, newGap(e))
 	if h.q.Format.Name == printer.JSON || h.gapsApart() {
 		return nil
 	}
@@ -275,24 +286,17 @@ func (h *historian) gapsApart() bool {
 	return slices.Contains([]string{printer.YAML, printer.Name, printer.JSONPath}, h.q.Format.Name)
 }
 
-// sayGaps prints the gaps on standard error if the format has no place for them.
+// sayGaps prints the gaps and the late spans on standard error if the format has no place for them.
 func (h *historian) sayGaps() {
 	if !h.gapsApart() {
 		return
 	}
-	for _, g := range h.gaps {
-		recovered := ""
-		if g.Gap.Recovered {
-			recovered = ", recovered"
-		}
-		scope := g.Scope
+	h.sayEach(h.q.Stderr, func(g *gap) string {
 		if len(h.clusters) > 1 {
-			scope = g.Cluster + " " + strings.TrimSpace(g.ClusterUID+" "+scope)
+			return g.Cluster + " " + strings.TrimSpace(g.ClusterUID+" "+g.Scope)
 		}
-		fmt.Fprintf(h.q.Stderr, "  %s: gap (%s%s) from %s to %s\n", scope, g.Gap.Reason, recovered,
-			certainty.Bound{Time: g.Gap.Since, ResourceVersion: g.Gap.FromResourceVersion}.Words(),
-			certainty.Bound{Time: g.Time, ResourceVersion: g.Gap.ToResourceVersion}.Words())
-	}
+		return g.Scope
+	})
 }
 
 func (h *historian) show(v *timeline.Version, e *consume.Event, before, after json.RawMessage) error {
@@ -300,7 +304,7 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 	case printer.JSON, printer.JSONPath:
 		shown := versionOfObject{
 			v.Time, v.Op, v.Cluster, v.ClusterUID, v.Resource, v.Namespace, v.Name, v.UID, v.ResourceVersion, v.History, v.ID, v.ChangedBy, v.Inferred,
-			v.Skipped, v.Truncated, before, after,
+			v.Skipped, v.Truncated, v.Redacted(), before, after,
 		}
 		if h.q.Format.Name == printer.JSONPath {
 			text, err := h.q.Format.Encode(shown, "")
@@ -333,7 +337,7 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 	}
 	shown := eventOf(v, v.Op)
 	shown.Data.ChangedBy, shown.Data.Inferred, shown.Data.Skipped, shown.Data.Truncated = v.ChangedBy, v.Inferred, v.Skipped, v.Truncated
-	shown.DataRef = v.DataRef
+	shown.DataRef, shown.Data.Redacted = v.DataRef, redactedOf(v)
 	shown.Data.Before, shown.Data.After = before, after
 	if h.Field == nil && before == nil {
 		shown.Data.Patch = v.Patch
@@ -348,6 +352,9 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 // document prints a version as a YAML document, after a comment that identifies it.
 func (h *historian) document(v *timeline.Version, e *consume.Event, after json.RawMessage) error {
 	head := fmt.Sprintf("%s %s %s rv:%s by %s", opWord(v.Op), v.Resource, console.Printable(objectName(v)), v.ResourceVersion, managers(v))
+	if v.Redacted() {
+		head += " (redacted)"
+	}
 	return h.yamlDocument(v, e, head, after)
 }
 
@@ -382,10 +389,11 @@ func (h *historian) close(c *assessment) error {
 	}
 	raw, err := json.Marshal(struct {
 		Gaps    []gap         `json:"gaps"`
+		Late    []late        `json:"late"`
 		Events  *[]*happening `json:"events,omitempty"`
 		Hidden  *hidden       `json:"hidden,omitempty"`
 		Kubecdc *assessment   `json:"kubecdc"`
-	}{append([]gap{}, h.gaps...), h.listEvents(), h.hiddenByFilters(), c})
+	}{append([]gap{}, h.gaps...), append([]late{}, h.late...), h.listEvents(), h.hiddenByFilters(), c})
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,9 @@ type manifest struct {
 	object   map[string]any
 
 	notes   []note
-	address string // the cluster IP, with note withoutAddress
-	volume  string // of a PersistentVolumeClaim
+	address string   // the cluster IP, with note withoutAddress
+	volume  string   // of a PersistentVolumeClaim
+	refers  []string // the paths at which it refers to the old namespace, with note refersToOld
 }
 
 // controller returns the uid of the owner that controls the object, "" if none does.

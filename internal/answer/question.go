@@ -30,6 +30,8 @@ type Question struct {
 	Wanted *history.Selection
 	Format printer.Format
 	Exact  bool // an answer that is not exact is an error
+	// NoStatus makes a diff leave out objects of which only status differs.
+	NoStatus bool
 
 	Stdout *terminal.Output
 	Stderr *terminal.Output

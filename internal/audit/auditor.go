@@ -59,7 +59,7 @@ type known struct {
 }
 
 // changes counts what was changed in the span.
-type changes struct{ versions, objects, inferred, redacted, deadDeletions int }
+type changes struct{ versions, created, deleted, objects, inferred, redacted, deadDeletions int }
 
 // New returns the Auditor of a span.
 func New(since, until time.Time) *Auditor {
@@ -73,6 +73,7 @@ func New(since, until time.Time) *Auditor {
 func (a *Auditor) Event(e *consume.Event, versions []*timeline.Version) {
 	in := a.includes(e.Time)
 	a.noteLog(e.Position.Log.Name)
+	a.record.ReadUpTo = latest(a.record.ReadUpTo, e)
 	if in {
 		a.noteRecord(e)
 	}
@@ -101,9 +102,15 @@ func (a *Auditor) noteRecord(e *consume.Event) {
 	if a.record.First == nil || e.Time.Before(a.record.First.Time) {
 		a.record.First = &Event{e.Time, strings.Clone(e.ID)}
 	}
-	if a.record.Last == nil || !e.Time.Before(a.record.Last.Time) {
-		a.record.Last = &Event{e.Time, strings.Clone(e.ID)}
+	a.record.Last = latest(a.record.Last, e)
+}
+
+// latest returns the later of an event that is known, nil if there is none, and another one.
+func latest(known *Event, e *consume.Event) *Event {
+	if known != nil && e.Time.Before(known.Time) {
+		return known
 	}
+	return &Event{e.Time, strings.Clone(e.ID)}
 }
 
 func (a *Auditor) noteProgress(e *consume.Event, in bool) {
@@ -200,6 +207,13 @@ func (a *Auditor) count(of *changes, v *timeline.Version, was *known) bool {
 		return false
 	}
 	of.versions++
+	switch v.Op {
+	case consume.Created:
+		of.created++
+	case consume.Deleted:
+		of.deleted++
+	case consume.Updated, consume.Read, consume.Entered, consume.Left: // an object that left still exists
+	}
 	if was == nil || !was.changed {
 		of.objects++
 	}

@@ -208,13 +208,15 @@ func (a *Auditor) resources(parts []Part, findings []Finding) []Resource {
 		of := Resource{Resource: name, Certainty: certainty.Exact, Scopes: []string{}}
 		if c := a.changes[name]; c != nil {
 			of.Changes, of.Objects = c.versions, c.objects
+			of.Created, of.Deleted = c.created, c.deleted
+			of.Updated = c.versions - c.created - c.deleted
 		}
 		for _, f := range findings {
 			if f.Resource == name || f.Resource == "" {
 				of.Certainty = max(of.Certainty, f.Certainty)
 			}
 		}
-		of.Observed = observed(parts, findings, name)
+		of.Observed, of.Proven = observed(parts, findings, name), a.proven(findings, name)
 		for _, p := range parts {
 			for i := range p.Answer.Scopes {
 				s := &p.Answer.Scopes[i]
@@ -249,6 +251,28 @@ func observed(parts []Part, findings []Finding, resource string) Observed {
 	}
 	return Partly
 }
+
+// proven returns the parts of the span without a finding about a resource. findings are sorted.
+func (a *Auditor) proven(findings []Finding, resource string) []Span {
+	out, from := []Span{}, a.Since
+	for i := range findings {
+		f := &findings[i]
+		if f.Resource != "" && f.Resource != resource {
+			continue
+		}
+		if f.Since.After(from) {
+			out = append(out, Span{from, f.Since})
+		}
+		from = later(from, f.Until.Add(1))
+	}
+	if from.Before(a.Until) {
+		out = append(out, Span{from, a.Until})
+	}
+	return out
+}
+
+// AddRemark adds a remark of the caller.
+func (r *Report) AddRemark(m Remark) { r.Remarks = append(r.Remarks, m) }
 
 // allRemarks returns what does not change the verdict.
 func (a *Auditor) allRemarks(parts []Part) []Remark {

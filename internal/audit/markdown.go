@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -31,6 +32,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	for _, of := range r.Resources {
 		writeRow(&b, of.Resource, string(of.Observed), of.Certainty.String(), fmt.Sprint(of.Changes), fmt.Sprint(of.Objects), strings.Join(of.Scopes, ", "))
 	}
+	r.writeChanges(&b)
 	fmt.Fprintf(&b, "\n## Findings\n\n")
 	if len(r.Findings) == 0 {
 		fmt.Fprintf(&b, "None.\n")
@@ -41,6 +43,12 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		f := &r.Findings[i]
 		writeRow(&b, local(f.Since), local(f.Until), f.where(), f.Certainty.String(), string(f.Kind), f.What, strings.Join(f.Objects, ", "), f.Advice)
 	}
+	r.writeProven(&b, func(rows [][]string) {
+		fmt.Fprintf(&b, "\n| resource | since | until |\n|---|---|---|\n")
+		for _, row := range rows {
+			writeRow(&b, row...)
+		}
+	})
 	fmt.Fprintf(&b, "\n## Remarks\n\n")
 	if len(r.Remarks) == 0 {
 		fmt.Fprintf(&b, "None.\n")
@@ -53,6 +61,18 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
+// writeChanges writes how many objects of each resource were created, updated and deleted.
+func (r *Report) writeChanges(b *bytes.Buffer) {
+	changed := slices.DeleteFunc(slices.Clone(r.Resources), func(of Resource) bool { return of.Changes == 0 })
+	if len(changed) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## Changes\n\n| resource | created | updated | deleted |\n|---|---|---|---|\n")
+	for _, of := range changed {
+		writeRow(b, of.Resource, fmt.Sprint(of.Created), fmt.Sprint(of.Updated), fmt.Sprint(of.Deleted))
+	}
+}
+
 // fields returns the identity of the record, with the names of a table.
 func (r *Record) fields() [][]string {
 	rows := [][]string{
@@ -63,7 +83,9 @@ func (r *Record) fields() [][]string {
 		{"records in the span", fmt.Sprint(r.Records)},
 		{"first", r.First.text()},
 		{"last", r.Last.text()},
+		{"read up to", r.ReadUpTo.text()},
 		{"API server", strings.Join(r.APIServers, ", ")},
+		{"audited at", local(r.AuditedAt)},
 		{"audited with", r.AuditedWith},
 	}
 	for _, a := range r.Agents {

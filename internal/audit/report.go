@@ -32,6 +32,12 @@ type Report struct {
 	Only      string          `json:"only,omitempty"`
 }
 
+// Span is a part of the audited span.
+type Span struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+}
+
 // Question is what the audit was asked for, in the words of the command.
 type Question struct {
 	Objects   []string `json:"objects"` // arguments
@@ -49,9 +55,12 @@ type Record struct {
 	Records     int      `json:"records"` // in the span, of the objects and their scopes
 	First       *Event   `json:"first,omitempty"`
 	Last        *Event   `json:"last,omitempty"`
+	ReadUpTo    *Event   `json:"readUpTo,omitempty"` // the last that was read, also after the span
 	Agents      []Agent  `json:"agents"`
 	APIServers  []string `json:"apiServers,omitempty"` // versions
 	AuditedWith string   `json:"auditedWith"`          // version of kubecdc
+
+	AuditedAt time.Time `json:"auditedAt"` // when the reading began, by the clock of the reader
 }
 
 // Event identifies an event of the record.
@@ -85,7 +94,11 @@ type Resource struct {
 	Certainty certainty.Level `json:"certainty"` // at the worst moment
 	Scopes    []string        `json:"scopes"`
 	Changes   int             `json:"changes"` // versions and deletions in the span
+	Created   int             `json:"created"` // of the changes
+	Updated   int             `json:"updated"`
+	Deleted   int             `json:"deleted"`
 	Objects   int             `json:"objects"` // that changed
+	Proven    []Span          `json:"proven"`  // the parts of the span without a finding, in order
 }
 
 // Finding is a span in which the record proves less than the verdict needs. Since and Until are
@@ -120,6 +133,9 @@ func (f *Finding) overlaps(o *Finding) bool {
 	isOne := f.Resource == "" || o.Resource == "" || f.Resource == o.Resource
 	return isOne && !f.Until.Before(o.Since) && !o.Until.Before(f.Since)
 }
+
+// NeverExisted is the kind of the remark that the record has no object of a name or a namespace.
+const NeverExisted = "never-existed"
 
 // Remark is what an auditor should know although it does not change the verdict.
 type Remark struct {

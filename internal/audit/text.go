@@ -81,6 +81,14 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		_ = table.Flush()
 	}
+	r.writeProven(&b, func(rows [][]string) {
+		table = tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+		fmt.Fprintln(table, "RESOURCE\tSINCE\tUNTIL")
+		for _, row := range rows {
+			fmt.Fprintln(table, strings.Join(row, "\t"))
+		}
+		_ = table.Flush()
+	})
 	if len(r.Remarks) > 0 {
 		fmt.Fprintf(&b, "\nRemarks, which do not change the verdict:\n")
 	}
@@ -89,6 +97,27 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// writeProven writes which parts of the span are proven, unless all of it is. write writes the table:
+// resource, since, until.
+func (r *Report) writeProven(b *bytes.Buffer, write func(rows [][]string)) {
+	if r.IsProven() {
+		return
+	}
+	var rows [][]string
+	for i := range r.Resources {
+		of := &r.Resources[i]
+		for _, s := range of.Proven {
+			rows = append(rows, []string{console.Printable(of.Resource), local(s.Since), local(s.Until)})
+		}
+	}
+	if len(rows) == 0 {
+		fmt.Fprintf(b, "\nNo part of the span is proven.\n")
+		return
+	}
+	fmt.Fprintf(b, "\nProven parts of the span:\n")
+	write(rows)
 }
 
 // where returns the scope of a finding, or its resource.

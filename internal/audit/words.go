@@ -22,11 +22,15 @@ func (f *Finding) words(only string) (what, advice string) {
 			return "nothing shows what happened between the last progress and the end of the observation",
 				"compare with the audit log of the API server"
 		}
-		return certainty.WhyWords(f.Why) + "; no change is missing, but those in between have the time at which they were found",
+		return f.WhyWords() + "; no change is missing, but those in between have the time at which they were found",
 			"take the times from changedBy, or from the audit log of the API server"
 	case certainty.Gap:
 		if f.Reason == consume.ReasonContentChanged {
 			return "no version is missing, but the API server began to serve known versions in another form", "compare the objects before and after"
+		}
+		if !f.ScopeEnded.IsZero() {
+			return fmt.Sprintf("versions are missing (%s), and the scope ended at %s before the gap was closed", f.Reason, local(f.ScopeEnded)),
+				"look for the changes in the audit log of the API server, or in a backup of etcd"
 		}
 		if f.To == (certainty.Bound{}) {
 			return fmt.Sprintf("versions are missing (%s), and nothing has closed the gap yet", f.Reason), "audit again when the agent has caught up ('kubecdc status')"

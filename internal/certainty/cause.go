@@ -14,11 +14,12 @@ type Kind string
 
 // The kinds of causes. From and To are those of Cause.
 const (
-	// Interrupted: the scope was not observed from From to To. Why says why.
+	// Interrupted: nothing proves that the scope was observed from From to To. Why says why. Stopped is
+	// when the agent ended before, if it has said that.
 	Interrupted Kind = "interrupted"
 
 	// Gap: versions are missing between From and To. To is zero if nothing has made the state right
-	// again. Reason is that of the gap.
+	// again. ScopeEnded is when the scope ended before that. Reason is that of the gap.
 	Gap Kind = "gap"
 	// RecoveredGap: a Gap of which every version is in the record of the objects that existed at one of
 	// its ends. At a resourceVersion, only objects that were created and deleted inside it may be wrong.
@@ -123,6 +124,8 @@ type Cause struct {
 	DeadLetters []string                   `json:"deadLetters,omitempty"` // ids of events
 	Records     int                        `json:"records,omitempty"`
 	AskAgain    time.Time                  `json:"askAgain,omitzero"`
+	Stopped     time.Time                  `json:"stopped,omitzero"`
+	ScopeEnded  time.Time                  `json:"scopeEnded,omitzero"`
 
 	// AfterRecord: the last progress about the scope, and the last one that claimed only what was older than MaxLag; zero: there is none.
 	Heard, Lagged time.Time `json:"-"`
@@ -137,11 +140,7 @@ func (c *Cause) words() string {
 	from, to := c.From.Words(), c.To.Words()
 	switch c.Kind {
 	case Interrupted:
-		text := "the agent did not observe it from " + from
-		if to != "" {
-			text += " to " + to
-		}
-		return text + " (" + WhyWords(c.Why) + "); changes in between were observed late, so the answer may lack some; " +
+		return c.AbsenceWords("it") + "; changes in between were observed late, so the answer may lack some; " +
 			"ask for a moment before or after, or for a resourceVersion (rv:N)"
 	case Gap, RecoveredGap:
 		return c.gapWords(from, to)
@@ -199,6 +198,10 @@ func (c *Cause) words() string {
 
 func (c *Cause) gapWords(from, to string) string {
 	text := fmt.Sprintf("the record has a gap (%s) from %s", c.Reason, from)
+	if !c.ScopeEnded.IsZero() {
+		return text + ", and its scope ended at " + c.ScopeEnded.Local().Format(time.RFC3339) + " before it was closed; " +
+			"ask for a moment before it"
+	}
 	if to == "" {
 		return text + ", and nothing has closed it yet; " +
 			"ask for a moment before it, or again later ('kubecdc status' shows what the agent does)"
@@ -229,11 +232,29 @@ func unreadableWords(records int) string {
 		" ('kubecdc tail' shows them)"
 }
 
+// AbsenceWords says from when to when nothing proves that a scope was observed, and why. what is the
+// word for the scope: it, them.
+func (c *Cause) AbsenceWords(what string) string {
+	isKnown := c.Why != InterruptedUnheard && c.Why != InterruptedEnded && (c.Why != consume.InterruptedStart || !c.Stopped.IsZero())
+	text := "nothing proves that the agent observed " + what
+	if isKnown {
+		text = "the agent did not observe " + what
+	}
+	text += " from " + c.From.Words()
+	if to := c.To.Words(); to != "" {
+		text += " to " + to
+	}
+	return text + " (" + c.WhyWords() + ")"
+}
+
 // WhyWords describes why a scope was not observed.
-func WhyWords(why consume.InterruptionReason) string {
-	switch why {
+func (c *Cause) WhyWords() string {
+	switch c.Why {
 	case consume.InterruptedStart:
-		return "the agent was not running"
+		if c.Stopped.IsZero() {
+			return "the agent was started again, and has not said when it had ended"
+		}
+		return "the agent was stopped at " + c.Stopped.Local().Format(time.RFC3339)
 	case consume.InterruptedClosed, consume.InterruptedCut:
 		return "the watch had ended"
 	case consume.InterruptedSilent:
@@ -251,5 +272,5 @@ func WhyWords(why consume.InterruptionReason) string {
 	case InterruptedEnded:
 		return "the observation ended"
 	}
-	return string(why)
+	return string(c.Why)
 }

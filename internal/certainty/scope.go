@@ -119,7 +119,7 @@ func (s *Scope) Find(k Kind) *Cause {
 
 // IsUndecided reports whether later events of the record can change what is said of the scope.
 func (s *Scope) IsUndecided() bool {
-	return slices.ContainsFunc(s.Causes, func(c Cause) bool { return c.To == Bound{} && !c.Kind.isFixed() })
+	return slices.ContainsFunc(s.Causes, func(c Cause) bool { return c.To == Bound{} && c.ScopeEnded.IsZero() && !c.Kind.isFixed() })
 }
 
 // Complete returns up to where, at or before the moment, the record is known to be complete. It is

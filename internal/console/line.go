@@ -223,6 +223,9 @@ func (p *Printer) remarks(e *consume.Event, dst []byte) []byte {
 	if d.Inferred {
 		add("inferred")
 	}
+	if d.Redacted != nil && *d.Redacted {
+		add("redacted")
+	}
 	if d.Skipped > 0 {
 		switch {
 		case p.opts.View == Diff: // detail adds it below, where there is room

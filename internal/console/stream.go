@@ -44,19 +44,24 @@ func (p *Printer) stream(e *consume.Event) {
 		p.end()
 		return
 	}
-	for k, part := range p.streamText(e.Type, e.Stream) {
+	p.putParts(style, p.streamText(e.Type, e.Stream), e.Type == consume.TypeGap)
+	p.end()
+}
+
+// putParts appends the parts of a text. isWhole: it is not cut, but continues on the next line.
+func (p *Printer) putParts(style terminal.Style, parts []string, isWhole bool) {
+	for k, part := range parts {
 		part = clean(part)
 		if k > 0 {
 			part = "; " + part
 		}
-		if e.Type == consume.TypeGap && width(part) > p.room() { // a gap is not cut: it continues on the next line
+		if isWhole && width(part) > p.room() {
 			p.end()
 			p.space(len("15:04:05 "))
 			part = strings.TrimPrefix(part, "; ")
 		}
 		p.put(style, part)
 	}
-	p.end()
 }
 
 // progressText returns the text of the progress that an agent sent at a time.

@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // TestHistoryOfOneNeedsNoEarlierStreamEvents compares the history of one object with one that is made
 // from all records, in drawn worlds. The versions are the same, and no scope is more certain.
 func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
-	less := 0
+	less, lates := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 		k, end := drawTopic(t, begin, 1)
@@ -38,8 +39,14 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 		if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
 			moment = timeline.Now(end)
 		}
+		var late []timeline.Late // of the last question
+		noteLate := func(all []timeline.Late) error {
+			late = append(late, all...)
+			return nil
+		}
 		ask := func(r *history.Record) (versions []string, scopes map[string]certainty.Level, read int) {
 			clear(j.read)
+			late = nil
 			of, _, err := r.Versions(t.Context(), s, nil, moment, func(v *timeline.Version, e *consume.Event) error {
 				if v == nil && e.Type == consume.TypeGap {
 					versions = append(versions, "gap "+e.ID)
@@ -68,6 +75,23 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("%s at %s (-want +got):\n%s\n%s", e.UID, moment, diff, k)
 		}
+		r.OnLate = noteLate // it reads more progress
+		ask(r)
+		gotLate := late
+		ask(&history.Record{Source: seeking(j, false), OnLate: noteLate})
+		wantLate := late
+		first := e.Time // of the object's records: before it, stream events are left out
+		for _, o := range objects {
+			if o.Resource == e.Resource && o.Name == e.Name && o.Namespace == e.Namespace && o.Time.Before(first) {
+				first = o.Time
+			}
+		}
+		isBefore := func(l timeline.Late) bool { return l.Cause.From.Time.Before(first) }
+		wantLate, gotLate = slices.DeleteFunc(wantLate, isBefore), slices.DeleteFunc(gotLate, isBefore)
+		lates += len(wantLate)
+		if diff := cmp.Diff(byScope(wantLate), byScope(gotLate)); diff != "" {
+			t.Fatalf("%s at %s: late spans (-want +got):\n%s\n%s", e.UID, moment, diff, k)
+		}
 		for name, level := range sure {
 			if _, has := part[name]; !has && level != certainty.Exact && j.hasScope(name, moment) {
 				t.Fatalf("%s at %s: scope %q is absent, and from all records %v\n%s", e.UID, moment, name, level, k)
@@ -82,4 +106,16 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 	if less == 0 && !testing.Short() {
 		t.Error("no history has left out an event")
 	}
+	if lates == 0 && !testing.Short() {
+		t.Error("no history has a late span")
+	}
+}
+
+// byScope returns the ends of late spans by their scopes.
+func byScope(all []timeline.Late) map[string][]string {
+	out := map[string][]string{}
+	for _, l := range all {
+		out[l.Scope] = append(out[l.Scope], fmt.Sprint(l.Cause.Why, " ", l.Cause.From.Time, " ", l.Cause.To.Time))
+	}
+	return out
 }

@@ -31,7 +31,7 @@ func (r *Record) statesInLogs(ctx context.Context, s *Selection, moments []timel
 	}
 	slices.SortFunc(all.Incomplete, func(a, b Incomplete) int { return strings.Compare(a.Name, b.Name) })
 	all.Incomplete = slices.CompactFunc(all.Incomplete, func(a, b Incomplete) bool { return a.Name == b.Name })
-	all.keepIncomplete(states)
+	all.keepIncomplete(states, nil)
 	all.Only = r.Lacks(s)
 	return states, all, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,10 @@ type Record struct {
 	// version count as versions.
 	Since time.Time
 
+	// OnLate takes the late spans that Versions finds, once they are known: those of several scopes
+	// together. nil: they are not asked for. Reading.LateFrom says if earlier ones may be left out.
+	OnLate func([]timeline.Late) error
+
 	// OnRetry and OnResume are as in consume.Query. Either may be nil.
 	OnRetry  func(error)
 	OnResume func()
@@ -60,6 +65,10 @@ type Reading struct {
 	Latest     time.Time         // time of the latest event at or before the first moment of States
 	Incomplete []Incomplete      // objects whose event lacks a part that could not be fetched
 	Begin      []certainty.Scope // of Versions: the certainty of each scope at the beginning of the span
+
+	// LateFrom is the time before which Versions has left out late spans, to read less; zero: it has left
+	// out none.
+	LateFrom time.Time
 
 	logs []consume.Log // that were read
 }
@@ -115,15 +124,16 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	if err != nil {
 		return nil, nil, err
 	}
-	reading.keepIncomplete(states)
+	reading.keepIncomplete(states, nil)
 	reading.Began, reading.Latest, reading.Only = began, latest, r.Lacks(s)
 	return states, reading, nil
 }
 
-// keepIncomplete keeps the objects that lack a part in one of the states. Others had another version at
-// these moments, or were read after them.
-func (r *Reading) keepIncomplete(states timeline.States) {
+// keepIncomplete keeps the objects that lack a part in one of the states, and those of other versions
+// that are shown. Others had another version at these moments, or were read after them.
+func (r *Reading) keepIncomplete(states timeline.States, shown map[string]bool) {
 	lacks := map[string]bool{}
+	maps.Copy(lacks, shown)
 	for _, s := range states {
 		for _, v := range s.Objects() {
 			if v.After == nil {
@@ -161,10 +171,16 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	if err != nil {
 		return nil, nil, err
 	}
-	var folds []*timeline.Fold
-	for _, m := range moments {
-		folds = append(folds, timeline.NewFold(m, timeline.Options{Etcd: histories.Etcd, Asked: s.Asks, Joined: joined}))
+	var lateFrom time.Time
+	if since == nil && r.OnLate != nil {
+		lateFrom = w.growForLate(to)
 	}
+	var folds []*timeline.Fold
+	for k, m := range moments {
+		o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks, Joined: joined, Late: r.OnLate != nil && k == 0}
+		folds = append(folds, timeline.NewFold(m, o))
+	}
+	late := lateSpans{Record: r, fold: folds[0], from: lateFrom, since: since}
 	var gaps consume.Tracker
 	takeGap := func(gap *consume.Event) error {
 		if !gaps.Apply(gap).News {
@@ -186,6 +202,9 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 			begin.Add(e)
 		}
 		versions := folds[0].Add(e)
+		if err := late.take(e); err != nil {
+			return true, err
+		}
 		if gap := folds[0].Gap(); gap != nil {
 			if err := takeGap(gap); err != nil {
 				return true, err
@@ -208,7 +227,10 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	for _, f := range folds {
 		r.noteLogs(reading, f)
 	}
-	reading.Began, reading.Only = began, r.Lacks(s)
+	reading.Began, reading.Only, reading.LateFrom = began, r.Lacks(s), lateFrom
+	if err := late.end(); err != nil {
+		return nil, nil, err
+	}
 	for _, begin := range folds[1:] {
 		reading.Begin = begin.Scopes()
 	}

@@ -3,12 +3,14 @@ package history_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -485,5 +487,106 @@ func TestVersionOfTheServerBeforeTheSnapshot(t *testing.T) {
 	of.Source = seeking(of.Source, false)
 	if got, err := of.APIServerVersion(t.Context(), &history.Selection{}, timeline.AtVersion(115, 0)); err != nil || got != "" {
 		t.Errorf("a source that cannot send progress alone was read: %q, %v", got, err)
+	}
+}
+
+// fixed is a bus with some events, and without the store of what was too large for it.
+type fixed struct {
+	away
+
+	events []*consume.Event
+}
+
+func (s *fixed) Read(context.Context, consume.Query) (consume.Reader, error) {
+	return &fixed{events: s.events}, nil
+}
+
+func (s *fixed) Next(context.Context) (*consume.Event, error) {
+	if len(s.events) == 0 {
+		return nil, io.EOF
+	}
+	e := s.events[0]
+	s.events = s.events[1:]
+	return e, nil
+}
+
+func (s *fixed) Whole(context.Context, *consume.Event) (*consume.Event, error) {
+	return nil, errors.New("the store does not have it")
+}
+
+// A version that lacks its object lowers the replay of a span only if it is shown: in the state at its
+// beginning, or after that.
+func TestReplayOfObjectsThatWereIncomplete(t *testing.T) {
+	at := func(minute int) time.Time { return time.Date(2026, 11, 20, 14, minute, 0, 0, time.UTC) }
+	version := func(minute int, op consume.Op, isWhole bool) *consume.Event {
+		rv := strconv.Itoa(100 + minute)
+		e := &consume.Event{
+			ID: "pods/u/" + rv, Source: "/kubernetes/x", APIVersion: "v1", Kind: "Pod", Resource: "pods", Namespace: "shop", Name: "web", UID: "u",
+			Time: at(minute), ResourceVersion: rv, Sequence: rv, Op: op, Data: &consume.Data{Op: op, ResourceVersion: rv},
+		}
+		if isWhole {
+			e.Data.After = json.RawMessage(`{}`)
+		} else {
+			e.Data.Truncated, e.DataRef = []string{"after"}, "claim:x"
+		}
+		return e
+	}
+	for name, c := range map[string]struct {
+		from, to int
+		want     int
+	}{
+		"before it alone":     {from: 3, to: 5, want: 0},
+		"at its beginning":    {from: 2, to: 5, want: 1},
+		"inside":              {from: 1, to: 5, want: 1},
+		"after its end alone": {from: 3, to: 5, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := []*consume.Event{version(1, consume.Created, true), version(2, consume.Updated, false), version(3, consume.Updated, true)}
+			if name == "after its end alone" {
+				events = []*consume.Event{version(1, consume.Created, true), version(6, consume.Updated, false)}
+			}
+			r := &history.Record{Source: &fixed{events: events}}
+			_, _, reading, err := r.Span(t.Context(), &history.Selection{}, timeline.At(at(c.from)), timeline.At(at(c.to)), func(*timeline.Version) {})
+			if err != nil || len(reading.Incomplete) != c.want {
+				t.Errorf("%v: %+v, want %d", err, reading, c.want)
+			}
+		})
+	}
+}
+
+// --namespace is not about objects without one, if their resource is named: as for kubectl.
+func TestNamespaceOfClusterScopedResources(t *testing.T) {
+	event := func(resource, namespace, name string) *consume.Event {
+		return &consume.Event{
+			ID: "x", Source: "/kubernetes/x", APIVersion: "v1", Resource: resource, Namespace: namespace, Name: name, UID: "u", Op: consume.Created,
+			Data: &consume.Data{Op: consume.Created, After: json.RawMessage(`{}`)},
+		}
+	}
+	for args, want := range map[string]string{
+		"pvc/x pv/y": "persistentvolumeclaims shop x, persistentvolumes  y",
+		"pvc,pv":     "persistentvolumeclaims shop x, persistentvolumes  y, persistentvolumes  z",
+		"pvc":        "persistentvolumeclaims shop x",
+		"all":        "persistentvolumeclaims shop x",
+	} {
+		s, err := history.NewSelection(strings.Fields(args), "shop", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := &fixed{}
+		if err := (&history.Record{Source: source}).Resolve(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range []*consume.Event{
+			event("persistentvolumeclaims", "shop", "x"), event("persistentvolumeclaims", "bank", "x"),
+			event("persistentvolumes", "", "y"), event("persistentvolumes", "", "z"),
+		} {
+			if s.Takes(e) {
+				got = append(got, e.Resource+" "+e.Namespace+" "+e.Name)
+			}
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%s: got %s, want %s", args, text, want)
+		}
 	}
 }

@@ -78,7 +78,7 @@ func builtin(w *word) []Resource {
 	var out []Resource
 	for _, k := range kinds.Named(w.name) {
 		if w.group == "" || w.group == k.Group {
-			out = append(out, Resource{Group: k.Group, Plural: k.Plural})
+			out = append(out, Resource{Group: k.Group, Plural: k.Plural, clusterScoped: !k.Namespaced})
 		}
 	}
 	return out
@@ -91,7 +91,8 @@ func custom(w *word, crds []crd) []Resource {
 		spec := &crds[i].Spec
 		known := slices.ContainsFunc(out, func(r Resource) bool { return r.Group == spec.Group && r.Plural == spec.Names.Plural })
 		if !known && crds[i].is(w) {
-			out = append(out, Resource{Group: spec.Group, Plural: spec.Names.Plural, custom: true})
+			isCluster := spec.Scope == "Cluster"
+			out = append(out, Resource{Group: spec.Group, Plural: spec.Names.Plural, custom: true, clusterScoped: isCluster})
 		}
 	}
 	return out
@@ -113,6 +114,7 @@ func guess(w *word, known []Resource) []Resource {
 type crd struct {
 	Spec struct {
 		Group string
+		Scope string // Namespaced, Cluster
 		Names struct {
 			Plural, Singular, Kind string
 			ShortNames             []string

@@ -33,7 +33,8 @@ type Resource struct {
 	Namespaces    []string // names; nil: that of the Selection
 	Word          string   // the user's word for it, which may name resources of several groups
 
-	custom bool // the record has its CRD
+	custom        bool // the record has its CRD
+	clusterScoped bool // its objects have no namespace. As for kubectl, --namespace is not about them
 }
 
 // String returns the resource as kubectl writes it: "deployments.apps".
@@ -136,6 +137,9 @@ func (s *Selection) objects() []consume.Objects {
 	for _, r := range s.Resources {
 		o := whole
 		o.Groups, o.Resource = []string{r.Group}, r.Plural
+		if r.clusterScoped && o.Namespace != "" {
+			o.Namespace = consume.NoNamespace
+		}
 		if r.Namespaces != nil {
 			for _, o.Namespace = range r.Namespaces {
 				out = append(out, o)
@@ -198,7 +202,7 @@ func (s *Selection) takesCluster(e *consume.Event) bool {
 func (s *Selection) TakesObject(groupResource, namespace, name string) bool {
 	isIn := s.Namespace == "" || match(s.Namespace, namespace)
 	return len(s.Resources) == 0 && isIn || slices.ContainsFunc(s.Resources, func(r Resource) bool {
-		if r.Namespaces == nil && !isIn || r.Namespaces != nil && !slices.Contains(r.Namespaces, namespace) {
+		if r.Namespaces == nil && !isIn && !r.clusterScoped || r.Namespaces != nil && !slices.Contains(r.Namespaces, namespace) {
 			return false
 		}
 		return r.String() == groupResource && (r.Names == nil || slices.ContainsFunc(r.Names, func(p string) bool { return match(p, name) }))
@@ -214,6 +218,39 @@ func (s *Selection) Adding(resources ...Resource) *Selection {
 	out.Resources = slices.Concat(s.Resources, resources)
 	return &out
 }
+
+// Of returns a copy of the selection that has only the objects of one of its names, as it is written.
+func (s *Selection) Of(name string) *Selection {
+	out := *s
+	out.Resources = nil
+	for _, r := range s.Resources {
+		if slices.Contains(r.Names, name) {
+			r.Names = []string{name}
+			out.Resources = append(out.Resources, r)
+		}
+	}
+	return &out
+}
+
+// WithoutNames returns a copy of the selection that has the objects of all names.
+func (s *Selection) WithoutNames() *Selection {
+	out := *s
+	out.Resources = slices.Clone(s.Resources)
+	for i := range out.Resources {
+		out.Resources[i].Names = nil
+	}
+	return &out
+}
+
+// Everything returns a copy of the selection that has the objects of all resources.
+func (s *Selection) Everything() *Selection {
+	out := *s
+	out.Resources = nil
+	return &out
+}
+
+// Matches reports whether a name is one that a question asks for: a name, or a pattern.
+func Matches(asked, name string) bool { return match(asked, name) }
 
 // LiteralNamespace returns the only namespace of the selection, "" if there may be several.
 func (s *Selection) LiteralNamespace() string { return literal(s.Namespace) }

@@ -32,6 +32,7 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	}
 	noting := !r.Seeks() && asksHistories(s, []timeline.Moment{from, to})
 	var latest time.Time
+	shown := map[string]bool{} // objects of which a shown version lacks a part
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		included := from.Includes(e)
 		if included && e.Time.After(latest) {
@@ -41,6 +42,9 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 		for _, v := range fold.Add(e) {
 			if !included {
 				f(v)
+				if v.After == nil && !v.Gone() {
+					shown[certainty.ObjectName(v.Resource, v.Namespace, v.Name)] = true
+				}
 			}
 		}
 		if r.HasSeveralLogs() {
@@ -59,6 +63,7 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 			fold.Add(e)
 		}
 	}
+	reading.keepIncomplete(timeline.States{state}, shown)
 	reading.Began, reading.Latest, reading.Only = began, latest, r.Lacks(s)
 	return state, fold.Scopes(), reading, nil
 }

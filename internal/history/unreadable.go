@@ -117,6 +117,8 @@ func (s *Selection) MayTake(about consume.About) bool {
 
 // mayBeIn reports whether the selection may have objects in a namespace.
 func (s *Selection) mayBeIn(namespace string) bool {
-	isElsewhere := func(r Resource) bool { return slices.Contains(r.Namespaces, namespace) }
+	isElsewhere := func(r Resource) bool {
+		return slices.Contains(r.Namespaces, namespace) || r.clusterScoped && namespace == ""
+	}
 	return s.Namespace == "" || match(s.Namespace, namespace) || slices.ContainsFunc(s.Resources, isElsewhere)
 }

@@ -22,6 +22,8 @@ type Options struct {
 	// Joined: the events begin in the middle of the record. A progress event follows the first snapshot of its scope, so the first one shows
 	// that the scope has had a snapshot, although that was not read.
 	Joined bool
+	// Late keeps what Fold.Late returns.
+	Late bool
 }
 
 // Fold applies the rules of the record to events up to a moment.
@@ -35,7 +37,9 @@ type Fold struct {
 	gap    *consume.Event          // see Gap
 	done   *bool                   // the last answer of Done; nil: an event about scopes came since
 	edges  *edges                  // nil: the moment is no span
-	server serverVersion
+	// toldLate says up to where Late has returned the spans of a scope.
+	toldLate map[scopeKey]time.Time
+	server   serverVersion
 }
 
 // serverVersion is the version of the API server that the latest progress up to the moment says, or,
@@ -66,6 +70,7 @@ type lack struct {
 func NewFold(m Moment, o Options) *Fold {
 	f := &Fold{
 		moment: m, opts: o, logs: map[consume.Log]*logFold{}, left: map[consume.Object]lack{}, masked: map[objectKey]place{}, ended: map[objectKey]bool{},
+		toldLate: map[scopeKey]time.Time{},
 	}
 	if !m.since.IsZero() {
 		f.edges = newEdges(m.since, m.time)
@@ -443,7 +448,7 @@ func (f *Fold) logOf(log consume.Log) *logFold {
 		l = &logFold{
 			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[objectKey]bool{},
 			letters: map[letterKey]*letter{}, writers: map[writerKey]*writer{}, joined: f.opts.Joined,
-			unnamed: map[entryKey]bool{}, edges: f.edges,
+			unnamed: map[entryKey]bool{}, edges: f.edges, keepsLate: f.opts.Late, lateIn: map[scopeKey]bool{},
 		}
 		f.logs[log] = l
 	}
@@ -462,6 +467,10 @@ type logFold struct {
 	unnamed map[entryKey]bool // see Fold.Unnamed
 	joined  bool              // see Options
 	edges   *edges
+
+	keepsLate bool              // see Options.Late
+	lateIn    map[scopeKey]bool // scopes that may have late spans
+	now       time.Time         // of the last progress
 
 	// restarted has the snapshots of scopes that had ended at the moment, and were started again
 	// after it.
@@ -529,7 +538,7 @@ func (p place) in(s *certainty.Scope) bool {
 func (l *logFold) scope(key scopeKey, resource string) *scope {
 	s := l.scopes[key]
 	if s == nil {
-		s = &scope{resource: strings.Clone(resource), joined: l.joined, edges: l.edges}
+		s = &scope{resource: strings.Clone(resource), joined: l.joined, edges: l.edges, keepsLate: l.keepsLate}
 		key.cluster = consume.ClusterKey{Source: strings.Clone(key.cluster.Source), UID: strings.Clone(key.cluster.UID)}
 		key.name = strings.Clone(key.name)
 		l.scopes[key] = s

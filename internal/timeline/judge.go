@@ -67,6 +67,10 @@ type scope struct {
 	closed   bool // it was started again after its end, and after the moment
 	edges    *edges
 
+	keepsLate bool      // see Options.Late
+	lateFrom  time.Time // late spans count from here on
+	aways     []away    // late spans before the scope was started again
+
 	snapshot string    // under way, "": none
 	started  mark      // its start
 	first    mark      // from here on, the record can be judged: a first snapshot that was read from start to end
@@ -105,6 +109,15 @@ type span struct {
 
 // around reports whether a moment is inside the span.
 func (g *span) around(m Moment) bool { return g.begins(m) && (g.end.isZero() || g.end.after(m)) }
+
+// cause returns what a gap from a mark on lowers. end is that of its scope, nil if it has none.
+func (g *span) cause(kind certainty.Kind, from mark, end *scopeEnd) *certainty.Cause {
+	c := &certainty.Cause{Kind: kind, Reason: g.reason, From: from.bound(), To: g.end.bound()}
+	if end != nil && g.end.isZero() {
+		c.ScopeEnded = end.Time
+	}
+	return c
+}
 
 // begins reports whether the span begins before a moment.
 func (g *span) begins(m Moment) bool {
@@ -147,6 +160,7 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 		if s.first.isZero() || s.isFormer() && s.renews {
 			s.first, s.began, s.renewed = mark{e.Time, s.started.at}, s.started.time, s.renews && !s.former.isZero()
 			s.edges.note(s.first.time)
+			s.noteBegin()
 		}
 		s.whole, s.reached = s.whole.max(mark{e.Time, s.started.at}), s.reached.max(now)
 		if m.kind == atTime && !e.Time.After(m.first()) {
@@ -396,12 +410,10 @@ func (s *scope) judgeInEtcd(m Moment, out *certainty.Scope) *certainty.Cause {
 	case s.first.isZero(), s.first.after(m):
 		return s.judgeBefore()
 	case seen.hit != nil:
-		g := seen.hit
-		return &certainty.Cause{Kind: certainty.Gap, Reason: g.reason, From: g.from.bound(), To: g.end.bound()}
+		return seen.hit.cause(certainty.Gap, seen.hit.from, ended)
 	case seen.recovered != nil: // objects that were created and deleted inside it are not known, or not their ends
 		g := seen.recovered
-		from := mark{g.from.time, g.lost}
-		return &certainty.Cause{Kind: certainty.RecoveredGap, Reason: g.reason, From: from.bound(), To: g.end.bound()}
+		return g.cause(certainty.RecoveredGap, mark{g.from.time, g.lost}, ended)
 	case m.kind == atVersion && s.reached.at.below(m.rv):
 		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.reached.bound(), Heard: s.lastReport(), Lagged: s.lagged}
 	case m.kind == atNow && m.time.Sub(later(s.claimed.time, s.whole.time)) > MaxLag:

@@ -139,6 +139,7 @@ func (l *logFold) observe(m Moment, e *consume.Event, o Options) {
 			s := l.scope(key, entry.Resource)
 			s.informer = s.informer || entry.Scope != "" || l.joined
 			s.observe(m, e, w.run, entry)
+			l.noteLate(key, s, e.Time)
 		}
 	}
 }
@@ -183,6 +184,7 @@ type observation struct {
 	resumes point     // from where; zero: it did not say it
 
 	former, formerHeard time.Time // `to` and `heard` as they were
+	stopped             time.Time // when the former run ended, if its last progress says that
 
 	decided bool // later progress says nothing new about the moment
 	away    *away
@@ -191,18 +193,24 @@ type observation struct {
 	hides   []hiddenSpan // those that were not over at the last progress
 	edges   *edges
 	lost    []hiddenSpan // those whose end no progress says: they end at the next claim
-	end     *scopeEnd
+
+	keepsLate bool      // see Options.Late
+	settled   time.Time // see settle
+	aways     []away    // for Fold.Late. Without a why, filters withheld versions
+
+	end *scopeEnd
 }
 
 // away is a span in which a scope was not observed. A zero until is one that is not known.
 type away struct {
 	why         consume.InterruptionReason
 	from, until time.Time
+	stopped     time.Time // of a start: when the former run ended; zero: it did not say that
 }
 
 func (a *away) cause() *certainty.Cause {
 	return &certainty.Cause{
-		Kind: certainty.Interrupted, Why: a.why,
+		Kind: certainty.Interrupted, Why: a.why, Stopped: a.stopped,
 		From: mark{time: a.from}.bound(), To: mark{time: a.until}.bound(),
 	}
 }
@@ -282,13 +290,14 @@ func (s *scope) observe(m Moment, e *consume.Event, run string, entry *consume.S
 	s.claim(m, e, claim)
 	o.hideClaimed(m)
 	o.decide(m, claim)
+	o.settle()
 }
 
 // observation returns what a writer says about the scope.
 func (s *scope) observation(writer string) *observation {
 	o := s.observations[writer]
 	if o == nil {
-		o = &observation{edges: s.edges}
+		o = &observation{edges: s.edges, keepsLate: s.keepsLate}
 		if s.observations == nil {
 			s.observations = map[string]*observation{}
 		}
@@ -313,7 +322,10 @@ func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *c
 		}
 		return
 	case o.run != run:
-		o.former, o.formerHeard = last, o.heard
+		o.former, o.formerHeard, o.stopped = last, o.heard, time.Time{}
+		if o.ends && !o.mute {
+			o.stopped = o.heard
+		}
 		if p.Since.After(consume.RunBegan(run)) { // the progress that had the beginning of the run is missing
 			o.conceal(m, at, point{})
 		} else if !o.ends || o.mute {
@@ -321,11 +333,11 @@ func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *c
 		}
 		started := slices.ContainsFunc(entry.Interruptions, func(i consume.Interruption) bool { return i.Why == consume.InterruptedStart })
 		if !started {
-			o.leave(m, away{consume.InterruptedStart, last, later(began, o.heard)})
+			o.leave(m, away{consume.InterruptedStart, last, later(began, o.heard), o.stopped})
 		}
 	case p.Since.After(o.heard):
 		began = p.Since
-		o.leave(m, away{certainty.InterruptedUnheard, last, p.Since})
+		o.leave(m, away{why: certainty.InterruptedUnheard, from: last, until: p.Since})
 		o.conceal(m, at, point{})
 	default:
 		return // the new progress has all that was not over
@@ -365,7 +377,7 @@ func (o *observation) noteStart(m Moment, e *consume.Event) {
 	if o.end != nil && o.began == e.Stream.Run { // the run has not observed it in between, and its progress does not say so
 		o.starts = e.Time
 		if !o.heard.IsZero() {
-			o.leave(m, away{consume.InterruptedStart, later(o.to, o.since), e.Time})
+			o.leave(m, away{why: consume.InterruptedStart, from: later(o.to, o.since), until: e.Time})
 		}
 	}
 	o.end = nil
@@ -393,8 +405,9 @@ func (o *observation) list(m Moment, entry *consume.ScopeProgress) {
 		o.lost = nil
 	}
 	for i := range entry.Interruptions {
-		a := away{entry.Interruptions[i].Why, entry.Interruptions[i].From, entry.Interruptions[i].Until}
+		a := away{why: entry.Interruptions[i].Why, from: entry.Interruptions[i].From, until: entry.Interruptions[i].Until}
 		if a.why == consume.InterruptedStart && !o.former.IsZero() { // nobody observed it between both runs
+			a.stopped = o.stopped
 			if a.from.After(o.former) {
 				a.from = o.former
 			}
@@ -421,6 +434,7 @@ func (o *observation) list(m Moment, entry *consume.ScopeProgress) {
 // leave notes an interruption that is over, if it is around the moment.
 func (o *observation) leave(m Moment, a away) {
 	o.edges.note(a.from, a.until)
+	o.keep(a)
 	switch {
 	case !a.around(m):
 	case o.away == nil:
@@ -436,6 +450,7 @@ func (o *observation) leave(m Moment, a away) {
 // hide notes a hidden span that is over, if it is around the moment.
 func (o *observation) hide(m Moment, h hiddenSpan) {
 	o.edges.note(h.from.time, h.until.time)
+	o.keep(away{from: h.from.time, until: h.until.time})
 	if h.around(m) && o.hidden == nil {
 		o.hidden = &h
 	}
@@ -492,7 +507,7 @@ func (o *observation) absence(m Moment, before time.Time) *away {
 		}
 	}
 	if m.kind == atTime && m.first().Before(o.since) {
-		return &away{certainty.InterruptedUnheard, before, o.since}
+		return &away{why: certainty.InterruptedUnheard, from: before, until: o.since}
 	}
 	return nil
 }
@@ -506,6 +521,7 @@ func (s *scope) claim(m Moment, e *consume.Event, now mark) {
 	if s.first.isZero() && s.joined || !s.first.isZero() && s.isFormer() {
 		s.first, s.began, s.renewed = now, now.time, !s.former.isZero()
 		s.edges.note(now.time)
+		s.noteBegin()
 	}
 	if !now.at.below(s.reached.at) { // an agent that was killed may say less than before
 		s.reached = s.reached.max(now)
@@ -549,7 +565,7 @@ func (s *scope) judgeTime(m Moment) *certainty.Cause {
 	case late != nil:
 		return late.cause()
 	case end != nil: // no progress follows
-		return (&away{certainty.InterruptedEnded, s.complete().time, end.Time}).cause()
+		return (&away{why: certainty.InterruptedEnded, from: s.complete().time, until: end.Time}).cause()
 	}
 	return &certainty.Cause{Kind: certainty.AfterRecord, From: s.before.bound(), Heard: s.lastReport(), Lagged: s.lagged}
 }
@@ -611,7 +627,9 @@ func (s *scope) noteStarted(m Moment, e *consume.Event) bool {
 			s.closed = true
 			return false
 		case !e.Stream.Continued || e.Type == consume.TypeSnapshotStarted:
-			*s = scope{resource: s.resource, joined: s.joined, informer: s.informer, edges: s.edges}
+			*s = scope{
+				resource: s.resource, joined: s.joined, informer: s.informer, edges: s.edges, keepsLate: s.keepsLate, aways: s.keepLate(),
+			}
 		}
 	}
 	if e.Stream.Writer != "" {

@@ -320,7 +320,7 @@ func TestScopes(t *testing.T) {
 			"a run that had ended", steady + `
 			4.5 progress @42 ends
 			4.8 begin @40 continued run=1-1795176280000
-			5 progress @60 since=4.6 away=start/4.5-4.9 run=1-1795176280000`, "4.7", "late from 4.5 to 4.9: start",
+			5 progress @60 since=4.6 away=start/4.5-4.9 run=1-1795176280000`, "4.7", "late from 4.5 to 4.9: start, stopped at 4.5",
 		},
 		{
 			"before the end of that run", steady + `
@@ -454,6 +454,11 @@ func TestScopes(t *testing.T) {
 		{
 			"before the end of the scope", steady + `
 			5 end removed @50`, "3.5", "exact from 30 to 40",
+		},
+		{
+			"a gap that was open at the end of the scope", steady + `
+			4.5 gap expired 40-45
+			5 end deselected @50`, "4.4", "uncertain from 40: expired, open at its end at 5",
 		},
 		{
 			"between the last progress and the end of the scope", steady + `
@@ -995,12 +1000,18 @@ func describe(s *certainty.Scope, byVersion bool) string {
 		switch c.Kind {
 		case certainty.Interrupted:
 			text += fmt.Sprintf(" from %v to %v: %s", c.From.Time.Sub(noon).Minutes(), c.To.Time.Sub(noon).Minutes(), c.Why)
+			if !c.Stopped.IsZero() {
+				text += fmt.Sprintf(", stopped at %v", c.Stopped.Sub(noon).Minutes())
+			}
 		case certainty.EtcdNotKnown:
 			text += ", of an etcd that is not known"
 		case certainty.FormerRelease:
 			text += " former"
 		case certainty.Gap, certainty.RecoveredGap:
 			text += ": " + string(c.Reason)
+			if !c.ScopeEnded.IsZero() {
+				text += fmt.Sprintf(", open at its end at %v", c.ScopeEnded.Sub(noon).Minutes())
+			}
 		case certainty.Filtered, certainty.DeadLetter:
 			text += ": " + string(c.Kind)
 		}
