@@ -31,7 +31,7 @@ func (c *Cluster) startNewEtcd(ctx context.Context, bin *Binaries) error {
 		if !c.opts.Fsync {
 			args = append(args, "--unsafe-no-fsync")
 		}
-		c.etcd = newComponent(c.dir, "etcd", bin.argv(etcdBinary, append(args, c.opts.EtcdArgs...)))
+		c.etcd = c.newComponent("etcd", bin.argv(etcdBinary, append(args, c.opts.EtcdArgs...)))
 		return c.StartEtcd(ctx)
 	})
 }
