@@ -21,6 +21,7 @@ import (
 type relayFlags struct {
 	config, cluster                      string
 	bus, stream, to, name, start, refuse string
+	format                               string
 	dataDir                              string
 	namespaces, ops                      []string
 	agent.Overrides
@@ -28,7 +29,7 @@ type relayFlags struct {
 
 // given reports whether flags describe a relay.
 func (f *relayFlags) given() bool {
-	return f.bus != "" || f.dataDir != "" || f.stream != "" || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || len(f.namespaces) > 0 || len(f.ops) > 0
+	return f.bus != "" || f.dataDir != "" || f.stream != "" || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || f.format != "" || len(f.namespaces) > 0 || len(f.ops) > 0
 }
 
 func newRelayCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -73,10 +74,12 @@ Without --config, flags describe one relay. Resources are written as in the file
 	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which its position is stored")
 	fl.StringVar(&f.start, "start", "", "`where` to begin the first time: live or beginning (default live)")
 	fl.StringVar(&f.refuse, "refused", "", "`what` to do with a record that the target rejects for good: stop or skip (default stop)")
+	fl.StringVar(&f.format, "format", "", "`form` of the output: events, or with Kafka debezium, rows of a table (default events)")
 	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`; patterns, ! before one excludes")
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
 	completeWords(cmd, "start", config.RelayStart("").Values()...)
 	completeWords(cmd, "refused", config.RelayRefused("").Values()...)
+	completeWords(cmd, "format", config.RelayFormat("").Values()...)
 	completeWords(cmd, "op", config.Operation("").Values()...)
 	cmd.AddCommand(newRelayStatusCommand(stdout))
 	return cmd
@@ -164,6 +167,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	cfg.UseBus(b)
 	r := config.Relay{
 		Name: f.name, Start: cmp.Or(config.RelayStart(f.start), config.RelayLive), Refused: cmp.Or(config.RelayRefused(f.refuse), config.RelayStop),
+		Format: cmp.Or(config.RelayFormat(f.format), config.FormatEvents),
 	}
 	if r.To, ok = config.TargetOf(f.to); !ok {
 		return nil, usageError{errors.New("--to: must be " + drivers.URLs(drivers.Targets()))} // not repeated: it may be a secret
