@@ -28,15 +28,17 @@ const (
 	names        = 30 // of ConfigMaps in each namespace
 	namesTopic   = "flink.names"
 	counterTopic = "flink.per_namespace"
-	// tableLimit is how long Flink may need until its tables are those of the cluster, on a loaded machine.
+	// tableLimit is how long Flink may need until its tables are those of the cluster, on a loaded
+	// machine.
 	tableLimit = 3 * time.Minute
 )
 
 var namespaces = []string{"flink-a", "flink-b"}
 
-// TestFlinkTable changes ConfigMaps for the time in FLINK, while the agent and the relay are killed, objects are changed and deleted meanwhile,
-// and etcd's history or the checkpoint is lost. Flink reads the rows all the time, with the SQL of the guide. Every now and then its table must be
-// what the API server lists, and its aggregates must agree.
+// TestFlinkTable changes ConfigMaps for the time in FLINK, while the agent and the relay are
+// killed, objects are changed and deleted meanwhile, and etcd's history or the checkpoint is lost.
+// Flink reads the rows all the time, with the SQL of the guide. Every now and then its table must
+// be what the API server lists, and its aggregates must agree.
 func TestFlinkTable(t *testing.T) {
 	lasts, err := time.ParseDuration(cmp.Or(os.Getenv("FLINK"), "0s"))
 	if err != nil {
@@ -167,7 +169,10 @@ func (l *life) startFlink(t *testing.T, dir, classes string) {
 	}
 	defer log.Close() // The process has its own.
 	argv := []string{"-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + dir, "-cp", classes}
-	for _, opened := range []string{"java.lang", "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.nio", "java.text", "java.time", "java.net", "java.io", "java.lang.reflect"} {
+	for _, opened := range []string{ // as in Flink's own config.yaml
+		"java.io", "java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time", "java.util", "java.util.concurrent",
+		"java.util.concurrent.atomic",
+	} {
 		argv = append(argv, "--add-opens=java.base/"+opened+"=ALL-UNNAMED")
 	}
 	cmd := exec.Command("java", append(argv, "testdata/Run.java", file)...)
@@ -232,7 +237,8 @@ func (l *life) killAgent(t *testing.T) {
 	l.agent.Ready(t)
 }
 
-// loseHistory is killAgent, with a server that no longer has the history. A gap and a snapshot follow.
+// loseHistory is killAgent, with a server that no longer has the history. A gap and a snapshot
+// follow.
 func (l *life) loseHistory(t *testing.T) {
 	l.agent.Crash()
 	l.change(t, 30)
@@ -257,7 +263,8 @@ func (l *life) loseCheckpoint(t *testing.T) {
 	l.agent.Ready(t)
 }
 
-// killRelay kills the relay, which then sends again what it has sent since it last saved its cursor.
+// killRelay kills the relay, which then sends again what it has sent since it last saved its
+// cursor.
 func (l *life) killRelay(t *testing.T) {
 	l.relay.Kill()
 	l.change(t, 30)
@@ -314,7 +321,8 @@ func (l *life) compare(t *testing.T) {
 	t.Logf("%d changes: Flink has the %d ConfigMaps after %s", l.number, len(want), time.Since(begin).Round(100*time.Millisecond))
 }
 
-// listed returns the ConfigMaps that exist, with uid and version, and for each namespace their number, and that of those whose n is not 0.
+// listed returns the ConfigMaps that exist, with uid and version, and for each namespace their
+// number, and that of those whose n is not 0.
 func (l *life) listed(t *testing.T) (objects, counts map[string]string) {
 	t.Helper()
 	objects, counts = map[string]string{}, map[string]string{}

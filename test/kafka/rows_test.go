@@ -19,8 +19,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// TestRelayOfRows relays the record of the commands' tests with --format debezium. The rows that remain must be the objects that package
-// consume says exist. Readers of records must reject the rows, and the topic of the stream.
+// TestRelayOfRows relays the record of the commands' tests with --format debezium. The rows that
+// remain must be the objects that package consume says exist. Readers of records must reject the
+// rows, and the topic of the stream.
 func TestRelayOfRows(t *testing.T) {
 	t.Parallel()
 	const record, rows, partitions = "rows.record", "rows.table", 3
@@ -59,7 +60,8 @@ func TestRelayOfRows(t *testing.T) {
 	}
 	putLines(t, c, record, partitions, "", nil, lines)
 	binary, broker := build.SharedAgent(t), c.Inside()[0]
-	startRelay(t, binary, "--bus", "kafka://"+broker+"/"+record, "--to", "kafka://"+broker+"/"+rows, "--name", "rows", "--start", "beginning", "--format", "debezium", "--cluster", "prod")
+	startRelay(t, binary, "--bus", "kafka://"+broker+"/"+record, "--to", "kafka://"+broker+"/"+rows,
+		"--name", "rows", "--start", "beginning", "--format", "debezium", "--cluster", "prod")
 	wait.Eventually(t, time.Minute, func() error {
 		got, err := tableOf(c.Records(t.Context(), rows))
 		if err != nil {
@@ -86,14 +88,16 @@ func TestRelayOfRows(t *testing.T) {
 		return nil
 	})
 	for _, topic := range []string{rows, rows + ".stream"} {
-		out, err := exec.CommandContext(t.Context(), binary, "get", "deployments.apps", "-A", "--at", "now", "--bus", "kafka://"+broker+"/"+topic).CombinedOutput()
+		bus := "kafka://" + broker + "/" + topic
+		out, err := exec.CommandContext(t.Context(), binary, "get", "deployments.apps", "-A", "--at", "now", "--bus", bus).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "the record has no events of kubecdc") {
 			t.Errorf("get from topic %s: %v\n%s", topic, err, out)
 		}
 	}
 }
 
-// tableOf applies Debezium's rules to the records of a topic. It returns the uids of the rows that remain, by key.
+// tableOf applies Debezium's rules to the records of a topic. It returns the uids of the rows that
+// remain, by key.
 func tableOf(records [][]kafkago.Message, err error) (map[string]string, error) {
 	rows := map[string]string{}
 	for _, r := range slices.Concat(records...) {

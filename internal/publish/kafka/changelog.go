@@ -60,8 +60,9 @@ func (t *Topic) with(policy string) *Topic {
 	return &all
 }
 
-// defaultStreamTopic returns the topic for the stream events of a table: "tables.prod" and "tables.prod.stream", "tables.{resource}" and
-// "tables._stream". No value of a placeholder begins with "_s".
+// defaultStreamTopic returns the topic for the stream events of a table: "tables.prod" and
+// "tables.prod.stream", "tables.{resource}" and "tables._stream". No value of a placeholder begins
+// with "_s".
 func defaultStreamTopic(template string) string {
 	rest, known := template, 0
 	for {
@@ -81,23 +82,28 @@ func defaultStreamTopic(template string) string {
 func (c *Config) ValidateChangelog(to, streamTopic *field.Path, topic string, f *driver.Facts) field.ErrorList {
 	var list field.ErrorList
 	if c.Create != nil && strings.Contains(c.Create.Config[cleanupPolicy], policyDelete) {
-		list = append(list, field.Invalid(to.Child("create", "config").Key(cleanupPolicy), c.Create.Config[cleanupPolicy],
-			"must be "+policyCompact+", or left out, with format: debezium: the topic is the table, and keeps the last row of each object"))
+		policy := to.Child("create", "config").Key(cleanupPolicy)
+		list = append(list, field.Invalid(policy, c.Create.Config[cleanupPolicy], "must be "+policyCompact+
+			", or left out, with format: debezium: the topic is the table, and keeps the last row of each object"))
 	}
 	used := cmp.Or(topic, defaultStreamTopic(c.Topic))
 	names, err := NewTopics(used, f.ClusterName())
 	if err == nil {
 		if _, fixed := names.Fixed(); !fixed {
-			err = fmt.Errorf("topic template %q: {cluster} is the only placeholder, because all stream events go to one topic", used)
+			err = fmt.Errorf("topic template %q: {cluster} is the only placeholder, because all stream events go to one topic",
+				used)
 		}
 	}
+	meets := func(topic string) bool { return topicsMeet(inCluster(used, f.Cluster), inCluster(topic, f.Cluster)) }
 	switch b, ok := f.Source.(*Config); {
 	case err != nil:
 		list = append(list, field.Invalid(streamTopic, used, err.Error()))
-	case topicsMeet(inCluster(used, f.Cluster), inCluster(c.Topic, f.Cluster)):
-		list = append(list, field.Invalid(streamTopic, used, "must differ from the topics of the rows ("+to.Child("topic").String()+"), such as "+defaultStreamTopic(c.Topic)))
-	case ok && topicsMeet(inCluster(b.Topic, f.Cluster), inCluster(used, f.Cluster)) && driver.ShareServer(b.Brokers, c.Brokers):
-		list = append(list, field.Invalid(streamTopic, used, "is a topic of the bus itself: the relay would read its own output; use another topic"))
+	case meets(c.Topic):
+		list = append(list, field.Invalid(streamTopic, used, fmt.Sprintf(
+			"must differ from the topics of the rows (%s), such as %s", to.Child("topic"), defaultStreamTopic(c.Topic))))
+	case ok && meets(b.Topic) && driver.ShareServer(b.Brokers, c.Brokers):
+		list = append(list, field.Invalid(streamTopic, used,
+			"is a topic of the bus itself: the relay would read its own output; use another topic"))
 	}
 	return list
 }
@@ -168,7 +174,12 @@ func (s *scan) run(ctx context.Context) error {
 // fetchFrom reads the records of one response. It returns the offset after them.
 func (s *scan) fetchFrom(ctx context.Context, offset, end int64) (next int64, err error) {
 	res, err := s.bus.client(s.leader).Fetch(ctx, &kafka.FetchRequest{
-		Topic: s.topic, Partition: s.partition, Offset: offset, MinBytes: 1, MaxBytes: readBackFetch, MaxWait: time.Second,
+		Topic:     s.topic,
+		Partition: s.partition,
+		Offset:    offset,
+		MinBytes:  1,
+		MaxBytes:  readBackFetch,
+		MaxWait:   time.Second,
 	})
 	if err == nil {
 		err = res.Error

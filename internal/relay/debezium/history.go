@@ -9,11 +9,13 @@ import (
 // mostRecent bounds the objects of each of the two generations of a history.
 const mostRecent = 1 << 16
 
-// history recognizes late events. The record may have an event again after later ones of its object, for example when another agent takes
-// over. A consumer of records keeps the highest version; a table takes whatever comes last. So late events are not sent.
+// history recognizes late events. The record may have an event again after later ones of its
+// object, for example when another agent takes over. A consumer of records keeps the highest
+// version; a table takes whatever comes last. So late events are not sent.
 //
-// It has the objects whose events were delivered last, at least mostRecent and at most twice as many. It is lost with the process: then the
-// record comes again in order from the cursor on. It is safe for concurrent use.
+// It has the objects whose events were delivered last, at least mostRecent and at most twice as
+// many. It is lost with the process: then the record comes again in order from the cursor on. It is
+// safe for concurrent use.
 type history struct {
 	mu            sync.Mutex
 	recent, older map[string]delivered
@@ -50,8 +52,8 @@ func (h *history) isLate(e *consume.Event) bool {
 	}
 	at := versionOf(e.ResourceVersion, e.History())
 	switch {
-	case e.Op == consume.Deleted && at.sequence == 0: // a deletion at an unknown version is the last event of its object
-		return last.gone()
+	case e.Op == consume.Deleted && at.sequence == 0:
+		return last.gone() // a deletion at an unknown version is the last event of its object
 	case last.op == consume.Left && (e.Op == consume.Read || e.Op == consume.Entered):
 		return false // selected again, perhaps at a version before that of the left
 	case at.below(last.version):
@@ -64,7 +66,8 @@ func (h *history) isLate(e *consume.Event) bool {
 	return last.gone()
 }
 
-// clear forgets all objects. At the start of a snapshot, versions may start over: etcd was restored while no agent watched.
+// clear forgets all objects. At the start of a snapshot, versions may start over: etcd was restored
+// while no agent watched.
 func (h *history) clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

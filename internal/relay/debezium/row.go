@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -50,22 +49,37 @@ type source struct {
 	Scope           string `json:"scope,omitempty"`       // of an object in a scope with selectors
 	SnapshotID      string `json:"snapshot_id,omitempty"` // of a read
 	Inferred        string `json:"inferred,omitempty"`    // "true": found by comparing lists, or by a snapshot
-	Truncated       string `json:"truncated,omitempty"`   // "before", "after" or "before,after": identity stands for the object
+	Truncated       string `json:"truncated,omitempty"`   // "before" or "after": the identity stands for the object
 	DataRef         string `json:"dataref,omitempty"`
 }
 
 const (
 	formatVersion = "1"
 	connector     = "kubecdc"
-	yes           = "true"
+	yes, no       = "true", "false"
 )
 
 func sourceOf(e *consume.Event) source {
 	s := source{
-		Version: formatVersion, Connector: connector, Name: e.Cluster, TSMs: e.Time.UnixMilli(), Snapshot: "false",
-		DB: e.Cluster, Schema: e.Namespace, Table: e.GroupResource(),
-		EventID: e.ID, EventSource: e.Source, ClusterUID: e.ClusterUID, APIVersion: e.APIVersion, Kind: e.Kind, ObjectName: e.Name, UID: e.UID,
-		ResourceVersion: e.ResourceVersion, History: e.History(), Scope: e.Scope, DataRef: e.DataRef,
+		Version:         formatVersion,
+		Connector:       connector,
+		Name:            e.Cluster,
+		TSMs:            e.Time.UnixMilli(),
+		Snapshot:        no,
+		DB:              e.Cluster,
+		Schema:          e.Namespace,
+		Table:           e.GroupResource(),
+		EventID:         e.ID,
+		EventSource:     e.Source,
+		ClusterUID:      e.ClusterUID,
+		APIVersion:      e.APIVersion,
+		Kind:            e.Kind,
+		ObjectName:      e.Name,
+		UID:             e.UID,
+		ResourceVersion: e.ResourceVersion,
+		History:         e.History(),
+		Scope:           e.Scope,
+		DataRef:         e.DataRef,
 	}
 	if d := e.Data; d != nil {
 		s.SnapshotID = d.Snapshot
@@ -79,8 +93,8 @@ func sourceOf(e *consume.Event) source {
 	return s
 }
 
-// Row returns the value of an event of an object, and whether the object is gone from the table: then a tombstone follows. noBefore leaves
-// out the object before. at is the time of the row.
+// Row returns the value of an event of an object, and whether the object is gone from the table:
+// then a tombstone follows. noBefore leaves out the object before. at is the time of the row.
 //
 //	event           op   before                     after
 //	created         c    null                       the object
@@ -90,21 +104,22 @@ func sourceOf(e *consume.Event) source {
 //	  before absent r    null                       the object
 //	deleted, left   d    the object, or identity    null
 //
-// A u without before would end a job of Flink. An r says the same about the table: the object has this state now.
+// A u without before would end a job of Flink. An r says the same about the table: the object has
+// this state now.
 //
-// If an event has no object after, although there is one, its identity stands for it: the former state would be wrong.
+// If an event has no object after, although there is one, its identity stands for it: the former
+// state would be wrong.
 func Row(e *consume.Event, noBefore bool, at time.Time) (value []byte, gone bool, err error) {
 	r := row{Source: sourceOf(e), TSMs: at.UnixMilli()}
 	before, after := objectOf(e.Data.Before), objectOf(e.Data.After)
 	if noBefore {
 		before = nil
 	}
-	var truncated []string
 	orIdentity := func(name string, object json.RawMessage) json.RawMessage {
 		if object != nil {
 			return object
 		}
-		truncated = append(truncated, name)
+		r.Source.Truncated = name
 		return identityOf(&r.Source)
 	}
 	switch e.Op {
@@ -120,7 +135,6 @@ func Row(e *consume.Event, noBefore bool, at time.Time) (value []byte, gone bool
 			r.Op = read
 		}
 	}
-	r.Source.Truncated = strings.Join(truncated, ",")
 	value, err = marshal(&r)
 	return value, gone, err
 }
@@ -135,30 +149,39 @@ func objectOf(raw json.RawMessage) json.RawMessage {
 
 // identity is the part of an object that is known without its content.
 type identity struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
-		Name            string `json:"name"`
-		Namespace       string `json:"namespace,omitempty"`
-		UID             string `json:"uid"`
-		ResourceVersion string `json:"resourceVersion,omitempty"`
-	} `json:"metadata"`
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   metadata `json:"metadata"`
+}
+
+type metadata struct {
+	Name            string `json:"name"`
+	Namespace       string `json:"namespace,omitempty"`
+	UID             string `json:"uid"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
 func identityOf(s *source) json.RawMessage {
-	i := identity{APIVersion: s.APIVersion, Kind: s.Kind}
-	i.Metadata.Name, i.Metadata.Namespace, i.Metadata.UID, i.Metadata.ResourceVersion = s.ObjectName, s.Schema, s.UID, s.ResourceVersion
-	text, err := marshal(&i)
+	text, err := marshal(&identity{
+		APIVersion: s.APIVersion,
+		Kind:       s.Kind,
+		Metadata:   metadata{Name: s.ObjectName, Namespace: s.Schema, UID: s.UID, ResourceVersion: s.ResourceVersion},
+	})
 	if err != nil {
 		return json.RawMessage("{}") // texts can always be marshaled
 	}
 	return text
 }
 
-// deletion returns the row that deletes an object whose row in the topic has this source, because of a stream event.
+// deletion returns the row that deletes an object whose row in the topic has this source, because
+// of a stream event.
 func deletion(of *source, because *consume.Event, at time.Time) ([]byte, error) {
 	s := *of
-	s.EventID, s.TSMs, s.Snapshot, s.SnapshotID, s.Inferred, s.Truncated, s.DataRef = because.ID, because.Time.UnixMilli(), "false", "", yes, "before", ""
+	s.EventID = because.ID
+	s.TSMs = because.Time.UnixMilli()
+	s.Snapshot, s.SnapshotID = no, ""
+	s.Inferred, s.Truncated = yes, "before"
+	s.DataRef = ""
 	s.ResourceVersion = "" // nobody saw the version of the deletion
 	return marshal(&row{Before: identityOf(of), Source: s, Op: remove, TSMs: at.UnixMilli()})
 }
@@ -186,8 +209,15 @@ func streamValue(e *consume.Event, body []byte, at time.Time) ([]byte, error) {
 		return nil, err
 	}
 	r := streamRow{
-		Event: e.Type.Name(), ID: e.ID, Time: e.Time.UTC().Format(time.RFC3339Nano), Source: e.Source, Cluster: e.Cluster, ClusterUID: e.ClusterUID,
-		Scope: e.Scope, Data: whole.Data, TSMs: at.UnixMilli(),
+		Event:      e.Type.Name(),
+		ID:         e.ID,
+		Time:       e.Time.UTC().Format(time.RFC3339Nano),
+		Source:     e.Source,
+		Cluster:    e.Cluster,
+		ClusterUID: e.ClusterUID,
+		Scope:      e.Scope,
+		Data:       whole.Data,
+		TSMs:       at.UnixMilli(),
 	}
 	if e.Stream != nil {
 		r.Resource = e.GroupResource()
@@ -195,7 +225,8 @@ func streamValue(e *consume.Event, body []byte, at time.Time) ([]byte, error) {
 	return marshal(&r)
 }
 
-// marshal is json.Marshal without HTML escapes, so that objects stay unchanged, and without the final newline.
+// marshal is json.Marshal without HTML escapes, so that objects stay unchanged, and without the
+// final newline.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -206,7 +237,8 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// version is a version of an object: resourceVersions of another history are not comparable. Sequence 0: not known.
+// version is a version of an object: resourceVersions of another history are not comparable.
+// Sequence 0: not known.
 type version struct {
 	history  uint32
 	sequence uint64

@@ -81,8 +81,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// checkEnvelope checks a row by the rules of Flink's debezium-json, which end a job: c, r and u have an after, u and d have a before.
-// Source: DebeziumJsonDeserializationSchema of Flink 2.2.
+// checkEnvelope checks a row by the rules of Flink's debezium-json, which end a job: c, r and u
+// have an after, u and d have a before. Source: DebeziumJsonDeserializationSchema of Flink 2.2.
 func checkEnvelope(t testing.TB, value []byte) {
 	t.Helper()
 	var row struct {

@@ -37,8 +37,8 @@ func (t *Target) sweepOf(e *consume.Event) *sweep {
 	return nil
 }
 
-// letterOf returns the object of a dead letter, and reports whether it is a deletion: "pods/UID/d", "pods/UID/d/h1". "": it is about
-// another resource.
+// letterOf returns the object of a dead letter, and reports whether it is a deletion: "pods/UID/d",
+// "pods/UID/d/h1". "": it is about another resource.
 func letterOf(resource, id string) (uid string, deleted bool) {
 	rest, ok := strings.CutPrefix(id, resource+"/")
 	if !ok {
@@ -49,7 +49,8 @@ func letterOf(resource, id string) (uid string, deleted bool) {
 	return uid, what == "d"
 }
 
-// runSweeps makes sweeps, one at a time, until ctx ends. The relay sends no other record of the resource meanwhile.
+// runSweeps makes sweeps, one at a time, until ctx ends. The relay sends no other record of the
+// resource meanwhile.
 func (t *Target) runSweeps(ctx context.Context) {
 	var taken []*publish.Event
 	for ctx.Err() == nil {
@@ -68,8 +69,8 @@ func (t *Target) runSweeps(ctx context.Context) {
 	}
 }
 
-// runSweep deletes rows, and then sends the stream event that causes it. It retries until that succeeds, the deletions are refused, or ctx
-// ends.
+// runSweep deletes rows, and then sends the stream event that causes it. It retries until that
+// succeeds, the deletions are refused, or ctx ends.
 func (t *Target) runSweep(ctx context.Context, e *publish.Event) {
 	ev := relay.RecordOf(e).Event
 	defer t.problem.Store(nil)
@@ -89,7 +90,8 @@ func (t *Target) runSweep(ctx context.Context, e *publish.Event) {
 		err = fmt.Errorf("cannot delete rows of objects that no longer exist: %w", err)
 		t.problem.Store(&err)
 		if suppressed, ok := t.window.First("sweep"); ok {
-			t.o.Log.Warn("cannot read the table's topics, retrying; later records of the resource wait", "resource", ev.GroupResource(), "err", err,
+			t.o.Log.Warn("cannot read the table's topics, retrying; later records of the resource wait",
+				"resource", ev.GroupResource(), "err", err,
 				"advice", "the user needs Read and Describe on the topics of the target", "suppressed", suppressed)
 		}
 		if publish.Sleep(ctx, publish.BusyBackoff().Delay(failures)) != nil {
@@ -114,7 +116,8 @@ func (t *Target) sweep(ctx context.Context, e *consume.Event, s *sweep) error {
 		return err
 	}
 	if len(stale) > 0 {
-		t.o.Log.Info("deleting rows of objects that no longer exist", "resource", e.GroupResource(), "scope", e.Scope, "event_id", e.ID, "rows", len(stale))
+		t.o.Log.Info("deleting rows of objects that no longer exist",
+			"resource", e.GroupResource(), "scope", e.Scope, "event_id", e.ID, "rows", len(stale))
 	}
 	return t.deleteRows(ctx, e, stale)
 }
@@ -127,25 +130,33 @@ type began struct {
 	letters         map[string]bool // uids of objects whose read may be among the dead letters
 }
 
-// snapshotBegan returns what the stream's topic says about the snapshot that e completes. nil: the relay has not sent its start, or records
-// since then are missing: such a snapshot sweeps nothing.
+// snapshotBegan returns what the stream's topic says about the snapshot that e completes. nil: the
+// relay has not sent its start, or records since then are missing: such a snapshot sweeps nothing.
 func (t *Target) snapshotBegan(ctx context.Context, e *consume.Event) (*began, error) {
-	b := &began{scope: e.Scope, snapshot: e.Stream.Snapshot, version: versionOf(e.Stream.ResourceVersion, e.History()), letters: map[string]bool{}}
+	b := &began{
+		scope:    e.Scope,
+		snapshot: e.Stream.Snapshot,
+		version:  versionOf(e.Stream.ResourceVersion, e.History()),
+		letters:  map[string]bool{},
+	}
 	letters := map[string]time.Time{} // by uid
 	table := e.GroupResource()
 	err := t.o.Stream.Scan(ctx, nil, func(_, value []byte) error {
 		var r streamRow
-		var s consume.Stream
-		if json.Unmarshal(value, &r) != nil || r.Source != e.Source || r.ClusterUID != e.ClusterUID || r.Resource != table || json.Unmarshal(r.Data, &s) != nil {
+		if json.Unmarshal(value, &r) != nil || r.Source != e.Source || r.ClusterUID != e.ClusterUID || r.Resource != table {
 			return nil
 		}
+		var s consume.Stream
 		at, err := time.Parse(time.RFC3339Nano, r.Time)
+		if err != nil || json.Unmarshal(r.Data, &s) != nil {
+			return nil
+		}
+		isStart := r.Event == consume.TypeSnapshotStarted.Name() && r.Scope == e.Scope && s.Snapshot == b.snapshot
 		switch {
-		case err != nil:
 		case s.DeadLetter != "":
 			uid, _ := letterOf(table, s.DeadLetter)
 			letters[uid] = at
-		case r.Event == consume.TypeSnapshotStarted.Name() && r.Scope == e.Scope && s.Snapshot == b.snapshot && (b.at.IsZero() || at.Before(b.at)):
+		case isStart && (b.at.IsZero() || at.Before(b.at)):
 			b.at = at
 		}
 		return nil
@@ -159,10 +170,11 @@ func (t *Target) snapshotBegan(ctx context.Context, e *consume.Event) (*began, e
 	until, lost := t.losses(e.ClusterKey(), table)
 	switch {
 	case b.at.IsZero():
-		t.o.Log.Info("a snapshot deletes no row, because its start was not sent", "scope", e.Scope, "snapshot", b.snapshot)
+		t.o.Log.Info("a snapshot deletes no row, because its start was not sent",
+			"scope", e.Scope, "snapshot", b.snapshot)
 		return nil, nil
 	case lost && !b.at.After(until):
-		t.o.Log.Warn("a snapshot deletes no row, because records may be missing since its start: the next one deletes rows of objects that no longer exist",
+		t.o.Log.Warn("a snapshot deletes no row, because records may be missing since its start: the next one does",
 			"scope", e.Scope, "snapshot", b.snapshot, "missing_until", until)
 		return nil, nil
 	}
@@ -172,7 +184,8 @@ func (t *Target) snapshotBegan(ctx context.Context, e *consume.Event) (*began, e
 // clockSkew is how far the clocks of two agents may be apart.
 const clockSkew = 5 * time.Minute
 
-// leavesOut reports whether an object of the snapshot's scope was neither read nor changed since its start.
+// leavesOut reports whether an object of the snapshot's scope was neither read nor changed since
+// its start.
 func (b *began) leavesOut(r *rowHead) bool {
 	s := &r.Source
 	at := time.UnixMilli(s.TSMs)
@@ -205,8 +218,11 @@ type rowHead struct {
 	Op     string `json:"op"`
 }
 
-// staleRows returns the rows of the event's resource that exist in the topic and for which isStale is true, by key.
-func (t *Target) staleRows(ctx context.Context, e *consume.Event, isStale func(*rowHead) bool) (map[string]*source, error) {
+// staleRows returns the rows of the event's resource that exist in the topic and for which isStale
+// is true, by key.
+func (t *Target) staleRows(
+	ctx context.Context, e *consume.Event, isStale func(*rowHead) bool,
+) (map[string]*source, error) {
 	stale := map[string]*source{}
 	table := e.GroupResource()
 	err := t.o.Rows.Scan(ctx, resourceOf(e), func(key, value []byte) error {
@@ -237,7 +253,8 @@ func resourceOf(e *consume.Event) *object.Resource {
 	return r
 }
 
-// deleteRows deletes rows, because of a stream event. It returns after all are acknowledged, or with an error.
+// deleteRows deletes rows, because of a stream event. It returns after all are acknowledged, or
+// with an error.
 func (t *Target) deleteRows(ctx context.Context, because *consume.Event, rows map[string]*source) error {
 	const atOnce = publish.InFlight / 2
 	keys := slices.Sorted(maps.Keys(rows))
@@ -255,8 +272,14 @@ func (t *Target) deleteRows(ctx context.Context, because *consume.Event, rows ma
 			}
 			d.Ref.Resource.Namespaced = s.Schema != ""
 			t.o.Rows.Publish(publish.NewEvent(&encode.Event{
-				Delta: d, ID: []byte(because.ID), Source: []byte(because.Source), ClusterUID: []byte(because.ClusterUID), Type: []byte(because.Type),
-				PartitionKey: []byte(key), ContentType: mediaType, Body: value,
+				Delta:        d,
+				ID:           []byte(because.ID),
+				Source:       []byte(because.Source),
+				ClusterUID:   []byte(because.ClusterUID),
+				Type:         []byte(because.Type),
+				PartitionKey: []byte(key),
+				ContentType:  mediaType,
+				Body:         value,
 			}, func(err error) {
 				if err == nil {
 					t.known.noteGone(key, s)

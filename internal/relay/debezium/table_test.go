@@ -77,8 +77,9 @@ func (l *topic) Scan(_ context.Context, _ *object.Resource, each func(key, value
 	return nil
 }
 
-// table returns the rows that remain in the topic, by key: the uid, and the version of the object after. It applies Debezium's rules, with
-// a primary key: c, r and u replace the row, d and a tombstone remove it.
+// table returns the rows that remain in the topic, by key: the uid, and the version of the object
+// after. It applies Debezium's rules, with a primary key: c, r and u replace the row, d and a
+// tombstone remove it.
 func (l *topic) table(t fatal) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,8 +142,8 @@ func (s *source) Next(context.Context) (*driver.Record, error) {
 func (s *source) Save(context.Context, []driver.Mark) error { return nil }
 
 func (s *source) Behind(context.Context, []driver.Mark) (uint64, error) { return 0, nil }
-func (s *source) Ready() error                                         { return nil }
-func (s *source) Close() error                                         { return nil }
+func (s *source) Ready() error                                          { return nil }
+func (s *source) Close() error                                          { return nil }
 
 // pair is the two topics of a table.
 type pair struct{ rows, stream topic }
@@ -162,7 +163,7 @@ type world struct {
 	record                   []*consume.Event
 	clock                    time.Time
 	step                     time.Duration // between two changes
-	restored                 bool // then the rules know only after a snapshot what exists
+	restored                 bool          // then the rules know only after a snapshot what exists
 }
 
 type thing struct {
@@ -215,7 +216,8 @@ func (w *world) stream(typ, id, data string) {
 	w.send(typ, "configmaps/"+id, fmt.Sprintf(`"scope":"configmaps","resourceversion":"%d","partitionkey":"prod/configmaps"`, w.version), data)
 }
 
-// change creates or updates an object. The agent records it if it watches; withBefore: with the object before.
+// change creates or updates an object. The agent records it if it watches; withBefore: with the
+// object before.
 func (w *world) change(name string, watches, withBefore bool) {
 	former := w.objects[name]
 	o := &thing{name: name, version: w.next()}
@@ -287,8 +289,9 @@ func (w *world) letter(name string, removes bool) {
 	w.stream("gap", fmt.Sprintf("gap/%d/%s", w.version, id), fmt.Sprintf(`{"reason":"dead-letter","deadLetter":%q,"recovered":false}`, id))
 }
 
-// snapshot records a gap, and a snapshot of all objects. Some of them change or go before its end, as during says; letters: the reads of
-// these are among the dead letters. After its start, another agent continues it, whose clock is behind.
+// snapshot records a gap, and a snapshot of all objects. Some of them change or go before its end,
+// as during says; letters: the reads of these are among the dead letters. After its start, another
+// agent continues it, whose clock is behind.
 func (w *world) snapshot(letters map[string]bool, behind time.Duration, during func()) {
 	w.next()
 	w.snapshots++
@@ -331,8 +334,9 @@ func uids(rows map[string]string) map[string]string {
 	return out
 }
 
-// TestTableIsTheCluster relays drawn records of a cluster, whose agent is away at times, with relays that end and begin again a bit earlier.
-// After a snapshot, the table is what exists. After all else, it has the objects that package consume's rules say exist.
+// TestTableIsTheCluster relays drawn records of a cluster, whose agent is away at times, with
+// relays that end and begin again a bit earlier. After a snapshot, the table is what exists. After
+// all else, it has the objects that package consume's rules say exist.
 func TestTableIsTheCluster(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -20,9 +20,10 @@ import (
 // Log is a bus whose records can be read again: topics of Kafka.
 type Log interface {
 	publish.Bus
-	// Scan calls each with the key and the value of all records that the topics for objects of a resource (nil: all topics) have at the
-	// time of the call, those of a key in order. The value of a tombstone is nil. key and value are valid during the call. Scan returns
-	// the first error of each.
+	// Scan calls each with the key and the value of all records that the topics for objects of a
+	// resource (nil: all topics) have at the time of the call, those of a key in order. The value
+	// of a tombstone is nil. key and value are valid during the call. Scan returns the first error
+	// of each.
 	Scan(ctx context.Context, r *object.Resource, each func(key, value []byte) error) error
 }
 
@@ -92,7 +93,8 @@ func (t *Target) Publish(e *publish.Event) {
 	}
 }
 
-// publishRow sends the row of an event of an object. If the row is too large, it is sent without the object before.
+// publishRow sends the row of an event of an object. If the row is too large, it is sent without
+// the object before.
 func (t *Target) publishRow(e *publish.Event, ev *consume.Event, noBefore bool) {
 	if t.known.isLate(ev) {
 		e.Done(nil)
@@ -131,8 +133,9 @@ func (t *Target) publishStream(e *publish.Event, ev *consume.Event) {
 		e.Done(fmt.Errorf("row of %s: %w: %w", ev.ID, publish.ErrRefused, err))
 		return
 	}
-	// The topic is one for all, so the resource does not matter.
-	d := &object.Delta{Op: object.Updated, Observed: e.Delta.Observed, Ref: object.NewRef(&object.Resource{}, "", "", "")}
+	// The topic is one for all, so the resource does not matter. The record has the present time,
+	// so that Kafka keeps it for as long as others, however old the event is.
+	d := &object.Delta{Op: object.Updated, Ref: object.NewRef(&object.Resource{}, "", "", "")}
 	t.o.Stream.Publish(derived(e, d, value, e.Done))
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// TestStreamEventsAreApart checks that events about the stream go to their own topic, and that no reader takes them for records.
+// TestStreamEventsAreApart checks that events about the stream go to their own topic, and that no
+// reader takes them for records.
 func TestStreamEventsAreApart(t *testing.T) {
 	t.Parallel()
 	w, p := newWorld(), &pair{}
@@ -41,7 +42,8 @@ func TestStreamEventsAreApart(t *testing.T) {
 	}
 }
 
-// TestTooLargeWithoutBefore checks that a row that is too large is sent as a read, without the object before.
+// TestTooLargeWithoutBefore checks that a row that is too large is sent as a read, without the
+// object before.
 func TestTooLargeWithoutBefore(t *testing.T) {
 	t.Parallel()
 	w, p := newWorld(), &pair{}
@@ -77,7 +79,8 @@ func TestSweepIsRetried(t *testing.T) {
 	}
 }
 
-// TestLossesSweepNothing checks that a snapshot deletes no row if records are missing that may have been its reads, and the next one does.
+// TestLossesSweepNothing checks that a snapshot deletes no row if records are missing that may have
+// been its reads, and the next one does.
 func TestLossesSweepNothing(t *testing.T) {
 	t.Parallel()
 	w, p := newWorld(), &pair{}
