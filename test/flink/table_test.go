@@ -30,7 +30,7 @@ const (
 	counterTopic = "flink.per_namespace"
 	// tableLimit is how long Flink may need until its tables are those of the cluster, on a loaded
 	// machine.
-	tableLimit = 3 * time.Minute
+	tableLimit = 5 * time.Minute
 )
 
 var namespaces = []string{"flink-a", "flink-b"}

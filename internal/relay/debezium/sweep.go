@@ -155,7 +155,9 @@ func (t *Target) snapshotBegan(ctx context.Context, e *consume.Event) (*began, e
 		switch {
 		case s.DeadLetter != "":
 			uid, _ := letterOf(table, s.DeadLetter)
-			letters[uid] = at
+			if at.After(letters[uid]) {
+				letters[uid] = at
+			}
 		case isStart && (b.at.IsZero() || at.Before(b.at)):
 			b.at = at
 		}

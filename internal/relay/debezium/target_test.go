@@ -113,3 +113,49 @@ func TestLossesSweepNothing(t *testing.T) {
 		t.Errorf("%v, want one row", rows)
 	}
 }
+
+// TestObjectsMoveBetweenScopes checks events of scopes with selectors. An object that moves has a
+// left and an entered of one version, in either order, and exists. One that is selected again has
+// reads of a version below that of its left.
+func TestObjectsMoveBetweenScopes(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		op      consume.Op
+		version int
+		scope   string
+	}
+	const a, b = "configmaps?labelSelector=team=a", "configmaps?labelSelector=team=b"
+	types := map[consume.Op]string{
+		consume.Created: "created", consume.Deleted: "deleted", consume.Entered: "entered", consume.Left: "left", consume.Read: "read", consume.Updated: "updated",
+	}
+	for name, c := range map[string]struct {
+		steps []step
+		want  string
+	}{
+		"left first":     {[]step{{consume.Created, 1, a}, {consume.Left, 2, a}, {consume.Entered, 2, b}}, "u1 2"},
+		"entered first":  {[]step{{consume.Created, 1, a}, {consume.Entered, 2, b}, {consume.Left, 2, a}}, "u1 2"},
+		"left for good":  {[]step{{consume.Created, 1, a}, {consume.Left, 2, a}}, ""},
+		"selected again": {[]step{{consume.Created, 1, a}, {consume.Left, 9, a}, {consume.Read, 1, a}}, "u1 1"},
+		"late update":    {[]step{{consume.Created, 1, a}, {consume.Left, 2, a}, {consume.Updated, 2, a}}, ""},
+		"late creation":  {[]step{{consume.Created, 1, a}, {consume.Updated, 2, a}, {consume.Created, 1, a}}, "u1 2"},
+		"late deletion":  {[]step{{consume.Created, 1, a}, {consume.Deleted, 2, a}, {consume.Created, 1, a}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, p := newWorld(), &pair{}
+			for _, s := range c.steps {
+				o := &thing{name: "x", uid: "u1", version: s.version}
+				w.send("object."+types[s.op], fmt.Sprint("configmaps/u1/", s.version, s.op), fmt.Sprintf(
+					`"namespace":"shop","name":"x","uid":"u1","op":%q,"resourceversion":"%d","sequence":"%020d","scope":%q,"partitionkey":"x"`,
+					s.op, s.version, s.version, s.scope),
+					fmt.Sprintf(`{"op":%q,"resourceVersion":"%d","snapshot":"s1","before":%s,"after":%[3]s}`, s.op, s.version, o.json()))
+			}
+			if err := p.relayed(&source{records: w.record, first: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if got := p.rows.table(t)["x"]; got != c.want {
+				t.Errorf("row %q, want %q", got, c.want)
+			}
+		})
+	}
+}
