@@ -88,8 +88,11 @@ KINE_VERSIONS  ?=
 # test-lag: how often a replica that lags is read
 LAG_READS ?= 1000
 
+# test-flink: for how long objects change
+FLINK ?= 3m
+
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-truth test-versions test-lag test-memory test-clients test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-truth test-versions test-lag test-memory test-clients test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" "test-flink FLINK=1h" race-all fuzz mutants
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25
@@ -186,6 +189,11 @@ test-kafka: export NODES := $(NODES)
 test-kafka: control-plane kafka ## Run the tests against real Kafka brokers, and fail where none can be had; NODES=3 for a cluster of three
 	cd test && $(GOTEST) -count=1 -timeout 1h -p 1 ./kafka/...
 	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 -run Kafka ./consumers ./e2e
+
+.PHONY: test-flink
+test-flink: export KUBECDC_KAFKA = require
+test-flink: control-plane kafka ## Compare a table of Flink with the cluster for FLINK (3m), while agent and relay are killed and history is lost (the first time, a download of 350 MB)
+	cd test && FLINK=$(FLINK) go test -v -count=1 -timeout 3h ./flink
 
 .PHONY: test-e2e
 test-e2e: control-plane kafka ## Run the end-to-end tests at their largest sizes

@@ -21,6 +21,7 @@ import (
 type relayFlags struct {
 	config, cluster              string
 	bus, to, name, start, refuse string
+	format                       string
 	dataDir                      string
 	namespaces, ops              []string
 	access                       driver.Access
@@ -29,7 +30,9 @@ type relayFlags struct {
 
 // given reports whether flags describe a relay.
 func (f *relayFlags) given() bool {
-	return f.bus != "" || f.dataDir != "" || len(f.access.Flags) > 0 || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || len(f.namespaces) > 0 || len(f.ops) > 0
+	words := []string{f.bus, f.dataDir, f.to, f.name, f.start, f.refuse, f.format}
+	isWord := slices.ContainsFunc(words, func(word string) bool { return word != "" })
+	return isWord || len(f.access.Flags) > 0 || len(f.namespaces) > 0 || len(f.ops) > 0
 }
 
 func newRelayCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -74,10 +77,12 @@ Without --config, flags describe one relay. Resources are written as in the file
 	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which its position is stored")
 	fl.StringVar(&f.start, "start", "", "`where` to begin the first time: live or beginning (default live)")
 	fl.StringVar(&f.refuse, "refused", "", "`what` to do with a record that the target rejects for good: stop or skip (default stop)")
+	fl.StringVar(&f.format, "format", "", "`form` of the output: events, or with Kafka debezium, rows of a table (default events)")
 	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`; patterns, ! before one excludes")
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
 	completeWords(cmd, "start", config.RelayStart("").Values()...)
 	completeWords(cmd, "refused", config.RelayRefused("").Values()...)
+	completeWords(cmd, "format", config.RelayFormat("").Values()...)
 	completeWords(cmd, "op", config.Operation("").Values()...)
 	cmd.AddCommand(newRelayStatusCommand(stdout))
 	return cmd
@@ -165,6 +170,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	cfg.UseBus(b)
 	r := config.Relay{
 		Name: f.name, Start: cmp.Or(config.RelayStart(f.start), config.RelayLive), Refused: cmp.Or(config.RelayRefused(f.refuse), config.RelayStop),
+		Format: cmp.Or(config.RelayFormat(f.format), config.FormatEvents),
 	}
 	if r.To, ok = config.TargetOf(f.to); !ok {
 		return nil, usageError{errors.New("--to: must be " + drivers.URLs(drivers.Targets()))} // not repeated: it may be a secret

@@ -30,7 +30,7 @@ func NewRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Wri
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: %w", r.Name, err)
 	}
-	target, err := NewRelayTarget(cfg, r.To, cluster, stdout, fence, log.With("relay", r.Name))
+	target, err := targetOf(cfg, r, cluster, stdout, fence, log.With("relay", r.Name))
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: to: %w", r.Name, err)
 	}
@@ -91,12 +91,26 @@ func RelaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.
 	})
 }
 
-// NewRelayTarget returns the target of a relay. It checks fence before each attempt.
+// targetOf returns the target of a relay, for the relay's format.
+func targetOf(cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
+	_, settings := r.To.Chosen()
+	rows, ok := settings.(driver.Changelogger)
+	if r.Format != config.FormatDebezium || !ok {
+		return NewRelayTarget(cfg, r.To, cluster, stdout, fence, log)
+	}
+	target, err := rows.OpenChangelog(envOf(cfg, r.To, cluster, stdout, fence, log), r.StreamTopic)
+	return target, driver.WithClusterAdvice(err, cluster)
+}
+
+func envOf(cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) *driver.Env {
+	d, _ := to.Chosen()
+	return &driver.Env{Key: "to." + d.Name, Cluster: cluster, MaxEventBytes: int(cfg.Event.MaxBytes), Fence: fence, Stdout: stdout, Log: log}
+}
+
+// NewRelayTarget returns the target of a relay that sends events. It checks fence before each attempt.
 func NewRelayTarget(cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
-	d, settings := to.Chosen()
-	target, err := settings.Open(&driver.Env{
-		Key: "to." + d.Name, Cluster: cluster, MaxEventBytes: int(cfg.Event.MaxBytes), Fence: fence, Stdout: stdout, Log: log,
-	})
+	_, settings := to.Chosen()
+	target, err := settings.Open(envOf(cfg, to, cluster, stdout, fence, log))
 	if _, named := settings.(driver.Named); named {
 		err = driver.WithClusterAdvice(err, cluster)
 	}

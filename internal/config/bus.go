@@ -98,11 +98,14 @@ type Relay struct {
 	Namespaces Namespaces        `yaml:"namespaces,omitempty"`
 	Operations []Operation       `yaml:"operations,omitempty"` // none: all
 	Refused    RelayRefused      `yaml:"refused"`
-	To         RelayTarget       `yaml:"to"`
+	Format     RelayFormat       `yaml:"format"`
+	// StreamTopic is the topic of the events about the stream, with FormatDebezium. "": derived from the topic of the target.
+	StreamTopic string      `yaml:"streamTopic,omitempty"`
+	To          RelayTarget `yaml:"to"`
 }
 
 // SetDefaults sets the defaults of a relay.
-func (r *Relay) SetDefaults() { *r = Relay{Start: RelayLive, Refused: RelayStop} }
+func (r *Relay) SetDefaults() { *r = Relay{Start: RelayLive, Refused: RelayStop, Format: FormatEvents} }
 
 // Takes reports whether the relay selects the resource. Group is "" for the core group.
 func (r *Relay) Takes(group, version, resource string) bool {
@@ -163,6 +166,18 @@ const (
 
 // Values returns both.
 func (RelayRefused) Values() []string { return check.Names(RelayStop, RelaySkip) }
+
+// RelayFormat is the form in which a relay sends events.
+type RelayFormat string
+
+// The forms.
+const (
+	FormatEvents   RelayFormat = "events"   // as they are on the bus
+	FormatDebezium RelayFormat = "debezium" // as rows of a table, in the envelope of Debezium; only to Kafka
+)
+
+// Values returns both.
+func (RelayFormat) Values() []string { return check.Names(FormatEvents, FormatDebezium) }
 
 // Operation is the last word of the type of an object's event.
 type Operation string
@@ -228,9 +243,30 @@ func (c *Config) validateRelays(path *field.Path) field.ErrorList {
 			list = append(list, check.InEnum(at.Child("operations").Index(j), o)...)
 		}
 		list = append(list, check.InEnum(at.Child("refused"), r.Refused)...)
-		list = append(list, c.validateTarget(r.To, at.Child("to"))...)
+		target := c.validateTarget(r.To, at.Child("to"))
+		list = append(list, target...)
+		list = append(list, c.validateFormat(r, at, len(target) == 0)...)
 	}
 	return list
+}
+
+// validateFormat checks the keys of a relay's format. isTarget reports whether the target is valid.
+func (c *Config) validateFormat(r *Relay, path *field.Path, isTarget bool) field.ErrorList {
+	list := check.InEnum(path.Child("format"), r.Format)
+	if r.Format != FormatDebezium {
+		return append(list, check.If(r.StreamTopic != "", field.Forbidden(path.Child("streamTopic"), "has an effect only with format: debezium; remove it"))...)
+	}
+	list = append(list, check.If(len(r.Operations) > 0, field.Forbidden(path.Child("operations"),
+		"cannot be combined with format: debezium: a table without some operations would be wrong; remove it"))...)
+	d, settings := r.To.Chosen()
+	target, ok := settings.(driver.Changelogger)
+	switch {
+	case d != nil && !ok:
+		return append(list, field.Invalid(path.Child("format"), r.Format, "is possible only to kafka, and "+path.Child("to").String()+" is "+d.Name))
+	case !isTarget:
+		return list
+	}
+	return append(list, target.ValidateChangelog(path.Child("to", d.Name), path.Child("streamTopic"), r.StreamTopic, c.targetFacts())...)
 }
 
 var relayName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -247,8 +283,13 @@ func (c *Config) validateTarget(t RelayTarget, path *field.Path) field.ErrorList
 		return list
 	}
 	d, settings := t.Chosen()
+	return settings.Validate(path.Child(d.Name), c.targetFacts())
+}
+
+// targetFacts returns the settings outside of `to` that the target of a relay needs.
+func (c *Config) targetFacts() *driver.Facts {
 	f := c.facts()
 	f.Target = true
 	_, f.Source = c.Bus.Chosen()
-	return settings.Validate(path.Child(d.Name), f)
+	return f
 }

@@ -122,6 +122,12 @@ func (m *missing) around(of consume.ClusterKey, resource string) (hole, bool) {
 	return m.state.All.with(h), true
 }
 
+// until returns the end of the hole of a resource of a cluster; false: there is none.
+func (m *missing) until(of consume.ClusterKey, resource string) (time.Time, bool) {
+	h, ok := m.around(of, resource)
+	return h.Until, ok
+}
+
 // note returns the state for the cursor.
 func (m *missing) note() []byte {
 	m.mu.Lock()

@@ -100,6 +100,9 @@ func New(o Options, log *slog.Logger, m *Metrics) *Relay {
 	m.begin(o.Name)
 	r := &Relay{o: o, log: log.With("relay", o.Name), metrics: m, queue: q, lane: q.Lane(o.Name), marks: newMarks(), objectsOnly: !stream}
 	r.problem.Store(&errNotOpen)
+	if t, ok := o.Target.(LossReader); ok {
+		t.ReadLosses(r.missing.until)
+	}
 	return r
 }
 

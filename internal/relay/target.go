@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -21,6 +22,14 @@ type Target = publish.Bus
 type Limited interface {
 	Stream() bool
 	InFlight() int
+}
+
+// LossReader is a Target that deletes what a snapshot leaves out, and so must know what it did not get. New calls ReadLosses.
+//
+// losses returns the time before which records about a resource ("deployments.apps") may be missing at the target: a snapshot that began
+// after it has what they would have shown. It returns false if none is missing.
+type LossReader interface {
+	ReadLosses(losses func(of consume.ClusterKey, resource string) (until time.Time, lost bool))
 }
 
 // delivery is a record in flight to the target. It is the Acker of its delta.

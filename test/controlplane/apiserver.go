@@ -44,7 +44,7 @@ func (c *Cluster) startNewAPIServer(ctx context.Context, bin *Binaries, i int) e
 		s.args = func(extra []string) []string {
 			return bin.argv(apiServerBinary, append(c.apiServerFlags(port, etcd), extra...))
 		}
-		s.component = newComponent(c.dir, fmt.Sprintf("kube-apiserver-%d", i), s.args(c.opts.APIServerArgs))
+		s.component = c.newComponent(fmt.Sprintf("kube-apiserver-%d", i), s.args(c.opts.APIServerArgs))
 		return c.StartAPIServer(ctx, i)
 	})
 }
@@ -181,7 +181,7 @@ func (c *Cluster) newControllerManager(bin *Binaries) error {
 	}
 	args = append(args, featureGates(c.opts.FeatureGates)...)
 	args = append(args, c.opts.ControllerManagerArgs...)
-	c.controllerManager = newComponent(c.dir, "kube-controller-manager", bin.argv(controllerManagerBinary, args))
+	c.controllerManager = c.newComponent("kube-controller-manager", bin.argv(controllerManagerBinary, args))
 	return nil
 }
 

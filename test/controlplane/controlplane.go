@@ -62,6 +62,9 @@ type Options struct {
 	// Fsync protects etcd against a crash of the machine, and slows writers. Killing etcd loses nothing either way.
 	Fsync bool
 
+	// UpstreamGC leaves Go's garbage collector as upstream has it, for tests that measure the memory of a component.
+	UpstreamGC bool
+
 	// EtcdArgs, APIServerArgs and ControllerManagerArgs come last on the command lines and override other flags.
 	EtcdArgs              []string
 	APIServerArgs         []string

@@ -36,7 +36,7 @@ func (c *Cluster) startNewEtcd(ctx context.Context, bin *Binaries) error {
 		if !c.opts.Fsync {
 			args = append(args, "--unsafe-no-fsync")
 		}
-		c.etcd = newComponent(c.dir, "etcd", bin.argv(etcdBinary, append(args, c.opts.EtcdArgs...)))
+		c.etcd = c.newComponent("etcd", bin.argv(etcdBinary, append(args, c.opts.EtcdArgs...)))
 		return c.StartEtcd(ctx)
 	})
 }
@@ -46,7 +46,7 @@ func (c *Cluster) startNewKine(ctx context.Context) error {
 	return onFreePort(ctx, func(port int) error {
 		addr := fmt.Sprintf("127.0.0.1:%d", port)
 		c.etcdURL = "http://" + addr
-		c.etcd = newComponent(c.dir, "kine", []string{
+		c.etcd = c.newComponent("kine", []string{
 			c.opts.Kine,
 			"--listen-address=" + addr,
 			"--endpoint=sqlite://" + filepath.Join(c.dir, "kine.db") + "?_journal=WAL&cache=shared&_busy_timeout=30000&_txlock=immediate",

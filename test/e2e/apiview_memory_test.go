@@ -27,7 +27,7 @@ import (
 func TestManyListThePast(t *testing.T) {
 	slow(t)
 	pods, clients := size(1_000, 2_000, 20_000), size(10, 10, 50)
-	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true}) // It has these Pods only, and its API server is measured.
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true, UpstreamGC: true}) // It has these Pods only, and its API server is measured.
 	makePods(t, p, pods)
 	bus := world.StartBus(t)
 	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [pods]"})

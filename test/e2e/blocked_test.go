@@ -169,7 +169,7 @@ func blockedBus(t *testing.T, updates int, queue string, random bool, block, unb
 		servers, observed, idle = 1, 0, 0
 	}
 	resources := []string{"configmaps", "events"}
-	p := world.StartPlane(t, controlplane.Options{APIServers: servers, NoControllerManager: true})
+	p := world.StartPlane(t, controlplane.Options{APIServers: servers, NoControllerManager: true, UpstreamGC: true})
 	p.NewNamespace(t, namespace)
 	l := &world.Load{API: p.API, Namespace: namespace, Objects: 300, Size: blockedSize, Random: random}
 	l.Create(t)

@@ -65,3 +65,6 @@ func TopicsMeet(a, b string) bool { return topicsMeet(a, b) }
 func NamespaceIn(t *Topics, topic string, r *object.Resource) (namespace string, ok bool) {
 	return t.namespaceIn(topic, r)
 }
+
+// DefaultStreamTopic is the default topic for the stream events of a table.
+func DefaultStreamTopic(template string) string { return defaultStreamTopic(template) }

@@ -74,7 +74,7 @@ func Start(ctx context.Context, o Options) (_ *World, err error) {
 	w.Cluster, err = controlplane.Start(ctx, controlplane.Options{
 		Dir: filepath.Join(o.Dir, "plane"), Output: o.Output, Users: users,
 		// The controller manager would watch every resource too.
-		NoControllerManager: true, MaxRequestsInflight: upstreamInflight,
+		NoControllerManager: true, MaxRequestsInflight: upstreamInflight, UpstreamGC: true,
 		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit},
 	})
 	if err != nil {
