@@ -27,11 +27,13 @@ GOTEST ?= go test
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION       := v0.12.0
 HELM_DOCS_VERSION     := v1.14.2
+GREMLINS_VERSION      := v0.6.0
 ACTIONLINT_VERSION    := v1.7.12
 TOOLS         := $(CURDIR)/.cache/bin
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
 HELM_DOCS     := $(TOOLS)/helm-docs-$(HELM_DOCS_VERSION)
+GREMLINS      := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
 
 # fuzz and profile
 FUZZTIME ?= 30s
@@ -216,8 +218,12 @@ race-all: control-plane kafka ## Run all tests with the race detector, the agent
 		cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -count=1 -race -timeout 2h -p 1 $(TESTS) || failed=1; exit $$failed
 
 .PHONY: mutants
-mutants: control-plane ## Make small wrong changes to the agent, one at a time, and check that its tests catch each (ten minutes); ONLY=queue,leader runs some
+mutants: control-plane ## Make small wrong changes to the agent, one at a time, and check that its tests catch each (some minutes); ONLY=queue,leader runs some
 	cd test && go run ./mutants $(if $(ONLY),--only $(ONLY))
+
+.PHONY: mutate
+mutate: $(GREMLINS) ## Have a tool change each covered condition and operator of the package PKG (./internal/queue), and list the changes that its tests do not catch (hours)
+	$(GREMLINS) unleash $(PKG) --workers 1 --timeout-coefficient 8 --output-statuses lt
 
 .PHONY: lint
 lint: prose $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting and language, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)
@@ -387,6 +393,12 @@ $(HELM_DOCS):
 	@mkdir -p $(TOOLS)/tmp
 	@GOBIN=$(TOOLS)/tmp GOFLAGS= go install github.com/norwoodj/helm-docs/cmd/helm-docs@$(HELM_DOCS_VERSION)
 	@mv $(TOOLS)/tmp/helm-docs $@
+
+$(GREMLINS):
+	@echo "installing gremlins $(GREMLINS_VERSION)"
+	@mkdir -p $(TOOLS)/tmp
+	@GOBIN=$(TOOLS)/tmp GOFLAGS= go install github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)
+	@mv $(TOOLS)/tmp/gremlins $@
 
 $(GOFUMPT):
 	@echo "installing gofumpt $(GOFUMPT_VERSION)"

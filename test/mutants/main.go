@@ -1,6 +1,9 @@
 // Command mutants makes small wrong changes to the agent, one at a time, and checks that tests fail. Each change is a patch in the
 // directory of this file. Its header names the tests that must catch it; no others run.
 //
+// A guarantee that hangs on a call, an order or a wait has a patch, because no tool takes these away. A guarantee that a quick test
+// of its own package holds needs none.
+//
 // A mutant is caught if one of its tests fails, or if the race detector, goleak or a panic ends it. It is an error of the patch if
 // the mutant does not build, if a test does not exist or is skipped, or if a test exceeds the time limit. All tests must first
 // pass on the unchanged tree.
