@@ -113,8 +113,12 @@ func TestOlderListIsAnotherHistory(t *testing.T) {
 		aggregated bool
 		want       verdict
 	}{
-		{99, false, another}, {100, false, same}, {101, false, same},
-		{99, true, uncertain}, {100, true, same}, {101, true, same},
+		{99, false, another},
+		{100, false, same},
+		{101, false, same},
+		{99, true, uncertain},
+		{100, true, same},
+		{101, true, same},
 	} {
 		aggregated = c.aggregated
 		if got := i.judgeLatest(c.now, 100); got != c.want {
