@@ -262,7 +262,7 @@ func (c *Config) validateFormat(r *Relay, path *field.Path, isTarget bool) field
 	target, ok := settings.(driver.Changelogger)
 	switch {
 	case d != nil && !ok:
-		return append(list, field.Invalid(path.Child("format"), r.Format, "is possible only to kafka, and "+path.Child("to").String()+" is "+d.Name))
+		return append(list, field.Invalid(path.Child("format"), r.Format, "is possible only to "+check.Listed(drivers.Names(drivers.Changelogs()), "or")+", and "+path.Child("to").String()+" is "+d.Name))
 	case !isTarget:
 		return list
 	}

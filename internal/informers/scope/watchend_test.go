@@ -25,8 +25,8 @@ func status(code int32) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code}}
 }
 
-// Each end of a watch is an interruption of the observation, for a reason that tells what readers may
-// have missed.
+// Each end of a watch is an interruption of the observation. Its reason says what readers may have
+// missed.
 func TestEndOfAWatchInterrupts(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -142,7 +142,7 @@ func TestUnsupportedExact(t *testing.T) {
 }
 
 // An event on the bus is of the followed history if the version there has the managers that changed
-// it. What is not known refutes nothing.
+// it. Managers that are not known refute nothing.
 func TestChangedByOfTheOtherHistory(t *testing.T) {
 	scan := func(managed string) *object.Scanned {
 		raw := `{"metadata":{"name":"a","managedFields":[` + managed + `]}}`

@@ -320,9 +320,9 @@ func (m *model) isLater(key string, rv uint64) bool {
 	})
 }
 
-// TestStoreIsFaithful runs a store through histories of chance. What it sends reproduces etcd's
-// history, no delta passes what announces it, no sweep deletes what exists, and the position claims
-// no change that the bus has not acknowledged.
+// TestStoreIsFaithful runs a store through histories of chance. A consumer of its deltas has the
+// objects of etcd. No delta passes what announces it, no sweep deletes an object that exists, and
+// the position claims no change that the bus has not acknowledged.
 func TestStoreIsFaithful(t *testing.T) {
 	var gaps, snapshots int
 	for seed := range uint64(150) {

@@ -29,9 +29,14 @@ func Escaped(b []byte) bool {
 // writes U+FFFD for each byte of invalid UTF-8 and for each half of a broken surrogate pair.
 func AppendUnescaped(dst, b []byte) []byte {
 	for i := 0; i < len(b); {
-		if c := b[i]; c < utf8.RuneSelf && c != '\\' {
+		switch c := b[i]; {
+		case c < utf8.RuneSelf && c != '\\':
 			dst = append(dst, c)
 			i++
+			continue
+		case c == '\\' && i+1 < len(b) && b[i+1] < utf8.RuneSelf && b[i+1] != 'u':
+			dst = append(dst, unescape(b[i+1]))
+			i += 2
 			continue
 		}
 		r, size := nextRune(b[i:])
@@ -56,30 +61,36 @@ func nextRune(b []byte) (r rune, size int) {
 	if b[0] != '\\' || len(b) < 2 {
 		return utf8.DecodeRune(b)
 	}
-	switch b[1] {
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
-	case 'u':
-		r = hex4(b[2:])
-		if r < 0 {
-			return utf8.RuneError, 2
-		}
-		if utf16.IsSurrogate(r) && len(b) >= 8 && b[6] == '\\' && b[7] == 'u' {
-			if pair := utf16.DecodeRune(r, hex4(b[8:])); pair != utf8.RuneError {
-				return pair, 12
-			}
-		}
-		return r, 6
+	if b[1] != 'u' {
+		return rune(unescape(b[1])), 2
 	}
-	return rune(b[1]), 2 // a quote, a backslash, a slash
+	r = hex4(b[2:])
+	if r < 0 {
+		return utf8.RuneError, 2
+	}
+	if utf16.IsSurrogate(r) && len(b) >= 8 && b[6] == '\\' && b[7] == 'u' {
+		if pair := utf16.DecodeRune(r, hex4(b[8:])); pair != utf8.RuneError {
+			return pair, 12
+		}
+	}
+	return r, 6
+}
+
+// unescape returns what a backslash and c stand for.
+func unescape(c byte) byte {
+	switch c {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return c // a quote, a backslash, a slash
 }
 
 // hex4 reads four hexadecimal digits; it returns -1 if there are not four.

@@ -35,6 +35,14 @@ func Readable() []*driver.Driver {
 	})
 }
 
+// Changelogs returns the buses to which a relay can write rows of a table.
+func Changelogs() []*driver.Driver {
+	return slices.DeleteFunc(Buses(), func(d *driver.Driver) bool {
+		_, ok := d.Default().(driver.Changelogger)
+		return !ok
+	})
+}
+
 // Flags returns the flags of the commands that read a bus.
 func Flags() (all []driver.Flag) {
 	for _, d := range Readable() {
