@@ -54,7 +54,7 @@ func Start(tb testing.TB, o Options) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer func() { _ = log.Close() }() // the child has its own copy
+	defer func() { _ = log.Close() }()                       // the child has its own copy
 	s.cmd = exec.Command(os.Getenv(Env), "--config", config) //nolint:noctx // Shutdown ends it.
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	endWithParent(s.cmd)
