@@ -40,7 +40,7 @@ func NATS() Server {
 	return Server{
 		Name:     "nats-server",
 		Required: "2.10",
-		Tested:   []string{"2.10", "2.12", "2.15"},
+		Tested:   []string{"2.10", "2.11", "2.12", "2.14", "2.15"},
 		Losses:   []Loss{{Before: "2.14", What: "acknowledged records of a full stream with several replicas"}},
 	}
 }
@@ -50,7 +50,7 @@ func Kafka() Server {
 	return Server{
 		Name:     "Apache Kafka",
 		Required: "2.5",
-		Tested:   []string{"3.3", "4.3"},
+		Tested:   []string{"3.3", "3.9", "4.0", "4.3", "4.4"},
 	}
 }
 
