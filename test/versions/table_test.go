@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/versions"
 )
 
-// The tables of the document have the pinned versions, and those are of the tested minors.
+// The tables of the document have no versions but pinned ones, in their order. One that has not passed yet
+// has no row.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("../..", document))
@@ -25,15 +27,19 @@ func TestTables(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		var got []string
+		got := []string{}
 		for _, r := range rows {
 			got = append(got, r[0])
 			if _, err := time.Parse(time.DateOnly, r[len(r)-1]); err != nil {
 				t.Errorf("%s %s: %v", k.title, r[0], err)
 			}
 		}
-		if diff := cmp.Diff(k.versions, got); diff != "" {
+		pinned := slices.DeleteFunc(slices.Clone(k.versions), func(v string) bool { return !slices.Contains(got, v) })
+		if diff := cmp.Diff(pinned, got); diff != "" {
 			t.Errorf("%s: run make test-versions UPDATE=1: -want +got\n%s", k.title, diff)
+		}
+		if len(got) < len(k.versions) {
+			t.Logf("%s: %v are pinned, %v have passed", k.title, k.versions, got)
 		}
 	}
 }
