@@ -92,8 +92,9 @@ func (i *Informer) startWatch(ctx context.Context) (rv uint64, err error) {
 	r := i.newReader()
 	s := newStream(ctx, i, r)
 	s.generation = i.generation.listed
-	b := &started{asked: i.deps.Now()}
+	b := &started{}
 	rv, highest, err := i.listInSlot(ctx, r, i.loading(), func(p *listProgress) (uint64, error) {
+		b.asked = i.deps.Now() // after the wait for a slot
 		return s.start(p.each)
 	})
 	if err == nil && highest > rv {
