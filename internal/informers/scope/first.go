@@ -69,9 +69,10 @@ func (i *Informer) startsWatch() bool {
 }
 
 // noteMissing notes that the API server does not begin watches with the existing objects, if an
-// error shows that.
+// error shows that. An error about the field that selects the agent's part does not.
 func (i *Informer) noteMissing(err error) bool {
-	isMissing := apiserver.InitialEvents.IsMissing(err)
+	isOfField := i.spec.Shared && apiserver.SelectableFields.IsMissing(err)
+	isMissing := !isOfField && apiserver.InitialEvents.IsMissing(err)
 	if isMissing {
 		i.deps.Client.NoteMissing(apiserver.InitialEvents, i.server())
 	}
