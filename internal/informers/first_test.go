@@ -354,7 +354,8 @@ func TestFirstListAfterARestore(t *testing.T) {
 	}
 }
 
-// A first list holds its slot until the bookmark: the others wait.
+// A first list holds its slot until the bookmark: the others wait. That does not make them slow lists,
+// for which the agent asks for the version afterwards.
 func TestFirstListHoldsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFirsts(t)
@@ -379,6 +380,11 @@ func TestFirstListHoldsItsSlot(t *testing.T) {
 		}
 		close(release)
 		l.awaitCaptured(t)
+		pass(time.Minute)
+		versions := slices.DeleteFunc(s.noted(), func(one string) bool { return one != "version" })
+		if len(versions) != informers.ConcurrentLists {
+			t.Errorf("%d questions for the version, want %d", len(versions), informers.ConcurrentLists)
+		}
 	})
 }
 

@@ -69,9 +69,10 @@ func (i *Informer) startsWatch() bool {
 }
 
 // noteMissing notes that the API server does not begin watches with the existing objects, if an
-// error shows that.
+// error shows that. An error about the field that selects the agent's part does not.
 func (i *Informer) noteMissing(err error) bool {
-	isMissing := apiserver.InitialEvents.IsMissing(err)
+	isOfField := i.spec.Shared && apiserver.SelectableFields.IsMissing(err)
+	isMissing := !isOfField && apiserver.InitialEvents.IsMissing(err)
 	if isMissing {
 		i.deps.Client.NoteMissing(apiserver.InitialEvents, i.server())
 	}
@@ -92,8 +93,9 @@ func (i *Informer) startWatch(ctx context.Context) (rv uint64, err error) {
 	r := i.newReader()
 	s := newStream(ctx, i, r)
 	s.generation = i.generation.listed
-	b := &started{asked: i.deps.Now()}
+	b := &started{}
 	rv, highest, err := i.listInSlot(ctx, r, i.loading(), func(p *listProgress) (uint64, error) {
+		b.asked = i.deps.Now() // after the wait for a slot
 		return s.start(p.each)
 	})
 	if err == nil && highest > rv {
