@@ -28,8 +28,8 @@ it was in flight. It delays later changes of its own object, and nothing else.
 
 Without an argument, the command only lists. With EVENT-ID, an id of the list, it gives the event up: it moves the
 event to the dead letters (deadLetter in the configuration) instead of retrying it. The bus then gets a gap in its
-place, which names the dead letter, and the later changes of its object follow. The progress of the agent is dropped instead:
-the next one takes its place.
+place, which names the dead letter, and the later changes of its object follow. The progress of the agent is dropped
+instead: the next one takes its place.
 
 ` + aboutSocket,
 		Example: `  kubecdc dead-letter                               # what is being retried
