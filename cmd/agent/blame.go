@@ -21,9 +21,9 @@ func newBlameCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Show the YAML of an object at a moment. Before each line stands when its value was set, and by which field manager.
 
 "<=" before a time: the value was there by then. The version that set it is not in the record: it is older than the
-record, was withheld by a filter, is in a gap, or was found late, because nobody had observed the object. "?": who set
-it is not known. An element that is inserted into a list is new, and those after it keep their lines. In a text of
-several lines, such as a file in a ConfigMap, each line has its own time.
+record, was withheld by a filter, or is in a gap. Or an agent found it late, because nobody had observed the object.
+"?": who set it is not known. An element that is inserted into a list is new, and those after it keep their lines. In a
+text of several lines, such as a file in a ConfigMap, each line has its own time.
 
 ` + momentHelp + `
 

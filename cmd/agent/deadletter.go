@@ -26,9 +26,10 @@ func newDeadLetterCommand(stdout io.Writer) *cobra.Command {
 An isolated event is sent alone, on a connection of its own: the bus denies only this event, or connections broke while
 it was in flight. It delays later changes of its own object, and nothing else.
 
-Without an argument, the command only lists. With EVENT-ID, an id of the list, give the event up: move it to the dead
-letters (deadLetter in the configuration) instead of retrying it. The bus then gets a gap in its place, which names the dead letter, and the later changes of its object follow. The
-progress of the agent is dropped instead: the next one takes its place.
+Without an argument, the command only lists. With EVENT-ID, an id of the list, it gives the event up: it moves the
+event to the dead letters (deadLetter in the configuration) instead of retrying it. The bus then gets a gap in its
+place, which names the dead letter, and the later changes of its object follow. The progress of the agent is dropped
+instead: the next one takes its place.
 
 ` + aboutSocket,
 		Example: `  kubecdc dead-letter                               # what is being retried

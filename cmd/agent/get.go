@@ -45,8 +45,8 @@ Volumes and claims bind to each other again; standard error says what to do if t
 and CRDs come first. Events are left out. Standard error says what was left out. An apply does not remove what was added
 since: see 'kubectl replace'.
 
---to-namespace restores objects of one namespace into another one. Volumes, cluster IPs and node ports stay with those of
-the old one. Standard error says which objects still refer to that, such as the subjects of a RoleBinding.
+--to-namespace restores objects of one namespace into another one. Volumes, cluster IPs and node ports stay with the old
+one. Standard error says which objects still refer to it, such as the subjects of a RoleBinding.
 
 Except for Secrets, the record does not show where the agent removed a value (strip, or redact without a hash): to apply
 such an object may delete the value in the cluster. With --config, the agent's configuration at the moment, objects that

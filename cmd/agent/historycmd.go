@@ -56,7 +56,7 @@ list. -o name prints each object once. -o jsonpath=TEMPLATE is that of kubectl, 
 '{.time} {.after.spec.replicas}'.
 
 ` + certaintyHelp + ` It is that of the end of the span, and with --since
-also that of its beginning; gaps, and late spans that no agent observed, are listed where they are (GAP, LATE).`,
+also that of its beginning. Gaps, and late spans that no agent observed, are listed (GAP, LATE).`,
 		Example: `  kubecdc history deploy/web -n shop
   kubecdc history deploy/web -n shop --field spec.replicas -o table
   kubecdc history deploy,cm,secrets -n shop --since 14:00 --until 14:10

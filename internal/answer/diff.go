@@ -112,7 +112,7 @@ func differencesOf(all []timeline.Difference) []difference {
 	return out
 }
 
-// redactedOf returns what an event says of a version: whether values of it are redacted.
+// redactedOf reports, in the form of an event, whether a version has redacted values.
 func redactedOf(v *timeline.Version) *bool {
 	is := v.Redacted()
 	return &is

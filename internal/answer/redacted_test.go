@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
-// All answers about an object say that values of it are redacted.
+// All answers about an object say that it has redacted values.
 func TestAnswersMarkRedactedObjects(t *testing.T) {
 	var lines strings.Builder
 	line := func(second int, typ, members, data string) {

@@ -490,7 +490,7 @@ func TestVersionOfTheServerBeforeTheSnapshot(t *testing.T) {
 	}
 }
 
-// fixed is a bus with some events, and without the store of what was too large for it.
+// fixed is a bus with some events, and without the store for large objects.
 type fixed struct {
 	away
 
