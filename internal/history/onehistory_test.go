@@ -3,6 +3,7 @@ package history_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,7 +49,8 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 			clear(j.read)
 			late = nil
 			of, _, err := r.Versions(t.Context(), s, nil, moment, func(v *timeline.Version, e *consume.Event) error {
-				if v == nil && e.Type == consume.TypeGap {
+				isUnfinished := strings.HasSuffix(e.ID, "/started") // of a snapshot: only who reads its start sees this gap
+				if v == nil && e.Type == consume.TypeGap && !isUnfinished {
 					versions = append(versions, "gap "+e.ID)
 				}
 				if v != nil {
