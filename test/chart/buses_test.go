@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// One template has what the chart knows of the buses. Others may name the NATS server that the chart installs.
+// One template has the chart's part for each bus. Others may name the NATS server that the chart installs.
 func TestOneTemplateNamesBuses(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join("..", "..", "charts", "kubecdc", "templates")

@@ -46,7 +46,7 @@ func TestTableHasTheKindsOfKubernetes(t *testing.T) {
 	}
 }
 
-// A word names one plural, so that commands can tell what is meant.
+// A word names one plural: commands know what is meant.
 func TestNamed(t *testing.T) {
 	for word, want := range map[string][]string{
 		"deployments": {"deployments.apps"}, "Deployment": {"deployments.apps"}, "deploy": {"deployments.apps"},

@@ -33,7 +33,7 @@ const (
 // ErrCostly means that a comparison would visit more than maxVisited bytes.
 var ErrCostly = fmt.Errorf("comparing both versions of the object would read more than %d MiB", maxVisited>>20)
 
-// What the comparison finds wrong between the values.
+// Faults of the values that the comparison finds.
 var (
 	errSyntax   = errors.New("malformed JSON")
 	errTrailing = errors.New("data after the JSON value")

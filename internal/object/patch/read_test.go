@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What is read of a patch has the names of the object, however they are written.
+// A parsed patch has the names of the object, however they are written.
 func TestParsedPathsHaveTheNamesOfTheObject(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first, second := texts.Draw(t, "first"), texts.Draw(t, "second")

@@ -66,7 +66,7 @@ func (h *history) isLate(e *consume.Event) bool {
 	return last.gone()
 }
 
-// clear forgets all objects. At the start of a snapshot, versions may start over: etcd was restored
+// clear removes all objects. At the start of a snapshot, versions may start over: etcd was restored
 // while no agent watched.
 func (h *history) clear() {
 	h.mu.Lock()

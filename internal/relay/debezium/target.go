@@ -21,7 +21,7 @@ import (
 type Log interface {
 	publish.Bus
 	// Scan calls each with the key and the value of all records that the topics for objects of a
-	// resource (nil: all topics) have at the time of the call, those of a key in order. The value
+	// resource have at the time of the call. nil: all topics. Those of a key come in order. The value
 	// of a tombstone is nil. key and value are valid during the call. Scan returns the first error
 	// of each.
 	Scan(ctx context.Context, r *object.Resource, each func(key, value []byte) error) error
