@@ -33,6 +33,11 @@ func apiWithConfigMaps(t *testing.T) *httptest.Server {
 				fmt.Fprint(w, list)
 				return
 			}
+			if r.URL.Query().Has("sendInitialEvents") {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+				fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+				return
+			}
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		default:

@@ -195,6 +195,11 @@ func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[s
 	if err := a.Stop(time.Minute); err != nil {
 		t.Errorf("agent, asked to stop: %v", err)
 	}
+	a.Again(t) // A restart lists what the first start has watched.
+	a.Ready(t)
+	if err := a.Stop(time.Minute); err != nil {
+		t.Errorf("agent that was started again, asked to stop: %v", err)
+	}
 	asked := log.requests(t)
 	if refused := refusals(asked); len(refused) > 0 {
 		t.Errorf("refused: %v", refused)
