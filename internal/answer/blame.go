@@ -72,7 +72,7 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 		lines[i].Origin = between.withTime(lines[i].Origin)
 	}
 	q.say(&sure)
-	between.sayCounts(q.Stderr, first, reading.LateFrom)
+	between.sayCounts(q.Stderr, reading.LateUnknown)
 	between.sayEach(q.Stderr, func(g *gap) string { return g.Scope })
 	if len(lines) == 0 {
 		return q.explainNone(ctx, at)

@@ -83,7 +83,7 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 		q.say(&begin)
 	}
 	q.say(&sure)
-	h.sayCounts(q.Stderr, h.earliest, reading.LateFrom)
+	h.sayCounts(q.Stderr, reading.LateUnknown)
 	h.sayGaps()
 	h.sayHidden()
 	h.sayEvents(&sure)
@@ -147,7 +147,6 @@ type historian struct {
 	first    consume.ClusterKey // the first of them: lines name no cluster as long as there is no other
 
 	versions, shown int       // all versions, and those printed
-	earliest        time.Time // the time of the first version
 	documents       int       // of YAML
 }
 
@@ -215,9 +214,6 @@ func (h *historian) take(v *timeline.Version, e *consume.Event) error {
 		return h.takeEvent(v, e, in)
 	}
 	h.versions++
-	if h.earliest.IsZero() || v.Time.Before(h.earliest) {
-		h.earliest = v.Time
-	}
 	h.meet(e)
 	key := objectKey{v.ClusterKey(), v.Resource, v.UID}
 	before := v.Before

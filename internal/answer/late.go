@@ -147,8 +147,8 @@ func (h *historian) takeLate(all []timeline.Late) error {
 }
 
 // sayCounts says on standard error that not all moments between the ends of an answer are exact.
-// earliest is the time of its first version, and from that from which on late spans were found.
-func (b *breaks) sayCounts(out *terminal.Output, earliest, from time.Time) {
+// lateUnknown: late spans were not looked for.
+func (b *breaks) sayCounts(out *terminal.Output, lateUnknown bool) {
 	var parts []string
 	for _, c := range []struct {
 		what string
@@ -161,8 +161,8 @@ func (b *breaks) sayCounts(out *terminal.Output, earliest, from time.Time) {
 	if len(parts) > 0 {
 		fmt.Fprintf(out, "  in between, %s ('kubecdc audit' judges a whole span)\n", strings.Join(parts, ", "))
 	}
-	if !from.IsZero() && earliest.Before(from) {
-		fmt.Fprintf(out, "  late spans before %s are not listed: --since lists them\n", certainty.Bound{Time: from}.Words())
+	if lateUnknown {
+		fmt.Fprintln(out, "  late spans in between are not listed: 'kubecdc history --since' lists them")
 	}
 }
 

@@ -7,45 +7,22 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// lateBefore is how long before the end of a history without a beginning its late spans are looked for.
-// Only progress shows them, and a long record has more of that than changes.
-const lateBefore = 25 * time.Hour
-
-// growForLate makes the window of a history without a beginning long enough for its late spans. It
-// returns the time from which on they are found; zero: all are.
-func (w *window) growForLate(to timeline.Moment) time.Time {
-	if w == nil || w.since.IsZero() {
-		return time.Time{}
-	}
-	end := to.Time()
-	var last time.Time // of all progress
-	for _, e := range w.last {
-		if e.Time.After(last) {
-			last = e.Time
-		}
-	}
-	if last.Before(end) {
-		end = last
-	}
-	from := end.Add(-lateBefore)
-	if since := from.Add(-windowBefore - windowSkew); since.Before(w.since) {
-		w.since = since
-	}
-	return from
-}
-
-// lateSpans passes on the late spans of a fold.
+// lateSpans passes on the late spans of a fold. A history without a beginning is read without the
+// progress that shows them, unless the source sends everything. Then they are not known: a long record
+// has more progress than changes.
 type lateSpans struct {
 	*Record
 
+	isUnknown bool
+
 	fold  *timeline.Fold
 	since *timeline.Moment // nil: the beginning of the record
-	from  time.Time        // earlier ones are left out
+	from  time.Time        // of since, as far as it is known
 }
 
 // take passes on what is known after an event.
 func (l *lateSpans) take(e *consume.Event) error {
-	if l.OnLate == nil {
+	if l.OnLate == nil || l.isUnknown {
 		return nil
 	}
 	if l.since != nil && l.since.Includes(e) && e.Time.After(l.from) {
@@ -59,7 +36,7 @@ func (l *lateSpans) take(e *consume.Event) error {
 
 // end passes on the others.
 func (l *lateSpans) end() error {
-	if l.OnLate == nil {
+	if l.OnLate == nil || l.isUnknown {
 		return nil
 	}
 	return l.pass(true)

@@ -35,7 +35,7 @@ type Record struct {
 	Since time.Time
 
 	// OnLate takes the late spans that Versions finds, once they are known: those of several scopes
-	// together. nil: they are not asked for. Reading.LateFrom says if earlier ones may be left out.
+	// together. nil: they are not asked for. Reading.LateUnknown says if it has not looked for them.
 	OnLate func([]timeline.Late) error
 
 	// OnRetry and OnResume are as in consume.Query. Either may be nil.
@@ -66,9 +66,8 @@ type Reading struct {
 	Incomplete []Incomplete      // objects whose event lacks a part that could not be fetched
 	Begin      []certainty.Scope // of Versions: the certainty of each scope at the beginning of the span
 
-	// LateFrom is the time before which Versions has left out late spans, to read less; zero: it has left
-	// out none.
-	LateFrom time.Time
+	// LateUnknown: Versions has not looked for late spans, to read less.
+	LateUnknown bool
 
 	logs []consume.Log // that were read
 }
@@ -171,16 +170,13 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	if err != nil {
 		return nil, nil, err
 	}
-	var lateFrom time.Time
-	if since == nil && r.OnLate != nil {
-		lateFrom = w.growForLate(to)
-	}
+	late := lateSpans{Record: r, since: since, isUnknown: since == nil && w != nil && !w.since.IsZero()}
 	var folds []*timeline.Fold
 	for k, m := range moments {
-		o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks, Joined: joined, Late: r.OnLate != nil && k == 0}
+		o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks, Joined: joined, Late: r.OnLate != nil && !late.isUnknown && k == 0}
 		folds = append(folds, timeline.NewFold(m, o))
 	}
-	late := lateSpans{Record: r, fold: folds[0], from: lateFrom, since: since}
+	late.fold = folds[0]
 	var gaps consume.Tracker
 	takeGap := func(gap *consume.Event) error {
 		if !gaps.Apply(gap).News {
@@ -227,7 +223,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	for _, f := range folds {
 		r.noteLogs(reading, f)
 	}
-	reading.Began, reading.Only, reading.LateFrom = began, r.Lacks(s), lateFrom
+	reading.Began, reading.Only, reading.LateUnknown = began, r.Lacks(s), late.isUnknown
 	if err := late.end(); err != nil {
 		return nil, nil, err
 	}
