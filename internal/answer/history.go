@@ -146,8 +146,8 @@ type historian struct {
 	clusters Clusters           // of the versions so far
 	first    consume.ClusterKey // the first of them: lines name no cluster as long as there is no other
 
-	versions, shown int       // all versions, and those printed
-	documents       int       // of YAML
+	versions, shown int // all versions, and those printed
+	documents       int // of YAML
 }
 
 // objectKey identifies an object. Those of two resources, or of two clusters, may have the same
