@@ -56,7 +56,7 @@ may lack such a value are left out too.
 		Example: `  kubecdc get deploy,cm -n shop --at 14:05
   kubecdc get pods -l app=web --at 2h -o wide
   kubecdc get deploy/web -n shop --at 'yesterday 14:05' --for-apply | kubectl apply -f -
-  kubecdc get all -n shop --at 14:05 --for-apply --to-namespace shop-restored | kubectl apply -f -
+  kubecdc get deploy,cm -n shop --at 14:05 --for-apply --to-namespace shop-restored > restored.yaml
   kubecdc get secrets -A --at rv:48211 -o json --exact
   kubecdc get all --at 2026-11-20T15:00:00Z --bus file:events.jsonl -o name`,
 		RunE: func(cmd *cobra.Command, args []string) error {
