@@ -51,7 +51,7 @@ func TestEventsFromAJetStreamAreThoseOfAFile(t *testing.T) {
 				}
 				command := append([]string{"history", "--with-events", "--until", until, "-o", "json"}, append(args, span...)...)
 				want := answerOf(t, append(command, "--bus", "file:"+file)...)
-				got := answerOf(t, append(command, "--bus", url)...)
+				got := answerOfJetStream(t, append(command, "--bus", url)...)
 				if diff := gocmp.Diff(want, got); diff != "" {
 					t.Errorf("%v: -file +JetStream\n%s", command, diff)
 				}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -85,6 +86,19 @@ func answerOf(t *testing.T, args ...string) printed {
 	return printed{out.String(), said.String(), code}
 }
 
+// answerOfJetStream is answerOf without the line that only a JetStream has: if it is not read whole,
+// late spans are not known, unless --since asks for them.
+func answerOfJetStream(t *testing.T, args ...string) printed {
+	t.Helper()
+	got := answerOf(t, args...)
+	said := strings.Replace(got.Err, "  late spans in between are not listed: 'kubecdc history --since' lists them\n", "", 1)
+	if slices.Contains(args, "--since") && said != got.Err {
+		t.Errorf("%v says of late spans: %s", args, got.Err)
+	}
+	got.Err = said
+	return got
+}
+
 // On a JetStream a state is read from the last snapshot that was completed; from a file, from the beginning. Both say the same.
 func TestGetFromASnapshotIsGetFromTheBeginning(t *testing.T) {
 	t.Parallel()
@@ -123,7 +137,7 @@ func TestHistoryFromJetStreamIsHistoryFromAFile(t *testing.T) {
 	} {
 		command := append([]string{"history", "-o", "json"}, args...)
 		want := answerOf(t, append(command, "--bus", "file:"+file)...)
-		got := answerOf(t, append(command, "--bus", url)...)
+		got := answerOfJetStream(t, append(command, "--bus", url)...)
 		if diff := gocmp.Diff(want, got); diff != "" || want.Out == "" {
 			t.Errorf("%v: %s: -file +JetStream\n%s", command, want.Err, diff)
 		}
