@@ -239,7 +239,11 @@ func externalIP(o *corev1.Service) string {
 		for _, i := range o.Status.LoadBalancer.Ingress {
 			ips = append(ips, cmp.Or(i.IP, i.Hostname))
 		}
-		return cmp.Or(strings.Join(append(sortedUnique(ips), o.Spec.ExternalIPs...), ","), "<pending>")
+		ips = append(sortedUnique(ips), o.Spec.ExternalIPs...)
+		if len(ips) == 0 {
+			return "<pending>"
+		}
+		return strings.Join(ips, ",")
 	case corev1.ServiceTypeExternalName:
 		return o.Spec.ExternalName
 	}

@@ -103,7 +103,9 @@ func TestREADME(t *testing.T) {
 			s.has(line, s.shell(line), "deployments.apps", "checkpoint")
 		},
 		"bin/kubecdc snapshot deployments.apps -n shop": func(line string) {
-			s.has(line, s.shell(line), "deployments.apps/shop")
+			// The agent has just resumed. Until its watch has shown a bookmark, within about a
+			// minute, it answers "try again".
+			s.has(line, s.shell("timeout 100 bash -c 'until "+line+"; do sleep 1; done'"), "deployments.apps/shop")
 		},
 		"bin/kubecdc config default > kubecdc.yaml": func(line string) {
 			s.shell(line)
