@@ -42,7 +42,7 @@ Lease, which are never captured, are left out: standard error names them.
 
 ` + resourceHelp + `
 
---no-status leaves out objects of which only status differs; standard error counts them.
+--no-status leaves out objects that differ in status alone; standard error counts them.
 
 -o table prints a line for each object, -o wide all fields. -o json and -o yaml print both versions.
 -o jsonpath=TEMPLATE is that of kubectl, of what -o json prints.
@@ -64,7 +64,7 @@ Lease, which are never captured, are left out: standard error names them.
 	}
 	f.add(cmd, changeFormats())
 	f.addSelector(cmd)
-	cmd.Flags().BoolVar(&f.noStatus, "no-status", false, "no objects of which only status differs")
+	cmd.Flags().BoolVar(&f.noStatus, "no-status", false, "leave out objects that differ in status alone")
 	cmd.Flags().StringVar(&f.running.Kubeconfig, "kubeconfig", "", "kubeconfig `file` for live; default: $KUBECONFIG, ~/.kube/config")
 	cmd.Flags().StringVar(&f.running.Context, "context", "", "`name` of the kubeconfig's context for live")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -72,7 +72,10 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 		lines[i].Origin = between.withTime(lines[i].Origin)
 	}
 	q.say(&sure)
-	between.sayCounts(q.Stderr, reading.LateUnknown)
+	between.sayCounts(q.Stderr, false)
+	if reading.LateUnknown {
+		fmt.Fprintln(q.Stderr, "  a change may be earlier than its time, if an agent found it late: 'kubecdc history --since' shows it")
+	}
 	between.sayEach(q.Stderr, func(g *gap) string { return g.Scope })
 	if len(lines) == 0 {
 		return q.explainNone(ctx, at)

@@ -92,7 +92,7 @@ func (b *breaks) addLate(all []timeline.Late) []lateGroup {
 	return groups
 }
 
-// lateSince returns the beginning of the late span at the end of which a version was found; zero:
+// lateSince returns the beginning of the late span that ended when a version was found; zero:
 // there is none, so the version has the time of its change.
 func (b *breaks) lateSince(v *timeline.Version) time.Time {
 	for i := range b.spans {

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// seenObjects are the names that a question asks for, as they are written, of which an object was read.
+// seenObjects are the names of a question, as they are written, that belong to an object that was read.
 // "" is any object.
 type seenObjects map[string]bool
 
@@ -31,8 +31,8 @@ func (s seenObjects) note(wanted *history.Selection, versions []*timeline.Versio
 	}
 }
 
-// neverExisted returns remarks about what was asked for, and of which the record has no object at any
-// moment: it is probably misspelt.
+// neverExisted returns remarks about names and namespaces of the question that the record never had:
+// they are probably misspelt.
 func (q *Question) neverExisted(ctx context.Context, seen seenObjects) ([]audit.Remark, error) {
 	if q.Record.Lacks(q.Wanted) != "" {
 		return nil, nil // others may have it

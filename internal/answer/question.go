@@ -30,7 +30,7 @@ type Question struct {
 	Wanted *history.Selection
 	Format printer.Format
 	Exact  bool // an answer that is not exact is an error
-	// NoStatus makes a diff leave out objects of which only status differs.
+	// NoStatus makes a diff leave out objects that differ in status alone.
 	NoStatus bool
 
 	Stdout *terminal.Output

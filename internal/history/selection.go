@@ -219,7 +219,7 @@ func (s *Selection) Adding(resources ...Resource) *Selection {
 	return &out
 }
 
-// Of returns a copy of the selection that has only the objects of one of its names, as it is written.
+// Of returns a copy of the selection with one of its names alone, as it is written.
 func (s *Selection) Of(name string) *Selection {
 	out := *s
 	out.Resources = nil

@@ -32,7 +32,7 @@ func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Momen
 	}
 	noting := !r.Seeks() && asksHistories(s, []timeline.Moment{from, to})
 	var latest time.Time
-	shown := map[string]bool{} // objects of which a shown version lacks a part
+	shown := map[string]bool{} // objects with a shown version that lacks a part
 	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
 		included := from.Includes(e)
 		if included && e.Time.After(latest) {

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// The first list of a scope, of which nothing is known, is the beginning of its first HTTP watch
+// The first list of an unknown scope is the beginning of its first HTTP watch
 // if the API server offers that (apiserver.InitialEvents). This is one request instead of two. The
 // watch sends the objects, perhaps with changes that come meanwhile, and a bookmark. Up to there the
 // frames are loaded like a list: the bookmark's version is that of the list, and nothing is sent

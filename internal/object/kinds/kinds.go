@@ -27,7 +27,7 @@ func (k *Kind) String() string {
 	return k.Plural + "." + k.Group
 }
 
-// Of returns the kinds with a plural, one for each group that serves them.
+// Of returns the kinds that have a plural: one for each group that serves it.
 func Of(plural string) []Kind {
 	return those(func(k *Kind) bool { return k.Plural == plural })
 }

@@ -127,7 +127,7 @@ const (
 	creators = 8
 )
 
-// Traits implements consume.Source. A stream of which no subjects are known is read whole.
+// Traits implements consume.Source. Without Choose, a stream is read whole.
 func (s *JetStream) Traits() consume.Traits {
 	return consume.Traits{OneLog: true, Seeks: s.Choose != nil}
 }
